@@ -1,0 +1,92 @@
+"""SearchQA (Dunn et al. 2017, arXiv:1704.05179): a clue, search snippets, a short answer."""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+from include.core.errors import DataError
+from include.core.types import Item, JsonObject, Message, Score, Trajectory
+
+MAX_CONTEXT_CHARS = 6000
+DOCUMENT_MARK = "[DOC]"
+
+_PROMPT = """<documents>
+{context}
+</documents>
+
+Question: {question}
+
+Reply with the answer alone, inside <answer></answer> tags."""
+
+
+class SearchQA:
+    """Items with keys id, question, context (documents behind `[DOC]` marks) and answers."""
+
+    def item(self, record: JsonObject) -> Item:
+        """One record as an item.
+
+        Raises:
+            DataError: naming the key that is missing, empty or of the wrong type.
+        """
+        question, context, identity = (_text(record, key) for key in ("question", "context", "id"))
+        answers = record.get("answers")
+        if not isinstance(answers, list) or not answers or not all(isinstance(a, str) and a.strip() for a in answers):
+            raise DataError("answers: expected a list of at least one non-empty text")
+        return Item(id=identity, public={"question": question, "context": context}, reference={"answers": answers})
+
+    def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
+        """The skill as system message, then the documents and the question."""
+        context = cut_at_documents(str(public["context"]), MAX_CONTEXT_CHARS)
+        prompt = _PROMPT.format(context=context, question=public["question"])
+        return (Message(role="system", content=skill), Message(role="user", content=prompt))
+
+    def answer(self, response: str) -> str:
+        """What the last pair of <answer> tags holds; without tags, the last line that is not empty."""
+        tagged = re.findall(r"<answer>(.*?)</answer>", response, re.DOTALL | re.IGNORECASE)
+        if tagged:
+            return str(tagged[-1]).strip()
+        lines = [line.strip() for line in response.splitlines() if line.strip()]
+        return lines[-1] if lines else ""
+
+    def score(self, item: Item, trajectory: Trajectory) -> Score:
+        """Exact match as hard, token F1 as soft, each the best over the references (SQuAD v1.1 rules)."""
+        answers = item.reference["answers"]
+        references = [str(answer) for answer in answers] if isinstance(answers, list) else []
+        hard = max(float(normalise(trajectory.answer) == normalise(answer)) for answer in references)
+        soft = max(token_f1(trajectory.answer, answer) for answer in references)
+        expected = " or ".join(f'"{answer}"' for answer in references)
+        return Score(hard=hard, soft=soft, feedback=f'expected {expected}; answered "{trajectory.answer}"')
+
+
+def cut_at_documents(context: str, limit: int) -> str:
+    """As many whole leading documents as fit into `limit` characters; a longer first one is cut hard."""
+    if len(context) <= limit:
+        return context
+    end = context.rfind(DOCUMENT_MARK, 1, limit + 1)
+    return context[: end if end > 0 else limit].rstrip()
+
+
+def normalise(answer: str) -> str:
+    """Lower case, without punctuation, articles and surplus blanks (SQuAD v1.1 evaluation)."""
+    kept = "".join(character for character in answer.lower() if character not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+
+
+def token_f1(answer: str, reference: str) -> float:
+    """Harmonic mean of token precision and recall after normalisation (SQuAD v1.1 evaluation)."""
+    answered, expected = normalise(answer).split(), normalise(reference).split()
+    if not answered or not expected:
+        return float(answered == expected)
+    common = sum((Counter(answered) & Counter(expected)).values())
+    return 2 * common / (len(answered) + len(expected))
+
+
+def _text(record: JsonObject, key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(f"{key}: expected a non-empty text, got {value!r}")
+    return value
+
+
+BENCHMARK = SearchQA()

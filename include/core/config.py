@@ -1,0 +1,244 @@
+"""Every knob of a training and its default; nothing else in the project holds one.
+
+Layers, later ones win: the defaults here (the paper's protocol), `benchmarks/<name>/benchmark.yaml`,
+a run's overrides.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from include.core.errors import ConfigError
+
+Positive = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+ObjectName = Annotated[str, Field(min_length=1)]
+
+
+class Group(BaseModel):
+    """Base of the groups: frozen, closed to unknown keys, each field documented in place."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class TrainGroup(Group):
+    """The outer loop (paper section 4, protocol)."""
+
+    num_epochs: Positive = 4
+    """Passes over the training split. The graph has as many as the benchmark's file says; a run may ask for fewer."""
+    steps_per_epoch: Positive = 10
+    """Most steps of an epoch, also the number in the graph; an epoch ends earlier when its slices run out."""
+    batch_size: Positive = 40
+    """Items of the training split that one step rolls out."""
+    seed: int = 42
+    """Seed of every shuffle of the training."""
+
+
+class GradientGroup(Group):
+    """Reflection and merging (paper section 3.3)."""
+
+    minibatch_size: Positive = 8
+    """Trajectories that one reflection call sees."""
+    merge_batch_size: Positive = 8
+    """Patches that one merge call sees."""
+    analyst_workers: Positive = 16
+    """Optimizer calls of one run at the same time."""
+
+
+class OptimizerGroup(Group):
+    """The textual learning rate (paper section 3.4), in edits a step."""
+
+    learning_rate: Positive = 4
+    """Most edits that a step applies at the schedule's start."""
+    min_learning_rate: Positive = 2
+    """Most edits that a step applies at the schedule's end."""
+    lr_scheduler: Literal["constant", "linear", "cosine"] = "cosine"
+    """How the learning rate falls from its maximum to its minimum."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_learning_rate > self.learning_rate:
+            raise ValueError("min_learning_rate must not exceed learning_rate")
+        return self
+
+
+class EvaluationGroup(Group):
+    """The validation gate (paper section 3.5) and the test at the end."""
+
+    gate_metric: Literal["hard", "soft", "mixed"] = "hard"
+    """Which score the gate compares; mixed is (1 - w) hard + w soft."""
+    gate_mixed_weight: Fraction = 0.5
+    """The weight w of the soft score when gate_metric is mixed."""
+    min_coverage: Fraction = 0.95
+    """Share of items that must have a score, else an evaluation decides nothing."""
+    val_limit: Positive | None = None
+    """Evaluate on the first so many items of the selection split; all when unset."""
+    test_limit: Positive | None = None
+    """Test on the first so many items of the test split; all when unset."""
+    eval_test: bool = True
+    """Measure the seed and the best skill on the test split at the end."""
+
+
+class ModelGroup(Group):
+    """The frozen target, the optimizer, and how they are reached."""
+
+    target_conn_id: ObjectName = "skillopt_target"
+    """Airflow connection (type pydanticai) of the model that executes items."""
+    optimizer_conn_id: ObjectName = "skillopt_optimizer"
+    """Airflow connection (type pydanticai) of the model that writes edits."""
+    target: ObjectName | None = None
+    """Target model such as openai-chat:gpt-5; the connection's own when unset."""
+    optimizer: ObjectName | None = None
+    """Optimizer model; the connection's own when unset."""
+    harness: Literal["chat"] = "chat"
+    """How the target runs an item."""
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    """Sampling temperature of the target; the provider's default when unset."""
+    max_tokens: Positive = 2048
+    """Most tokens of one answer of the target."""
+    concurrency: Positive = 8
+    """Items that one container works on at the same time."""
+    call_timeout: Annotated[float, Field(gt=0.0)] = 120.0
+    """Seconds that one model call may take."""
+    max_attempts: Positive = 5
+    """Tries of one model call that ends in 429, 5xx or a time-out."""
+
+
+class DataGroup(Group):
+    """Where the items come from and how they are split."""
+
+    uri: ObjectName = "sample"
+    """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder."""
+    split_mode: Literal["ratio", "split_dir"] = "ratio"
+    """ratio cuts one file; split_dir reads train|val|test/items.json."""
+    split_ratio: Annotated[str, Field(pattern=r"^\d+:\d+:\d+$")] = "2:1:7"
+    """Parts of train, val and test in ratio mode."""
+    split_seed: int = 42
+    """Seed of the shuffle before a ratio split."""
+    limit: Positive | None = None
+    """Use only the first so many items of every split; all when unset."""
+
+    @field_validator("split_ratio")
+    @classmethod
+    def _no_empty_part(cls, ratio: str) -> str:
+        if "0" in ratio.split(":"):
+            raise ValueError("every part of the ratio must be at least 1")
+        return ratio
+
+
+class SandboxGroup(Group):
+    """The containers that rollouts run in."""
+
+    image: ObjectName = "skillopt-sandbox:latest"
+    """Image that holds include/rollout; see docker/sandbox.Dockerfile."""
+    items_per_container: Positive = 20
+    """Items of one chunk, which is one container."""
+    max_containers: Positive = 2
+    """Containers of one run at the same time."""
+    cpus: Annotated[float, Field(gt=0.0)] = 1.0
+    """Processors that one container may use."""
+    memory: Annotated[str, Field(pattern=r"^\d+[kmg]$")] = "512m"
+    """Memory that one container may use, swap included."""
+    pids: Positive = 128
+    """Processes and threads that one container may have."""
+    output_mb: Positive = 64
+    """Megabytes that one container may write."""
+    timeout: Positive = 900
+    """Seconds that one container may run."""
+    pool: ObjectName = "default_pool"
+    """Airflow pool of the tasks that run containers."""
+
+
+class StorageGroup(Group):
+    """The object store."""
+
+    conn_id: ObjectName = "skillopt_s3"
+    """Airflow connection (type aws) of the object store."""
+    bucket: ObjectName = "skillopt"
+    """Bucket of runs, trajectories and usage."""
+    artifact_bucket: ObjectName = "skillopt-artifacts"
+    """Bucket of the published skills."""
+    prefix: Annotated[str, Field(pattern=r"^([^/]+/)*$")] = ""
+    """Key prefix inside both buckets; empty, or ends with a slash."""
+
+
+class TrainConfig(Group):
+    """The whole configuration of one run."""
+
+    train: TrainGroup = TrainGroup()
+    gradient: GradientGroup = GradientGroup()
+    optimizer: OptimizerGroup = OptimizerGroup()
+    evaluation: EvaluationGroup = EvaluationGroup()
+    model: ModelGroup = ModelGroup()
+    data: DataGroup = DataGroup()
+    sandbox: SandboxGroup = SandboxGroup()
+    storage: StorageGroup = StorageGroup()
+
+    @classmethod
+    def from_layers(cls, *layers: Mapping[str, Any]) -> "TrainConfig":
+        """Merge nested layers, later ones win, and validate.
+
+        Raises:
+            ConfigError: naming each offending key with its path and what is allowed there.
+        """
+        merged: dict[str, Any] = {}
+        for layer in layers:
+            _merge_into(merged, layer, "")
+        try:
+            return cls.model_validate(merged)
+        except ValidationError as error:
+            raise ConfigError("; ".join(_explain(line) for line in error.errors())) from None
+
+
+def nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"optimizer.learning_rate": 2}` as `{"optimizer": {"learning_rate": 2}}`."""
+    nested: dict[str, Any] = {}
+    for path, value in overrides.items():
+        layer: dict[str, Any] = {}
+        node = layer
+        *groups, key = path.split(".")
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[key] = value
+        _merge_into(nested, layer, "")
+    return nested
+
+
+def fields_by_path() -> dict[str, FieldInfo]:
+    """Every knob under its dotted path, in the order of the groups."""
+    paths: dict[str, FieldInfo] = {}
+    for group, field in TrainConfig.model_fields.items():
+        group_type = field.annotation
+        if isinstance(group_type, type) and issubclass(group_type, Group):
+            paths |= {f"{group}.{key}": knob for key, knob in group_type.model_fields.items()}
+    return paths
+
+
+def _merge_into(target: dict[str, Any], layer: Mapping[str, Any], path: str) -> None:
+    if not isinstance(layer, Mapping):
+        raise ConfigError(f"{path or 'configuration'}: expected keys and values, got {layer!r}")
+    for key, value in layer.items():
+        here = f"{path}.{key}" if path else str(key)
+        known_group = not path and key in TrainConfig.model_fields
+        if known_group:
+            _merge_into(target.setdefault(key, {}), value, here)
+        else:
+            target[key] = value
+
+
+def _explain(line: Any) -> str:
+    location = [str(part) for part in line["loc"]]
+    path = ".".join(location) or "configuration"
+    if line["type"] == "extra_forbidden":
+        return f"{path}: no such key; allowed here: {', '.join(_allowed(location[:-1]))}"
+    message = line["msg"].removeprefix("Value error, ")
+    return f"{path} = {line['input']!r}: {message}" if len(location) > 1 else f"{path}: {message}"
+
+
+def _allowed(groups: list[str]) -> Iterable[str]:
+    prefix = "".join(f"{group}." for group in groups)
+    if not prefix:
+        return TrainConfig.model_fields
+    return [path.removeprefix(prefix) for path in fields_by_path() if path.startswith(prefix)]

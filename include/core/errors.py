@@ -1,0 +1,69 @@
+"""
+Every exception that this project raises on purpose, one type per boundary:
+
+* SkillOptError
+  + ConfigError            a key, value or file of the configuration
+  + DataError              a data set, split or item
+  + SkillError             a skill document
+  + ModelError             a call to a model provider
+    - ModelConnectionError   the Airflow connection, or the address in it
+    - ModelOutputError       an answer that stays outside its schema
+  + SandboxError           a container, its engine, or what it wrote
+    - EngineUnavailable      no Docker engine answers
+    - ImageMissing           the sandbox image is not there
+  + StoreError             an object store
+    - ObjectMissing          no object under the key
+    - Conflict               another writer was first
+"""
+
+
+class SkillOptError(Exception):
+    """Base of all; its text is meant for the user: what is wrong, where, what to do."""
+
+
+class ConfigError(SkillOptError):
+    """A configuration key or value is not usable."""
+
+
+class DataError(SkillOptError):
+    """A data set, split or item is not usable."""
+
+
+class SkillError(SkillOptError):
+    """A skill document breaks its own structure."""
+
+
+class ModelError(SkillOptError):
+    """A model provider did not answer usefully."""
+
+
+class ModelConnectionError(ModelError):
+    """The connection to a model provider is missing, incomplete or leads nowhere."""
+
+
+class ModelOutputError(ModelError):
+    """A model's structured answer stayed invalid after it was asked again."""
+
+
+class SandboxError(SkillOptError):
+    """A sandbox could not run, or what it wrote was refused."""
+
+
+class EngineUnavailable(SandboxError):
+    """No Docker engine answers."""
+
+
+class ImageMissing(SandboxError):
+    """The engine does not have the sandbox image and could not pull it."""
+
+
+class StoreError(SkillOptError):
+    """An object store refused or lost a request."""
+
+
+class ObjectMissing(StoreError):
+    """No object is stored under the key."""
+
+
+class Conflict(StoreError):
+    """Another writer created or moved the object first."""

@@ -1,0 +1,145 @@
+"""The values that flow through a training: items, trajectories, rollouts, edits, patches."""
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+JsonObject = dict[str, JsonValue]
+UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Value(BaseModel):
+    """Base of all values: frozen, and closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def canonical_json(value: JsonValue) -> str:
+    """The one JSON text of a value: sorted keys, no blanks, so that equal values hash alike."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def sha256(text: str) -> str:
+    """Hex SHA-256 of a text's UTF-8 bytes."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Split(StrEnum):
+    """The parts of a data set; `val` is the selection split that the gate looks at."""
+
+    TRAIN = "train"
+    VAL = "val"
+    TEST = "test"
+
+
+class Status(StrEnum):
+    """How a rollout ended; only `ok` rollouts have a score."""
+
+    OK = "ok"
+    MODEL_ERROR = "model_error"
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+    BUDGET = "budget"
+    SANDBOX_ERROR = "sandbox_error"
+
+
+class Item(Value):
+    """One exercise of a benchmark.
+
+    `public` is what the target may see and all of an item that enters a container; `reference` is
+    what the scorer needs and never leaves the host.
+    """
+
+    id: str = Field(min_length=1)
+    public: JsonObject
+    reference: JsonObject
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the whole item: a changed item is another item to the rollout cache."""
+        return sha256(canonical_json(self.model_dump(mode="json")))
+
+
+class Message(Value):
+    """One turn of a conversation with the target."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+
+
+class Trajectory(Value):
+    """What the target did with one item, as the sandbox reports it."""
+
+    item_id: str = Field(min_length=1)
+    status: Status
+    error: str = ""
+    messages: tuple[Message, ...] = ()
+    answer: str = ""
+    calls: int = Field(default=0, ge=0)
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+    started: float = Field(default=0.0, ge=0.0)
+    """Unix time in seconds."""
+    seconds: float = Field(default=0.0, ge=0.0)
+
+
+class Score(Value):
+    """A scorer's verdict: `hard` decides, `soft` gives partial credit, `feedback` explains it."""
+
+    hard: UnitInterval
+    soft: UnitInterval
+    feedback: str = ""
+
+
+class Rollout(Value):
+    """A trajectory and its score; a trajectory that failed has none."""
+
+    trajectory: Trajectory
+    score: Score | None
+
+    @model_validator(mode="after")
+    def _score_only_what_ran(self) -> Self:
+        if (self.score is not None) != (self.trajectory.status is Status.OK):
+            raise ValueError("a rollout has a score exactly if its status is ok")
+        return self
+
+
+EditOp = Literal["append", "insert_after", "replace", "delete"]
+SourceType = Literal["failure", "success"]
+
+
+class Edit(Value):
+    """One change to a skill, with where it came from (paper section 3.3)."""
+
+    op: EditOp
+    anchor: str = ""
+    """The text of the skill that insert_after, replace and delete refer to."""
+    content: str = ""
+    """The text that append, insert_after and replace bring in."""
+    rationale: str = ""
+    support_count: int = Field(default=1, ge=1)
+    """How many trajectories stand behind the edit."""
+    source_type: SourceType = "failure"
+    merge_level: int = Field(default=0, ge=0)
+    """0 as a minibatch proposed it, n after n levels of merging."""
+    minibatches: tuple[str, ...] = ()
+    """The minibatches that proposed it, as `<source_type>-<index>`."""
+
+
+class FailurePattern(Value):
+    """What went wrong in a minibatch, in the optimizer's words, and in which items."""
+
+    description: str
+    item_ids: tuple[str, ...] = ()
+
+
+class Patch(Value):
+    """Edits that are meant to be applied together, in order."""
+
+    edits: tuple[Edit, ...] = ()
+    failure_patterns: tuple[FailurePattern, ...] = ()
+    fallback: str = ""
+    """Why the optimizer's answer was replaced by the deterministic rule, or empty."""
