@@ -143,3 +143,20 @@ class Patch(Value):
     failure_patterns: tuple[FailurePattern, ...] = ()
     fallback: str = ""
     """Why the optimizer's answer was replaced by the deterministic rule, or empty."""
+
+
+class ModelCall(Value):
+    """One request to a model provider, tries included, for the usage table."""
+
+    role: Literal["target", "optimizer"]
+    stage: str
+    """What it was for, such as rollout, evaluate, reflect, merge, rank."""
+    model: str
+    http_status: int
+    """Status of the last try; 0 if no answer came."""
+    attempts: int = Field(ge=1)
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+    started: float = Field(ge=0.0)
+    """Unix time in seconds."""
+    seconds: float = Field(ge=0.0)
