@@ -121,7 +121,7 @@ class Edit(Value):
     """The text that append, insert_after and replace bring in."""
     rationale: str = ""
     support_count: int = Field(default=1, ge=1)
-    """How many trajectories stand behind the edit."""
+    """How many minibatches proposed the edit."""
     source_type: SourceType = "failure"
     merge_level: int = Field(default=0, ge=0)
     """0 as a minibatch proposed it, n after n levels of merging."""
