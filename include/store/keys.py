@@ -1,0 +1,235 @@
+"""Every object key, in one place; nothing else in the project builds one."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from include.core.types import SourceType, Split, sha256
+
+MAX_RUN_NAME = 120
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def run_name(dag_run_id: str) -> str:
+    """A run's name inside keys and partitions: the id itself where it is safe, else a slug of it and 8 hex digits.
+
+    The digits, of the id's hash, keep apart ids whose slugs are equal. A name's own name is the name itself.
+    """
+    slug = _UNSAFE.sub("-", dag_run_id).lstrip(".")
+    if slug == dag_run_id and 0 < len(slug) <= MAX_RUN_NAME:
+        return slug
+    return f"{slug[: MAX_RUN_NAME - 9]}-{sha256(dag_run_id)[:8]}"
+
+
+def partition_value(name: str) -> str:
+    """A name as the value of a Hive partition: percent-encoded, which pyarrow and DuckDB decode by themselves."""
+    encoded = quote(name, safe="")
+    return encoded.replace(".", "%2E") if encoded in {".", ".."} else encoded
+
+
+def partition_name(value: str) -> str:
+    """The name behind `partition_value`."""
+    return unquote(value)
+
+
+@dataclass(frozen=True)
+class StepKeys:
+    """What one step of a run writes; `state` comes last and commits the step."""
+
+    folder: str
+    """Ends with a slash."""
+
+    @property
+    def merged_patch(self) -> str:
+        """The patch after aggregation."""
+        return f"{self.folder}merged_patch.json"
+
+    @property
+    def ranked_edits(self) -> str:
+        """The edits that selection kept, best first."""
+        return f"{self.folder}ranked_edits.json"
+
+    @property
+    def candidate_skill(self) -> str:
+        """The skill after the edits."""
+        return f"{self.folder}candidate_skill.md"
+
+    @property
+    def edit_apply_report(self) -> str:
+        """What became of each edit."""
+        return f"{self.folder}edit_apply_report.json"
+
+    @property
+    def gate(self) -> str:
+        """The gate's verdict."""
+        return f"{self.folder}gate.json"
+
+    @property
+    def state(self) -> str:
+        """The run's state after the step."""
+        return f"{self.folder}state.json"
+
+    @property
+    def reflections(self) -> str:
+        """Prefix of the step's reflections."""
+        return f"{self.folder}reflections/"
+
+    def reflection(self, source: SourceType, index: int) -> str:
+        """The patch of one minibatch (0-based)."""
+        return f"{self.reflections}{source}-{index}.json"
+
+    @property
+    def timings(self) -> str:
+        """Prefix of the step's timings."""
+        return f"{self.folder}timing/"
+
+    def timing(self, stage: str, index: int) -> str:
+        """Where the time of one task of a stage went (0-based map index)."""
+        return f"{self.timings}{stage}-{index}.json"
+
+
+@dataclass(frozen=True)
+class RunKeys:
+    """What one run writes, below `<prefix>runs/<benchmark>/<run>/`."""
+
+    prefix: str
+    benchmark: str
+    run: str
+    """As `run_name` gives it."""
+
+    @property
+    def folder(self) -> str:
+        """Prefix of all of the run's keys, with a slash at its end."""
+        return f"{self.prefix}runs/{partition_value(self.benchmark)}/{self.run}/"
+
+    @property
+    def config(self) -> str:
+        """The resolved configuration."""
+        return f"{self.folder}config.json"
+
+    @property
+    def data_manifest(self) -> str:
+        """Counts, ids and fingerprints of the splits."""
+        return f"{self.folder}data_manifest.json"
+
+    @property
+    def quality(self) -> str:
+        """Result of the data quality suite."""
+        return f"{self.folder}data_quality.json"
+
+    def items(self, split: Split) -> str:
+        """The items of one split."""
+        return f"{self.folder}data/{split.value}.parquet"
+
+    @property
+    def history(self) -> str:
+        """One row a step."""
+        return f"{self.folder}history.json"
+
+    @property
+    def runtime_state(self) -> str:
+        """The state after the newest step."""
+        return f"{self.folder}runtime_state.json"
+
+    @property
+    def best_skill(self) -> str:
+        """The best skill so far."""
+        return f"{self.folder}best_skill.md"
+
+    @property
+    def report(self) -> str:
+        """The report for people."""
+        return f"{self.folder}report.html"
+
+    def skill(self, version: int) -> str:
+        """The skill after step `version`; 0 is the seed."""
+        return f"{self.folder}skills/skill_v{version:04d}.md"
+
+    def step(self, number: int) -> StepKeys:
+        """The keys of one step (1-based)."""
+        return StepKeys(f"{self.folder}steps/step_{number:04d}/")
+
+
+def trajectories(
+    prefix: str, *, benchmark: str, target: str, harness: str, split: Split, skill_sha256: str, draw: int
+) -> str:
+    """The partition of the trajectory table that holds one skill's rollouts, with a slash at its end."""
+    values = {
+        "benchmark": benchmark,
+        "target": target,
+        "harness": harness,
+        "split": split.value,
+        "skill": skill_sha256[:12],
+        "draw": str(draw),
+    }
+    return f"{prefix}trajectories/{_partitions(values)}"
+
+
+def usage(prefix: str, *, benchmark: str, run: str) -> str:
+    """The partition of the usage table that holds one run's model calls, with a slash at its end."""
+    return f"{prefix}usage/{_partitions({'benchmark': benchmark, 'run': run})}"
+
+
+def part(partition: str, identity: str) -> str:
+    """One file of a partition."""
+    return f"{partition}part-{identity}.parquet"
+
+
+@dataclass(frozen=True)
+class VersionKeys:
+    """What one published version holds; `manifest` comes last and completes it."""
+
+    folder: str
+    """Ends with a slash."""
+
+    @property
+    def best_skill(self) -> str:
+        """The skill, byte for byte."""
+        return f"{self.folder}best_skill.md"
+
+    @property
+    def skill_md(self) -> str:
+        """The skill behind front matter, as agents load it."""
+        return f"{self.folder}SKILL.md"
+
+    @property
+    def manifest(self) -> str:
+        """Where the skill comes from."""
+        return f"{self.folder}manifest.json"
+
+
+@dataclass(frozen=True)
+class ArtifactKeys:
+    """What is published for one benchmark and target, below `<prefix>skills/<benchmark>/<target>/`."""
+
+    prefix: str
+    benchmark: str
+    target: str
+
+    @property
+    def folder(self) -> str:
+        """Prefix of versions and aliases, with a slash at its end."""
+        return f"{self.prefix}skills/{partition_value(self.benchmark)}/{partition_value(self.target)}/"
+
+    @property
+    def versions(self) -> str:
+        """Prefix of all versions."""
+        return f"{self.folder}versions/"
+
+    def version(self, name: str) -> VersionKeys:
+        """The keys of one version, such as `v0003-0123456789ab`."""
+        return VersionKeys(f"{self.versions}{name}/")
+
+    @property
+    def champion(self) -> str:
+        """The alias that deployments follow; the only object that is ever overwritten."""
+        return f"{self.folder}aliases/champion.json"
+
+
+def version_name(number: int, skill_sha256: str) -> str:
+    """`v0003-<sha12>`."""
+    return f"v{number:04d}-{skill_sha256[:12]}"
+
+
+def _partitions(values: dict[str, str]) -> str:
+    return "".join(f"{column}={partition_value(value)}/" for column, value in values.items())

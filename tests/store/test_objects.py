@@ -1,0 +1,111 @@
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from botocore.stub import Stubber
+
+from include.core.errors import Conflict, ObjectMissing, StoreError
+from include.core.types import Edit, Patch
+from include.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+KEY = "skills/searchqa/openai-chat%3Aorg%2Fmodel/a b+ü.md"
+
+
+def test_text_comes_back_byte_for_byte(store: ObjectStore) -> None:
+    text = "# Skill\r\n\n\u2028é\x00 end"
+    store.put_text(KEY, text)
+    assert store.get_text(KEY) == text
+    assert store.list_keys("skills/") == [KEY]
+
+
+def test_json_and_models_come_back_and_equal_values_are_equal_bytes(store: ObjectStore) -> None:
+    patch = Patch(edits=(Edit(op="append", content="é"),))
+    store.put_model("patch.json", patch)
+    assert store.get_model("patch.json", Patch) == patch
+    store.put_json("one.json", {"a": 1, "b": [None, 0.5]})
+    store.put_json("other.json", {"b": [None, 0.5], "a": 1})
+    assert store.get_bytes("one.json") == store.get_bytes("other.json")
+    assert store.get_bytes("one.json").endswith(b"}\n")
+    assert store.get_json("one.json") == {"a": 1, "b": [None, 0.5]}
+
+
+def test_exists_wants_the_whole_key(store: ObjectStore) -> None:
+    store.put_text("steps/step_0001/state.json", "{}")
+    assert store.exists("steps/step_0001/state.json")
+    assert not store.exists("steps/step_0001/")
+    assert not store.exists("steps/step_0001/state")
+
+
+def test_listing_goes_over_pages(store: ObjectStore) -> None:
+    keys = [f"many/{number:04d}" for number in range(1050)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: store.put_bytes(key, b""), keys))
+    assert store.list_keys("many/") == keys
+
+
+def test_create_lets_one_writer_in(store: ObjectStore) -> None:
+    def write(number: int) -> bool:
+        try:
+            store.create("one", str(number).encode())
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(write, range(8)))
+    assert won.count(True) == 1
+    assert store.get_text("one") == str(won.index(True))
+
+
+def test_replace_wants_the_version_that_was_read(store: ObjectStore) -> None:
+    store.put_text("alias", "1")
+    first = store.get("alias")
+    store.replace("alias", b"2", first.etag)
+    with pytest.raises(Conflict, match="another writer was first at s3://"):
+        store.replace("alias", b"3", first.etag)
+    assert store.get_text("alias") == "2"
+    with pytest.raises(ObjectMissing):
+        store.replace("gone", b"3", first.etag)
+
+
+def test_a_missing_object_is_named(store: ObjectStore) -> None:
+    with pytest.raises(ObjectMissing, match=f"nothing is stored as s3://{store.bucket}/no/such"):
+        store.get_bytes("no/such")
+
+
+@pytest.mark.parametrize("body", ["{", '{"edits": 1}'])
+def test_a_body_that_is_no_model_is_named(store: ObjectStore, body: str) -> None:
+    store.put_text("bad.json", body)
+    with pytest.raises(StoreError, match=r"bad.json does not hold a Patch"):
+        store.get_model("bad.json", Patch)
+
+
+def test_bodies_that_are_no_json_or_text_are_named(store: ObjectStore) -> None:
+    store.put_bytes("bad", b"\xff")
+    with pytest.raises(StoreError, match="bad is not UTF-8 text"):
+        store.get_text("bad")
+    store.put_text("bad", "[1,")
+    with pytest.raises(StoreError, match="bad is not JSON"):
+        store.get_json("bad")
+
+
+def test_a_missing_bucket_is_named(s3_client: "S3Client") -> None:
+    store = ObjectStore(s3_client, "no-such-bucket")
+    for use in (store.get_bytes, store.exists, store.list_keys, lambda key: store.put_text(key, "")):
+        with pytest.raises(StoreError, match=r"bucket no-such-bucket does not exist \(wanted s3://.*create it"):
+            use("key")
+
+
+def test_an_endpoint_that_does_not_answer_is_named(unreachable_client: "S3Client") -> None:
+    with pytest.raises(StoreError, match=r"object store at http://127.0.0.1:\d+ did not answer.*endpoint_url"):
+        ObjectStore(unreachable_client, "bucket").get_bytes("key")
+
+
+def test_denied_access_is_named(unreachable_client: "S3Client") -> None:
+    with Stubber(unreachable_client) as stub:
+        stub.add_client_error("get_object", "AccessDenied", http_status_code=403)
+        with pytest.raises(StoreError, match=r"access to s3://bucket/key at http://.* was denied \(AccessDenied\)"):
+            ObjectStore(unreachable_client, "bucket").get_bytes("key")
