@@ -1,0 +1,92 @@
+"""The optimizer model behind pydantic-ai: structured answers, asked again on a miss, one usage row a call."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pydantic_ai import Agent, ToolOutput
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelHTTPError,
+    UnexpectedModelBehavior,
+    UserError,
+)
+from pydantic_ai.usage import RunUsage
+
+from include.core.errors import ModelError, ModelOutputError
+from include.core.ports import Output
+from include.core.types import ModelCall
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+log = logging.getLogger(__name__)
+
+OUTPUT_RETRIES = 2
+
+
+class PydanticAIOptimizer:
+    """An `Optimizer` over a pydantic-ai model.
+
+    A 429, a 5xx and a time-out are tried again by the provider's own client; a failed schema by pydantic-ai.
+    """
+
+    def __init__(self, model: "Model", on_call: Callable[[ModelCall], None]) -> None:
+        self._model = model
+        self._on_call = on_call
+
+    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+        """One structured call.
+
+        Raises:
+            ModelOutputError: the answer stayed outside `output_type`, or the model refused.
+            ModelError: the provider did not answer.
+        """
+        agent: Agent[None, Output] = Agent(
+            self._model,
+            output_type=ToolOutput(output_type, name=f"{stage}_result"),
+            instructions=instructions,
+            retries={"output": OUTPUT_RETRIES},
+        )
+        started, clock = time.time(), time.monotonic()
+        status, usage = 0, RunUsage()
+        try:
+            output = agent.run_sync(prompt, usage=usage).output
+            status = 200
+        except ModelHTTPError as error:
+            status = error.status_code
+            raise ModelError(f"{stage}: the optimizer model answered {error.status_code}: {error.message}") from error
+        except ModelAPIError as error:
+            raise ModelError(f"{stage}: the optimizer model did not answer: {error}") from error
+        except (UnexpectedModelBehavior, ContentFilterError) as error:
+            status = 200
+            raise ModelOutputError(str(error)) from error
+        except UserError as error:
+            raise ModelError(f"{stage}: {error}") from error
+        finally:
+            self._record(stage, status, usage, started, time.monotonic() - clock)
+        return output
+
+    def _record(self, stage: str, status: int, usage: RunUsage, started: float, seconds: float) -> None:
+        call = ModelCall(
+            role="optimizer",
+            stage=stage,
+            model=self._model.model_name,
+            http_status=status,
+            attempts=max(1, usage.requests),
+            prompt_tokens=usage.input_tokens,
+            completion_tokens=usage.output_tokens,
+            started=started,
+            seconds=seconds,
+        )
+        log.info(
+            "%s: status %d, %d tokens in, %d out, %.1f s",
+            stage,
+            status,
+            call.prompt_tokens,
+            call.completion_tokens,
+            seconds,
+        )
+        self._on_call(call)
