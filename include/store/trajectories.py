@@ -1,0 +1,129 @@
+"""The trajectory and usage tables: append-only parts, read back as the cache of what was already paid for."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from include.core.types import Item, ModelCall, Rollout, Split, Status, Value
+from include.store import keys
+from include.store.objects import ObjectStore
+from include.store.tables import (
+    RolloutRow,
+    UsageRow,
+    from_parquet,
+    rollouts_from_table,
+    rollouts_to_table,
+    to_parquet,
+    usage_from_table,
+    usage_to_table,
+)
+
+READERS = 8
+
+
+class RolloutKey(Value):
+    """What a rollout depends on besides its item: with all of it equal, a stored rollout is as good as a new one."""
+
+    benchmark: str = Field(min_length=1)
+    target: str = Field(min_length=1)
+    harness: str = Field(min_length=1)
+    split: Split
+    skill_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    draw: int = Field(ge=0)
+    settings_sha256: str
+    """Hash of the target's settings, such as temperature and token limits."""
+    image: str
+    """Digest or id of the sandbox image."""
+
+
+class RolloutTable:
+    """Rollouts below `<prefix>trajectories/`."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def append(self, key: RolloutKey, run: str, rollouts: Sequence[tuple[Item, Rollout]]) -> None:
+        """Write the rollouts of a run as one new part; nothing is ever overwritten."""
+        if not rollouts:
+            return
+        stored = datetime.now(UTC)
+        rows = [
+            RolloutRow(run, item.fingerprint, key.skill_sha256, key.settings_sha256, key.image, stored, rollout)
+            for item, rollout in rollouts
+        ]
+        body = to_parquet(rollouts_to_table(rows))
+        self._store.put_bytes(keys.part(self._partition(key), uuid4().hex), body)
+
+    def read(self, key: RolloutKey, items: Sequence[Item]) -> dict[str, Rollout]:
+        """The stored `ok` rollouts by item id, of any run; of duplicates the one that was stored first."""
+        found: dict[str, Rollout] = {}
+        for row in self._rows(key, items, pc.field("status") == Status.OK.value):
+            found.setdefault(row.rollout.trajectory.item_id, row.rollout)
+        return found
+
+    def errors(self, key: RolloutKey, run: str, items: Sequence[Item]) -> dict[str, Rollout]:
+        """The failed rollouts of one run by item id; of several the one that was stored last."""
+        failed = (pc.field("status") != Status.OK.value) & (pc.field("run") == run)
+        return {row.rollout.trajectory.item_id: row.rollout for row in self._rows(key, items, failed)}
+
+    def _rows(self, key: RolloutKey, items: Sequence[Item], wanted: Any) -> Iterator[RolloutRow]:
+        """Matching rows of these very items, in the order in which they were stored."""
+        same = (
+            (pc.field("skill_sha256") == key.skill_sha256)
+            & (pc.field("settings_sha256") == key.settings_sha256)
+            & (pc.field("image") == key.image)
+        )
+        fingerprints = {item.id: item.fingerprint for item in items}
+        tables = _read_parts(self._store, self._partition(key), same & wanted)
+        rows = [row for table in tables for row in rollouts_from_table(table)]
+        for row in sorted(rows, key=lambda row: row.stored):
+            if fingerprints.get(row.rollout.trajectory.item_id) == row.item_fingerprint:
+                yield row
+
+    def _partition(self, key: RolloutKey) -> str:
+        return keys.trajectories(
+            self._prefix,
+            benchmark=key.benchmark,
+            target=key.target,
+            harness=key.harness,
+            split=key.split,
+            skill_sha256=key.skill_sha256,
+            draw=key.draw,
+        )
+
+
+class UsageTable:
+    """Model calls below `<prefix>usage/`."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def append(self, benchmark: str, run: str, calls: Sequence[ModelCall], step: int) -> None:
+        """Write the calls of a step (0 outside of the steps) as one new part."""
+        if not calls:
+            return
+        body = to_parquet(usage_to_table(UsageRow(step, call) for call in calls))
+        self._store.put_bytes(keys.part(self._partition(benchmark, run), uuid4().hex), body)
+
+    def read(self, benchmark: str, run: str) -> list[UsageRow]:
+        """All calls of a run, by the time they started."""
+        tables = _read_parts(self._store, self._partition(benchmark, run))
+        rows = [row for table in tables for row in usage_from_table(table)]
+        return sorted(rows, key=lambda row: row.call.started)
+
+    def _partition(self, benchmark: str, run: str) -> str:
+        return keys.usage(self._prefix, benchmark=benchmark, run=run)
+
+
+def _read_parts(store: ObjectStore, partition: str, rows: Any = None) -> list[pa.Table]:
+    parts = [key for key in store.list_keys(partition) if key.endswith(".parquet")]
+    with ThreadPoolExecutor(READERS) as pool:
+        return list(pool.map(lambda part: from_parquet(store.get_bytes(part), rows), parts))

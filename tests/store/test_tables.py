@@ -1,0 +1,92 @@
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.core.types import Message, ModelCall, Rollout, Score, Status, Trajectory
+from include.store import tables
+from include.store.tables import RolloutRow, UsageRow
+
+COUNTS = st.integers(0, 2**40)
+SECONDS = st.floats(0, 1e6)
+STARTED = st.integers(0, 4_000_000_000_000_000).map(lambda micro: micro / 1_000_000)
+UNIT = st.floats(0, 1)
+MESSAGES = st.lists(
+    st.builds(Message, role=st.sampled_from(["system", "user", "assistant", "tool"]), content=st.text()), max_size=4
+).map(tuple)
+
+
+@st.composite
+def rollouts(draw: st.DrawFn) -> Rollout:
+    status = draw(st.sampled_from(list(Status)))
+    trajectory = draw(
+        st.builds(
+            Trajectory,
+            item_id=st.text(min_size=1),
+            status=st.just(status),
+            error=st.text(),
+            messages=MESSAGES,
+            answer=st.text(),
+            calls=COUNTS,
+            prompt_tokens=COUNTS,
+            completion_tokens=COUNTS,
+            started=STARTED,
+            seconds=SECONDS,
+        )
+    )
+    score = draw(st.builds(Score, hard=UNIT, soft=UNIT, feedback=st.text())) if status is Status.OK else None
+    return Rollout(trajectory=trajectory, score=score)
+
+
+ROWS = st.builds(
+    RolloutRow,
+    run=st.text(),
+    item_fingerprint=st.text(),
+    skill_sha256=st.text(),
+    settings_sha256=st.text(),
+    image=st.text(),
+    stored=st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
+    rollout=rollouts(),
+)
+CALLS = st.builds(
+    ModelCall,
+    role=st.sampled_from(["target", "optimizer"]),
+    stage=st.text(),
+    model=st.text(),
+    http_status=st.integers(0, 599),
+    attempts=st.integers(1, 9),
+    prompt_tokens=COUNTS,
+    completion_tokens=COUNTS,
+    started=STARTED,
+    seconds=SECONDS,
+)
+
+
+@given(st.lists(ROWS, max_size=5))
+def test_rollouts_come_back_from_parquet(rows: list[RolloutRow]) -> None:
+    table = tables.from_parquet(tables.to_parquet(tables.rollouts_to_table(rows)))
+    assert table.schema.equals(tables.TRAJECTORIES)
+    assert tables.rollouts_from_table(table) == rows
+
+
+@given(st.lists(st.builds(UsageRow, step=st.integers(0, 999), call=CALLS), max_size=5))
+def test_calls_come_back_from_parquet(rows: list[UsageRow]) -> None:
+    table = tables.from_parquet(tables.to_parquet(tables.usage_to_table(rows)))
+    assert table.schema.equals(tables.USAGE)
+    assert tables.usage_from_table(table) == rows
+
+
+def test_a_failed_rollout_has_no_score_and_times_are_utc() -> None:
+    failed = Rollout(trajectory=Trajectory(item_id="a", status=Status.TIMEOUT, error="too slow"), score=None)
+    row = RolloutRow("run", "f", "s", "t", "image", datetime(2026, 11, 21, 4, tzinfo=UTC), failed)
+    record = tables.rollouts_to_table([row]).to_pylist()[0]
+    assert (record["hard"], record["soft"], record["feedback"], record["started"]) == (None, None, None, None)
+    assert record["stored"].isoformat() == "2026-11-21T04:00:00+00:00"
+
+
+def test_parts_are_compressed_with_zstd() -> None:
+    call = ModelCall(role="target", stage="rollout", model="m", http_status=200, attempts=1, started=1.5, seconds=2)
+    body = tables.to_parquet(tables.usage_to_table([UsageRow(1, call)]))
+    assert pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(0).compression == "ZSTD"

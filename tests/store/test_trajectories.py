@@ -1,0 +1,163 @@
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow.fs
+import pytest
+
+from include.core.types import Item, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
+from include.store.objects import ObjectStore
+from include.store.trajectories import RolloutKey, RolloutTable, UsageTable
+
+KEY = RolloutKey(
+    benchmark="searchqa",
+    target="openai-chat:org/model",
+    harness="chat",
+    split=Split.VAL,
+    skill_sha256="ab" * 32,
+    draw=0,
+    settings_sha256="cd" * 32,
+    image="sha256:1",
+)
+ITEMS = [Item(id=name, public={"question": name}, reference={"answers": [name]}) for name in "abcd"]
+
+
+@pytest.fixture
+def table(store: ObjectStore) -> RolloutTable:
+    return RolloutTable(store, "team/")
+
+
+def ok(item: Item, answer: str = "x", hard: float = 1.0) -> tuple[Item, Rollout]:
+    messages = (Message(role="system", content="skill"), Message(role="assistant", content=answer))
+    trajectory = Trajectory(
+        item_id=item.id, status=Status.OK, answer=answer, messages=messages, calls=1, started=1763696507.25, seconds=0.5
+    )
+    return item, Rollout(trajectory=trajectory, score=Score(hard=hard, soft=hard, feedback="f"))
+
+
+def failed(item: Item, status: Status = Status.TIMEOUT) -> tuple[Item, Rollout]:
+    return item, Rollout(trajectory=Trajectory(item_id=item.id, status=status, error=status.value), score=None)
+
+
+def test_what_was_stored_is_read_by_any_run(table: RolloutTable) -> None:
+    table.append(KEY, "run-1", [ok(ITEMS[0]), ok(ITEMS[1])])
+    table.append(KEY, "run-2", [ok(ITEMS[2], hard=0.0)])
+    assert table.read(KEY, ITEMS) == {item.id: rollout for item, rollout in map(ok, ITEMS[:2])} | {
+        "c": ok(ITEMS[2], hard=0.0)[1]
+    }
+    assert set(table.read(KEY, ITEMS[1:])) == {"b", "c"}
+
+
+def test_an_empty_table_has_nothing(table: RolloutTable, store: ObjectStore) -> None:
+    table.append(KEY, "run", [])
+    assert store.list_keys("") == []
+    assert table.read(KEY, ITEMS) == {}
+    assert table.errors(KEY, "run", ITEMS) == {}
+
+
+def test_errors_are_not_cached_and_the_last_of_this_run_is_told(table: RolloutTable) -> None:
+    table.append(KEY, "run", [failed(ITEMS[0]), failed(ITEMS[1]), ok(ITEMS[2])])
+    table.append(KEY, "run", [failed(ITEMS[0], Status.MODEL_ERROR), ok(ITEMS[1])])
+    table.append(KEY, "other", [failed(ITEMS[3])])
+    assert set(table.read(KEY, ITEMS)) == {"b", "c"}
+    errors = table.errors(KEY, "run", ITEMS)
+    assert {name: rollout.trajectory.status for name, rollout in errors.items()} == {
+        "a": Status.MODEL_ERROR,
+        "b": Status.TIMEOUT,
+    }
+
+
+def test_of_duplicates_the_first_stored_wins(table: RolloutTable) -> None:
+    for answer in ("first", "second", "third"):
+        table.append(KEY, "run", [ok(ITEMS[0], answer)])
+    assert table.read(KEY, ITEMS)["a"].trajectory.answer == "first"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"skill_sha256": "ab" * 6 + "00" * 26},
+        {"settings_sha256": "00"},
+        {"image": "sha256:2"},
+        {"draw": 1},
+        {"split": Split.TEST},
+        {"target": "openai-chat:org_model"},
+        {"harness": "tools"},
+        {"benchmark": "other"},
+    ],
+)
+def test_another_key_is_another_rollout(table: RolloutTable, other: dict[str, object]) -> None:
+    table.append(KEY, "run", [ok(ITEMS[0]), failed(ITEMS[1])])
+    other_key = KEY.model_copy(update=other)
+    assert table.read(other_key, ITEMS) == {}
+    assert table.errors(other_key, "run", ITEMS) == {}
+
+
+def test_a_changed_item_is_another_item(table: RolloutTable) -> None:
+    table.append(KEY, "run", [ok(ITEMS[0])])
+    changed = ITEMS[0].model_copy(update={"reference": {"answers": ["new"]}})
+    assert table.read(KEY, [changed]) == {}
+
+
+def test_writers_at_the_same_time_lose_nothing(table: RolloutTable) -> None:
+    items = [Item(id=str(number), public={}, reference={}) for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda item: table.append(KEY, "run", [ok(item)]), items))
+    assert set(table.read(KEY, items)) == {item.id for item in items}
+
+
+def test_pandas_reads_the_table_from_the_store(table: RolloutTable, store: ObjectStore, s3_endpoint: str) -> None:
+    table.append(KEY, "run", [ok(ITEMS[0]), failed(ITEMS[1])])
+    table.append(KEY.model_copy(update={"draw": 1, "skill_sha256": "1" * 64}), "run", [ok(ITEMS[2])])
+    filesystem = pyarrow.fs.S3FileSystem(
+        access_key="test", secret_key="test", endpoint_override=s3_endpoint, region="us-east-1"
+    )
+    frame = pd.read_parquet(f"{store.bucket}/team/trajectories", filesystem=filesystem).set_index("item_id")
+    assert frame["target"].astype(str).unique().tolist() == ["openai-chat:org/model"]
+    assert frame["hard"].to_dict() == pytest.approx({"a": 1.0, "b": float("nan"), "c": 1.0}, nan_ok=True)
+    assert frame.loc["a", "started"] == pd.Timestamp(1763696507.25, unit="s", tz="UTC")
+    assert [message["role"] for message in frame.loc["a", "messages"]] == ["system", "assistant"]
+    assert frame["draw"].astype(int).to_dict() == {"a": 0, "b": 0, "c": 1}
+
+
+def test_duckdb_reads_both_tables(table: RolloutTable, store: ObjectStore, tmp_path: Path) -> None:
+    table.append(KEY, "run", [ok(ITEMS[0]), failed(ITEMS[1])])
+    table.append(KEY.model_copy(update={"skill_sha256": "1" * 64}), "run", [ok(ITEMS[2])])
+    UsageTable(store, "team/").append("searchqa", "run", [call(1.5)], 3)
+    for key in store.list_keys("team/"):
+        path = tmp_path / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(store.get_bytes(key))
+    with duckdb.connect() as connection:
+        rollouts = connection.execute(
+            "select item_id, target, split, draw, status, hard, messages[2].content, year(started) "
+            "from read_parquet(?, hive_partitioning = true) order by item_id",
+            [f"{tmp_path}/team/trajectories/**/*.parquet"],
+        ).fetchall()
+        calls = connection.execute(
+            "select benchmark, run, step, model from read_parquet(?, hive_partitioning = true)",
+            [f"{tmp_path}/team/usage/**/*.parquet"],
+        ).fetchall()
+    assert rollouts == [
+        ("a", "openai-chat:org/model", "val", 0, "ok", 1.0, "x", 2025),
+        ("b", "openai-chat:org/model", "val", 0, "timeout", None, None, None),
+        ("c", "openai-chat:org/model", "val", 0, "ok", 1.0, "x", 2025),
+    ]
+    assert calls == [("searchqa", "run", 3, "m")]
+
+
+def call(started: float) -> ModelCall:
+    return ModelCall(
+        role="target", stage="rollout", model="m", http_status=200, attempts=1, started=started, seconds=0.5
+    )
+
+
+def test_usage_of_a_run_comes_back_in_order(store: ObjectStore) -> None:
+    usage = UsageTable(store, "")
+    usage.append("searchqa", "run", [call(3.0), call(1.0)], 1)
+    usage.append("searchqa", "run", [call(2.0)], 0)
+    usage.append("searchqa", "other", [call(2.5)], 0)
+    usage.append("searchqa", "run", [], 1)
+    assert [(row.step, row.call.started) for row in usage.read("searchqa", "run")] == [(1, 1.0), (0, 2.0), (1, 3.0)]
+    assert usage.read("searchqa", "never") == []
