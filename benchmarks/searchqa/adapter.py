@@ -23,6 +23,9 @@ Reply with the answer alone, inside <answer></answer> tags."""
 class SearchQA:
     """Items with keys id, question, context (documents behind `[DOC]` marks) and answers."""
 
+    text_columns = ("id", "question", "context")
+    list_columns = ("answers",)
+
     def item(self, record: JsonObject) -> Item:
         """One record as an item.
 

@@ -16,6 +16,11 @@ class Benchmark(Protocol):
     The module enters the sandbox image, so it imports include.core and the standard library only.
     """
 
+    text_columns: tuple[str, ...]
+    """Columns of a record that must hold a text that is not blank; `id` is one of them."""
+    list_columns: tuple[str, ...]
+    """Columns of a record that must hold a list of at least one text that is not blank."""
+
     def item(self, record: JsonObject) -> Item:
         """One record of a data file as an item.
 

@@ -1,0 +1,53 @@
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.core.splits import split_by_ratio, take
+from include.core.types import Split
+
+PARTS = st.integers(1, 20)
+
+
+@pytest.mark.parametrize(
+    ("total", "ratio", "counts"),
+    [
+        (400, "2:1:7", [80, 40, 280]),
+        (2000, "2:1:7", [400, 200, 1400]),
+        (10, "1:1:1", [4, 3, 3]),
+        (11, "1:1:1", [4, 4, 3]),
+        (535, "2:1:7", [107, 54, 374]),
+        (3, "2:1:7", [1, 0, 2]),
+        (0, "2:1:7", [0, 0, 0]),
+    ],
+)
+def test_counts_are_by_largest_remainder(total: int, ratio: str, counts: list[int]) -> None:
+    splits = split_by_ratio(range(total), ratio, seed=42)
+    assert [len(splits[split]) for split in Split] == counts
+
+
+@given(st.lists(st.integers()), PARTS, PARTS, PARTS, st.integers())
+def test_every_record_lands_in_one_split_and_no_share_is_off_by_one(
+    records: list[int], train: int, val: int, test: int, seed: int
+) -> None:
+    splits = split_by_ratio(records, f"{train}:{val}:{test}", seed)
+    assert sorted(record for part in splits.values() for record in part) == sorted(records)
+    for split, share in zip(Split, (train, val, test), strict=True):
+        assert abs(len(splits[split]) - len(records) * share / (train + val + test)) < 1
+    assert split_by_ratio(records, f"{train}:{val}:{test}", seed) == splits
+
+
+def test_the_order_is_the_seeded_shuffle_and_the_records_stay_as_they_are() -> None:
+    records = list(range(100))
+    shuffled = list(range(100))
+    random.Random(7).shuffle(shuffled)
+    splits = split_by_ratio(records, "2:1:7", seed=7)
+    assert splits[Split.TRAIN] + splits[Split.VAL] + splits[Split.TEST] == shuffled
+    assert records == list(range(100))
+
+
+def test_take() -> None:
+    assert take([1, 2, 3], 2) == [1, 2]
+    assert take([1, 2, 3], 5) == [1, 2, 3]
+    assert take([1, 2, 3], None) == [1, 2, 3]
