@@ -14,6 +14,7 @@ Every exception that this project raises on purpose, one type per boundary:
   + StoreError             an object store
     - ObjectMissing          no object under the key
     - Conflict               another writer was first
+  + PlatformError          a part of the local platform, or its REST API
 """
 
 
@@ -67,3 +68,7 @@ class ObjectMissing(StoreError):
 
 class Conflict(StoreError):
     """Another writer created or moved the object first."""
+
+
+class PlatformError(SkillOptError):
+    """A part of the local platform does not start or answer, or Airflow refused a request."""

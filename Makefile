@@ -1,0 +1,63 @@
+# `make help` lists the targets. State lives in .local/.
+.DEFAULT_GOAL := help
+.PHONY: help venv up down status demo clean test fast-tests platform-tests lint ruff format-check types imports format lock bench
+# With it set, every Airflow process would compile all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
+
+VENV := .local/venv
+PYTHON := $(VENV)/bin/python
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+venv:
+	@local/bootstrap.sh $(VENV) requirements.txt
+
+up: venv  ## start the local platform: database, S3 server, model stand-in, Docker engine, Airflow
+	@$(PYTHON) -m local up
+
+down:  ## stop the local platform; the data stays
+	@if [ -x $(PYTHON) ]; then $(PYTHON) -m local down; else echo "Nothing to stop: there is no virtual environment"; fi
+
+status: venv  ## what runs, and where
+	@$(PYTHON) -m local status
+
+demo: venv  ## start the platform and train the sample benchmark
+	@$(PYTHON) -m local demo
+
+clean: down  ## stop the platform and delete all its data; the virtual environment stays
+	@find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} + 2>/dev/null || true
+
+test: venv lint  ## lint, then the fast tests, then those that need a Docker engine or the whole platform
+	@$(MAKE) --no-print-directory fast-tests
+	@$(MAKE) --no-print-directory platform-tests
+
+fast-tests: venv  ## tests that need nothing but Python
+	$(PYTHON) -m pytest -m "not engine and not platform and not provider"
+
+platform-tests: venv  ## tests that need a Docker engine or the whole platform
+	$(PYTHON) -m pytest -m "engine or platform"
+
+lint: ruff format-check types imports  ## all static checks
+
+ruff: venv
+	$(VENV)/bin/ruff check
+
+format-check: venv
+	$(VENV)/bin/ruff format --check
+
+types: venv
+	$(VENV)/bin/mypy
+
+imports: venv
+	$(VENV)/bin/lint-imports
+
+format: venv  ## format the code and fix what ruff can fix
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+lock: venv  ## make requirements.txt from requirements.in
+	$(VENV)/bin/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 requirements.in -o requirements.txt
+
+bench: venv  ## measure what Airflow itself costs a training step
+	$(PYTHON) -m bench

@@ -1,0 +1,95 @@
+"""Command line of the local platform: `python -m local up|down|status|demo`."""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from include.core.errors import SkillOptError
+from local.environment import HOME_VARIABLE
+from local.home import ADMIN, PROJECT, Home
+
+DEFAULT_HOME = PROJECT / ".local"
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; 0 if it did what was asked."""
+    parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
+    parser.add_argument("command", choices=["up", "down", "status", "demo"])
+    parser.add_argument("--home", type=Path, default=DEFAULT_HOME, help="folder of all state (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    home = Home.at(options.home)
+    _carry_home(home, arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    commands = {"up": _up, "down": _down, "status": _status, "demo": _demo}
+    try:
+        return commands[options.command](home)
+    except SkillOptError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _carry_home(home: Home, arguments: list[str]) -> None:
+    """Start this program again with the home in its environment, so that `down` finds it and its children."""
+    if os.environ.get(HOME_VARIABLE) != str(home.root):
+        variables = {**os.environ, HOME_VARIABLE: str(home.root)}
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.execve(sys.executable, [sys.executable, "-m", "local", *arguments], variables)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _up(home: Home) -> int:
+    from local import platform
+    from local.environment import airflow_url, s3_url
+
+    settings = platform.up(home)
+    print(f"Airflow    {airflow_url(settings)}  user {ADMIN}, password {settings.password}")
+    print(f"S3         {s3_url(settings)}")
+    print(f"State      {home.root} (login and ports: {home.settings_file.name}, logs: {home.logs.name}/)")
+    return 0
+
+
+def _down(home: Home) -> int:
+    from local import platform
+
+    platform.down(home)
+    print(f"The platform of {home.root} is stopped; its data stays.")
+    return 0
+
+
+def _status(home: Home) -> int:
+    from local import airflow_services, platform
+    from local.environment import airflow_url
+
+    states = platform.states(home)
+    for name, state in states.items():
+        print(f"{name:15}{state}")
+    if not home.settings_file.exists():
+        return 1
+    settings = home.read()
+    for name, state in airflow_services.health(settings).items():
+        print(f"{name:15}{state} (as Airflow says)")
+    print(f"{'UI':15}{airflow_url(settings)}  user {ADMIN}, password {settings.password}")
+    return int("stopped" in states.values())
+
+
+def _demo(home: Home) -> int:
+    from local import demo, platform
+
+    return demo.run(home, platform.up(home))
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: it would join a thread that still waits for an image build of an engine that is not ours.
+    os._exit(code)

@@ -1,0 +1,148 @@
+"""A small client of Airflow's REST API."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+
+from include.core.errors import PlatformError
+
+POLL_SECONDS = 1.0
+PAGE = 100
+FINISHED = ("success", "failed")
+Row = dict[str, Any]
+"""One JSON object of an answer; the shapes are Airflow's."""
+
+
+class AirflowApi:
+    """One Airflow, as one user; the token is fetched with the first request and again when it has expired."""
+
+    def __init__(self, url: str, username: str, password: str) -> None:
+        self._login = {"username": username, "password": password}
+        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def health(self) -> dict[str, Row]:
+        """The components' states by name; empty if no server answers."""
+        try:
+            answer = self._client.get("/api/v2/monitor/health")
+        except httpx.TransportError:
+            return {}
+        return dict(answer.json()) if answer.is_success else {}
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None, run_id: str | None = None) -> str:
+        """Start a run and return its id.
+
+        Raises:
+            PlatformError: Airflow refused, for instance a bad Param; the text says why.
+        """
+        body: Row = {"logical_date": None, "conf": dict(conf) if conf is not None else {}}
+        if run_id is not None:
+            body["dag_run_id"] = run_id
+        return str(self._request("POST", f"/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
+
+    def run(self, dag_id: str, run_id: str) -> Row:
+        """One run, with its `state`."""
+        return self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
+
+    def runs(self, dag_id: str) -> list[Row]:
+        """All runs of a DAG, the newest first."""
+        return self._pages(f"/dags/{dag_id}/dagRuns", "dag_runs", {"order_by": "-run_after"})
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[Row]:
+        """The run's task instances, mapped ones each by itself."""
+        return self._pages(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", "task_instances", {})
+
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int, map_index: int = -1) -> list[str]:
+        """The lines of one try's log."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
+        content = self._request("GET", path, params={"map_index": map_index, "full_content": True})["content"]
+        return [line if isinstance(line, str) else _log_line(line) for line in content]
+
+    def import_errors(self) -> dict[str, str]:
+        """The stack trace of every DAG file that does not load, by file."""
+        errors = self._pages("/importErrors", "import_errors", {})
+        return {str(error["filename"]): str(error["stack_trace"]) for error in errors}
+
+    def wait_for_dag(self, dag_id: str, seconds: float = 60.0) -> None:
+        """Wait until the DAG processor has found a DAG.
+
+        Raises:
+            PlatformError: it did not in time; the text has the files that do not load.
+        """
+        deadline = time.monotonic() + seconds
+        while self._send("GET", f"/dags/{dag_id}").status_code != httpx.codes.OK:
+            if time.monotonic() > deadline:
+                broken = [f"{name}: {trace}" for name, trace in self.import_errors().items()]
+                raise PlatformError("\n".join([f"the DAG {dag_id} did not appear in {seconds:.0f} s", *broken]))
+            time.sleep(POLL_SECONDS)
+
+    def wait(
+        self,
+        dag_id: str,
+        run_id: str,
+        on_poll: Callable[[Row], None] = lambda run: None,
+        seconds: float = 3600.0,
+    ) -> str:
+        """Poll until the run ends, calling `on_poll` with the run each time, and return its final state.
+
+        Raises:
+            PlatformError: it did not end in time.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            run = self.run(dag_id, run_id)
+            on_poll(run)
+            if run["state"] in FINISHED:
+                return str(run["state"])
+            if time.monotonic() > deadline:
+                raise PlatformError(f"{dag_id} {run_id} is still {run['state']} after {seconds:.0f} s")
+            time.sleep(POLL_SECONDS)
+
+    def _pages(self, path: str, key: str, params: Mapping[str, Any]) -> list[Row]:
+        rows: list[Row] = []
+        while True:
+            page = self._request("GET", path, params={**params, "limit": PAGE, "offset": len(rows)})
+            rows += page[key]
+            if not page[key] or len(rows) >= page["total_entries"]:
+                return rows
+
+    def _request(self, method: str, path: str, **options: Any) -> Row:
+        answer = self._send(method, path, **options)
+        if answer.is_error:
+            raise PlatformError(f"Airflow refused {method} {path} with {answer.status_code}: {_detail(answer)}")
+        return dict(answer.json())
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            if "authorization" not in self._client.headers:
+                self._log_in()
+            answer = self._client.request(method, f"/api/v2{path}", **options)
+            if answer.status_code == httpx.codes.UNAUTHORIZED:
+                self._log_in()
+                answer = self._client.request(method, f"/api/v2{path}", **options)
+        except httpx.TransportError as error:
+            raise PlatformError(f"Airflow at {self._client.base_url} does not answer: {error}") from error
+        return answer
+
+    def _log_in(self) -> None:
+        answer = self._client.post("/auth/token", json=self._login)
+        if answer.is_error:
+            raise PlatformError(f"Airflow refused the login of {self._login['username']}: {_detail(answer)}")
+        self._client.headers["authorization"] = f"Bearer {answer.json()['access_token']}"
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text[:500]
+
+
+def _log_line(event: Mapping[str, Any]) -> str:
+    time_and_level = [str(event[key]) for key in ("timestamp", "level") if event.get(key) is not None]
+    return " ".join([*time_and_level, str(event.get("event", ""))])

@@ -1,0 +1,118 @@
+"""Airflow's database schema and its four processes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from importlib.metadata import version
+from threading import Event
+from typing import Any
+
+from include.core.errors import PlatformError
+from local import services
+from local.airflow_api import AirflowApi
+from local.environment import airflow_url, inherited
+from local.home import ADMIN, PROJECT, Home, Settings
+
+SERVER = "api-server"
+SCHEDULER = "scheduler"
+PROCESSOR = "dag-processor"
+TRIGGERER = "triggerer"
+NAMES = (SERVER, SCHEDULER, PROCESSOR, TRIGGERER)
+START_SECONDS = 240.0
+
+_ARGUMENTS = {
+    # Task logs are read from the common folder; servers that hand them out would listen on all addresses.
+    SCHEDULER: ("--skip-serve-logs",),
+    TRIGGERER: ("--skip-serve-logs",),
+}
+_HEALTH_NAMES = {SCHEDULER: "scheduler", PROCESSOR: "dag_processor", TRIGGERER: "triggerer"}
+
+
+def api(settings: Settings) -> AirflowApi:
+    """A client of the platform's Airflow, as its administrator."""
+    return AirflowApi(airflow_url(settings), ADMIN, settings.password)
+
+
+def migrate(home: Home, variables: dict[str, str]) -> None:
+    """Bring the database's schema to the installed Airflow's, once a version.
+
+    Raises:
+        PlatformError: with the last lines of what Airflow said.
+    """
+    stamp = home.postgres / "skillopt-schema"
+    installed = version("apache-airflow-core")
+    if stamp.exists() and stamp.read_text() == installed:
+        return
+    log = services.log_path(home, "migrate")
+    with log.open("ab") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "airflow", "db", "migrate"],
+            env=inherited(os.environ) | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=PROJECT,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise PlatformError(f"airflow db migrate failed; {services.last_lines(log)}")
+    stamp.write_text(installed)
+
+
+def ensure(
+    home: Home, settings: Settings, variables: dict[str, str], cancelled: Event, engine: Callable[[], str]
+) -> None:
+    """Have all four run and healthy; the scheduler's tasks are the ones that need the engine's address.
+
+    Raises:
+        PlatformError: one does not; the text has the last lines of its log.
+    """
+    _write_password(home, settings)
+    common = {name: value for name, value in variables.items() if name != "DOCKER_HOST"}
+
+    def have(name: str) -> None:
+        extra = {"DOCKER_HOST": engine()} if name == SCHEDULER else {}
+        command = (sys.executable, "-m", "airflow", name, *_ARGUMENTS.get(name, ()))
+        now = datetime.now().astimezone()
+        lives, started = services.have(home, services.Service(name, command, common | extra))
+        since = now if started else None
+        services.wait(home, name, lambda: _is_healthy(settings, name, since), cancelled, START_SECONDS, lives)
+
+    with ThreadPoolExecutor(max_workers=len(NAMES)) as pool:
+        list(pool.map(have, NAMES))
+
+
+def health(settings: Settings) -> dict[str, str]:
+    """`healthy` or what else Airflow says of each component; empty if the API server does not answer."""
+    return {name: str(state.get("status")) for name, state in _components(settings).items()}
+
+
+def _components(settings: Settings) -> dict[str, dict[str, Any]]:
+    client = api(settings)
+    try:
+        return client.health()
+    finally:
+        client.close()
+
+
+def _is_healthy(settings: Settings, name: str, since: datetime | None) -> bool:
+    """Healthy by a heartbeat after `since`: that of a killed predecessor still counts for half a minute."""
+    components = _components(settings)
+    if name == SERVER:
+        return components.get("metadatabase", {}).get("status") == "healthy"
+    component = _HEALTH_NAMES[name]
+    state = components.get(component, {})
+    if state.get("status") != "healthy":
+        return False
+    return since is None or datetime.fromisoformat(state[f"latest_{component}_heartbeat"]) > since
+
+
+def _write_password(home: Home, settings: Settings) -> None:
+    """The file is the simple auth manager's; one that is there is not made anew."""
+    passwords = home.airflow / "passwords.json"
+    passwords.touch(mode=0o600)
+    passwords.write_text(json.dumps({ADMIN: settings.password}) + "\n")

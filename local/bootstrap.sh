@@ -1,0 +1,47 @@
+#!/bin/sh
+# Makes the virtual environment from the lock: bootstrap.sh VENV LOCK. A second call with the same lock does nothing.
+set -eu
+venv=$1
+lock=$2
+
+fail() {
+    printf 'error: %s\n' "$1" >&2
+    exit 1
+}
+
+in_range() {
+    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null
+}
+
+find_python() {
+    for candidate in ${PYTHON3:-} python3 python3.12 python3.11 python3.13; do
+        if command -v "$candidate" >/dev/null && in_range "$candidate"; then
+            echo "$candidate"
+            return
+        fi
+    done
+    fail "no Python 3.11, 3.12 or 3.13 found; install one (Debian, Ubuntu: apt install python3 python3-venv) or name it with PYTHON3=/path/to/python3"
+}
+
+stamp="$venv/lock-$(sha256sum <"$lock" | cut -c1-16)"
+if [ -e "$stamp" ] && "$venv/bin/python" -c '' 2>/dev/null; then
+    exit 0
+fi
+
+if ! "$venv/bin/python" -c '' 2>/dev/null; then
+    python=$(find_python)
+    "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+        fail "$python cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)"
+    echo "Creating the virtual environment $venv with $("$python" --version)"
+    "$python" -m venv --clear "$venv"
+fi
+if [ ! -x "$venv/bin/uv" ]; then
+    echo "Installing uv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv ||
+        fail "uv could not be installed; is the Python package index reachable?"
+fi
+echo "Installing the locked packages and compiling them (about a minute)"
+"$venv/bin/uv" pip install --python "$venv/bin/python" --compile-bytecode -r "$lock" ||
+    fail "the packages of $lock could not be installed; is the Python package index reachable?"
+rm -f "$venv"/lock-*
+: >"$stamp"

