@@ -1,0 +1,69 @@
+"""Counterfactuals: what the reader would have answered to the same text with one directive toggled."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from include.models.standin.directives import DIRECTIVES
+from include.models.standin.exercise import Candidate, Exercise
+from include.models.standin.ranking import Active, rank
+from include.models.standin.reader import phrase
+from include.models.standin.requests import SeenTrajectory
+from include.models.standin.words import key, without_possessive
+
+
+@dataclass(frozen=True)
+class Toggle:
+    """A directive switched over, with what the answers of a minibatch would have gained by it."""
+
+    name: str
+    gain: float
+    """Answers put right less answers spoilt, plus half of the change in reciprocal rank of the expected phrase."""
+    fixed: tuple[str, ...]
+    """Ids of the items that it puts right."""
+
+
+def toggles(trajectories: Sequence[SeenTrajectory], active: Active) -> list[Toggle]:
+    """Every directive toggled against the skill's own, the most helpful first."""
+    cases = [_Case(trajectory) for trajectory in trajectories if trajectory.references]
+    before = [case.verdict(active) for case in cases]
+    tried = [_toggle(name, cases, before, active ^ {name}) for name in DIRECTIVES]
+    return sorted(tried, key=lambda toggle: (-toggle.gain, toggle.name))
+
+
+def _toggle(name: str, cases: Sequence["_Case"], before: Sequence["_Verdict"], active: Active) -> Toggle:
+    gain, fixed = 0.0, []
+    for case, old in zip(cases, before, strict=True):
+        new = case.verdict(active)
+        gain += (new.right - old.right) + 0.5 * (new.reciprocal_rank - old.reciprocal_rank)
+        if new.right > old.right:
+            fixed.append(case.item_id)
+    return Toggle(name, gain, tuple(fixed))
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    right: bool
+    reciprocal_rank: float
+
+
+class _Case:
+    """A trajectory's text, parsed once, and the answers that were expected."""
+
+    def __init__(self, trajectory: SeenTrajectory) -> None:
+        self.item_id = trajectory.item_id
+        self.exercise = Exercise.of_prompt(trajectory.prompt)
+        self.expected = frozenset(key(reference) for reference in trajectory.references)
+
+    def verdict(self, active: Active) -> _Verdict:
+        ranked = rank(self.exercise, active)
+        if not ranked:
+            return _Verdict(right=False, reciprocal_rank=0.0)
+        right = key(phrase(self.exercise, ranked, active)) in self.expected
+        return _Verdict(right, self._reciprocal_rank(ranked, "possessive" in active))
+
+    def _reciprocal_rank(self, ranked: Sequence[Candidate], plain: bool) -> float:
+        for place, candidate in enumerate(ranked[:50], start=1):
+            name = key(without_possessive(candidate.spelling)) if plain else candidate.key
+            if name in self.expected:
+                return 1.0 / place
+        return 0.0

@@ -1,0 +1,42 @@
+"""The stand-in as target: answers a clue from the documents of the request under the directives of the skill."""
+
+from include.models.standin.directives import recognise
+from include.models.standin.exercise import Candidate, Exercise
+from include.models.standin.ranking import Active, rank
+from include.models.standin.words import key, without_possessive
+
+
+def respond(skill: str, prompt: str) -> str:
+    """One line on how the answer was found, then the answer inside <answer></answer>."""
+    exercise = Exercise.of_prompt(prompt)
+    active = recognise(skill)
+    count = f"{len(exercise.candidates)} phrases in {len(exercise.documents)} documents"
+    rules = ", ".join(sorted(active)) if active else "none"
+    return f"Ranked {count}; directives: {rules}.\n<answer>{answer(exercise, active)}</answer>"
+
+
+def answer(exercise: Exercise, active: Active) -> str:
+    """What the reader answers; empty if the documents hold no candidate."""
+    ranked = rank(exercise, active)
+    return phrase(exercise, ranked, active) if ranked else ""
+
+
+def phrase(exercise: Exercise, ranked: list[Candidate], active: Active) -> str:
+    """The answer's wording for a ranking that is not empty."""
+    best = [_spelled(candidate, active) for candidate in ranked[:2]]
+    if "sentence" in active:
+        text = _sentence_with(exercise, ranked[0])
+    elif "alternatives" in active:
+        text = " or ".join(best)
+    else:
+        text = best[0]
+    return text.lower() if "lower_case" in active else text
+
+
+def _spelled(candidate: Candidate, active: Active) -> str:
+    return without_possessive(candidate.spelling) if "possessive" in active else candidate.spelling
+
+
+def _sentence_with(exercise: Exercise, candidate: Candidate) -> str:
+    sentences = (sentence.strip() for _, _, sentence in exercise.sentences())
+    return next((sentence for sentence in sentences if candidate.key in key(sentence)), candidate.spelling)
