@@ -30,6 +30,9 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
         "BIND_HOST": "127.0.0.1",
         "GATEWAY_PORT": str(settings.ports.s3),
         "SERVICES": "s3",
+        # Both listen on all addresses, whatever BIND_HOST says.
+        "IOT_MTLS_ENABLED": "0",
+        "SFTP_ENABLED": "0",
         "S3_PERSIST": "1",
         "PERSIST_STATE": "1",
         "STATE_DIR": str(home.s3 / "state"),

@@ -71,8 +71,6 @@ def _initialise(home: Home) -> None:
 
 
 def _start(home: Home) -> None:
-    if os.geteuid() == 0:
-        shutil.chown(home.sockets, UNPRIVILEGED)
     # A local database may lose its last half second in a power cut, but no more than that, and not its order.
     options = [f"-D{home.postgres}", f"-k{home.sockets}", "-clisten_addresses=", "-csynchronous_commit=off"]
     with services.log_path(home, "postgres").open("ab") as log:
