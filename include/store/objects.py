@@ -75,9 +75,13 @@ class ObjectStore:
 
     def get_model(self, key: str, model: type[Model]) -> Model:
         """The body as a model; raises ObjectMissing, and StoreError if it does not fit the model."""
-        body = self.get_bytes(key)
+        return self.get_tagged_model(key, model)[0]
+
+    def get_tagged_model(self, key: str, model: type[Model]) -> tuple[Model, str]:
+        """The body as a model, and its tag for `replace`; raises what `get_model` raises."""
+        body, etag = self.get(key)
         try:
-            return model.model_validate_json(body)
+            return model.model_validate_json(body), etag
         except ValidationError as error:
             raise StoreError(f"{self.address(key)} does not hold a {model.__name__}: {error}") from error
 

@@ -1,0 +1,219 @@
+"""Published skills: immutable versions, and the champion alias that deployments follow."""
+
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import yaml
+from pydantic import AwareDatetime
+
+from include.core.errors import Conflict, ObjectMissing, StoreError
+from include.core.types import JsonObject, Split, UnitInterval, Value, sha256
+from include.store.keys import ArtifactKeys, version_name
+from include.store.objects import ObjectStore, model_bytes
+
+_VERSION = re.compile(r"v(\d+)-([0-9a-f]{12})")
+
+
+class MeasuredScore(Value):
+    """Mean scores over the items of a split that were scored."""
+
+    hard: UnitInterval
+    soft: UnitInterval
+    items: int
+
+
+class SplitScores(Value):
+    """What a skill scored; None on a split where it was not measured."""
+
+    val: MeasuredScore | None = None
+    test: MeasuredScore | None = None
+
+
+class Provenance(Value):
+    """Where a skill comes from, as the run that trained it knows."""
+
+    run: str
+    config: JsonObject
+    models: dict[str, str]
+    """Model names by role: target, optimizer."""
+    harness: str
+    data_fingerprints: dict[Split, str]
+    seed_scores: SplitScores
+    best_scores: SplitScores
+    gate_history: tuple[JsonObject, ...]
+    """The gate's verdicts, in the order of the steps."""
+
+
+class SkillManifest(Provenance):
+    """Provenance and identity of a published version."""
+
+    benchmark: str
+    target: str
+    version: str
+    sha256: str
+    """Of best_skill.md."""
+    created: AwareDatetime
+    """UTC."""
+
+
+class Alias(Value):
+    """What the champion alias says."""
+
+    version: str
+    sha256: str
+    run: str
+    """The run that moved it here."""
+    previous: str | None
+    """The version that it left, for a rollback."""
+    moved: AwareDatetime
+    """UTC."""
+
+
+class Published(NamedTuple):
+    """The outcome of publishing."""
+
+    version: str
+    key: str
+    """Key of best_skill.md."""
+    sha256: str
+    created: bool
+    """False if the skill was the champion already."""
+
+
+class PublishedSkill(NamedTuple):
+    """One version, verified."""
+
+    skill: str
+    manifest: SkillManifest
+
+
+class ArtifactStore:
+    """The published skills of one benchmark and target."""
+
+    def __init__(self, store: ObjectStore, keys: ArtifactKeys) -> None:
+        self._store = store
+        self._keys = keys
+
+    def publish(self, skill: str, provenance: Provenance) -> Published:
+        """Write the skill as a version and make it the champion; safe to repeat after a failure at any point.
+
+        A skill that has a version already, complete or left unfinished, keeps it. Publishers of different skills that
+        race can draw the same number, never the same version.
+
+        Raises:
+            Conflict: another publisher moved the champion meanwhile; the text names its version. The version written
+                here stays, and is not the champion.
+        """
+        digest = sha256(skill)
+        champion, etag = self._champion()
+        if champion is not None and champion.sha256 == digest:
+            return Published(champion.version, self._keys.version(champion.version).best_skill, digest, created=False)
+        version = self._version_for(digest)
+        self._write_version(version, skill, provenance)
+        alias = Alias(
+            version=version,
+            sha256=digest,
+            run=provenance.run,
+            previous=None if champion is None else champion.version,
+            moved=datetime.now(UTC),
+        )
+        self._move_champion(alias, etag)
+        return Published(version, self._keys.version(version).best_skill, digest, created=True)
+
+    def champion(self) -> Alias | None:
+        """What is deployed now, if anything was published."""
+        return self._champion()[0]
+
+    def read(self, version: str) -> PublishedSkill:
+        """A complete version.
+
+        Raises:
+            ObjectMissing: there is no such version, or it was never completed.
+            StoreError: the skill is not the one that its manifest describes.
+        """
+        keys = self._keys.version(version)
+        manifest = self._store.get_model(keys.manifest, SkillManifest)
+        skill = self._store.get_text(keys.best_skill)
+        if sha256(skill) != manifest.sha256:
+            raise StoreError(
+                f"{self._store.address(keys.best_skill)} has SHA-256 {sha256(skill)}, but its manifest says "
+                f"{manifest.sha256}: it was changed after it was published; restore it or move the champion elsewhere"
+            )
+        return PublishedSkill(skill, manifest)
+
+    def _champion(self) -> tuple[Alias | None, str]:
+        """The alias and its tag, which is empty if there is no alias."""
+        try:
+            return self._store.get_tagged_model(self._keys.champion, Alias)
+        except ObjectMissing:
+            return None, ""
+
+    def _version_for(self, digest: str) -> str:
+        """The version that holds this skill, complete or not, or else the next one."""
+        prefix = self._keys.versions
+        folders = sorted({key.removeprefix(prefix).split("/")[0] for key in self._store.list_keys(prefix)})
+        versions = [match for folder in folders if (match := _VERSION.fullmatch(folder))]
+        for version in versions:
+            if version[2] == digest[:12]:
+                return version[0]
+        return version_name(max((int(version[1]) for version in versions), default=0) + 1, digest)
+
+    def _write_version(self, version: str, skill: str, provenance: Provenance) -> None:
+        keys = self._keys.version(version)
+        manifest = SkillManifest(
+            **{field: getattr(provenance, field) for field in Provenance.model_fields},
+            benchmark=self._keys.benchmark,
+            target=self._keys.target,
+            version=version,
+            sha256=sha256(skill),
+            created=datetime.now(UTC),
+        )
+        self._create_same(keys.best_skill, skill.encode())
+        self._create_same(keys.skill_md, self._skill_md(version, skill).encode())
+        # A manifest that is there already is this skill's: of an earlier publisher, or of this one before it failed.
+        with suppress(Conflict):
+            self._store.create(keys.manifest, model_bytes(manifest))
+        self.read(version)
+
+    def _create_same(self, key: str, body: bytes) -> None:
+        """Write once; a retry finds its own bytes."""
+        try:
+            self._store.create(key, body)
+        except Conflict:
+            if self._store.get_bytes(key) != body:
+                raise
+
+    def _skill_md(self, version: str, skill: str) -> str:
+        """The skill behind the front matter of the Agent Skills format.
+
+        It depends on nothing but skill and version, so that any run can complete a version.
+        """
+        matter = {
+            "name": re.sub(r"[^a-z0-9]+", "-", self._keys.benchmark.lower()).strip("-"),
+            "description": f"How to do the {self._keys.benchmark} benchmark's items; trained for {self._keys.target}.",
+            "version": version,
+        }
+        return f"---\n{yaml.safe_dump(matter, sort_keys=False, allow_unicode=True)}---\n\n{skill}"
+
+    def _move_champion(self, alias: Alias, etag: str) -> None:
+        body = model_bytes(alias)
+        try:
+            if etag:
+                self._store.replace(self._keys.champion, body, etag)
+            else:
+                self._store.create(self._keys.champion, body)
+        except (Conflict, ObjectMissing) as error:
+            winner = self.champion()
+            # The answer to our own write was lost, or another run published the same skill.
+            if winner is not None and winner.sha256 == alias.sha256:
+                return
+            raise Conflict(
+                f"{self._store.address(self._keys.champion)}: {_name(winner)} while {alias.version} was being "
+                f"published; {alias.version} is stored but not the champion: compare the two, then publish again"
+            ) from error
+
+
+def _name(winner: Alias | None) -> str:
+    return "the alias was removed" if winner is None else f"run {winner.run} made {winner.version} the champion"
