@@ -1,0 +1,10 @@
+"""Airflow DAGs that train a skill: `train_<benchmark>` for every folder in benchmarks/, and its epochs."""
+
+import benchmarks
+from include.pipeline.params import benchmark_config
+from include.pipeline.training import epoch_dag, train_dag
+
+for name in benchmarks.names():
+    config = benchmark_config(name)
+    for dag in (train_dag(name, config), epoch_dag(name, config)):
+        globals()[dag.dag_id] = dag

@@ -1,0 +1,78 @@
+"""Where the seconds of a step went: model, container, own work, and Airflow between the tasks."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from include.core.types import Value
+from include.sandbox.workload import union_seconds
+
+if TYPE_CHECKING:
+    from include.store.keys import StepKeys
+    from include.store.objects import ObjectStore
+
+
+class StageTiming(Value):
+    """One task of a stage: when its body ran (Unix seconds), and what of that were model and container."""
+
+    stage: str
+    started: float
+    ended: float
+    model: float = Field(default=0.0, ge=0.0)
+    container: float = Field(default=0.0, ge=0.0)
+
+
+class StepSeconds(Value):
+    """The seconds of a step, from the end of the one before to its own.
+
+    `airflow` is the time in which no task's body ran: scheduling, starting processes, parsing.
+    """
+
+    wall: float
+    model: float
+    container: float
+    own: float
+    airflow: float
+
+
+class StageClock:
+    """What a task's body says of its own time."""
+
+    model: float = 0.0
+    """Wall seconds in which at least one model call was under way."""
+
+
+@contextmanager
+def timed(store: "ObjectStore", keys: "StepKeys", stage: str, index: int = 0) -> Iterator[StageClock]:
+    """Store the timing of a task's body when it has ended well."""
+    clock, started = StageClock(), time.time()
+    yield clock
+    save(store, keys, StageTiming(stage=stage, started=started, ended=time.time(), model=clock.model), index)
+
+
+def save(store: "ObjectStore", keys: "StepKeys", timing: StageTiming, index: int) -> None:
+    """Store a timing under its stage and map index."""
+    store.put_model(keys.timing(timing.stage, index), timing)
+
+
+def load(store: "ObjectStore", keys: "StepKeys") -> list[StageTiming]:
+    """The timings of a step's tasks."""
+    return [store.get_model(key, StageTiming) for key in store.list_keys(keys.timings)]
+
+
+def step_seconds(timings: Sequence[StageTiming], previous_end: float) -> StepSeconds:
+    """Split a step's wall time; of tasks side by side in a stage, the busiest stands for model and container."""
+    stages = {timing.stage for timing in timings}
+    model = container = body = 0.0
+    for stage in stages:
+        tasks = [timing for timing in timings if timing.stage == stage]
+        busiest = max(tasks, key=lambda timing: timing.model + timing.container)
+        model += busiest.model
+        container += busiest.container
+        body += union_seconds((task.started, task.ended) for task in tasks)
+    wall = max(timing.ended for timing in timings) - previous_end
+    own = max(0.0, body - model - container)
+    return StepSeconds(wall=wall, model=model, container=container, own=own, airflow=max(0.0, wall - body))

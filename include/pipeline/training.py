@@ -1,0 +1,156 @@
+"""The training as Airflow runs it: SkillOpt's loop (arXiv 2605.23904, section 3), one task a stage.
+
+`train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it: Airflow's cost of a task grows with the task
+instances of its DAG run, so an epoch is a DAG run of its own and a step costs the same in the first and in the tenth.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import DAG, TaskGroup, chain
+from airflow.sdk.exceptions import AirflowSkipException
+
+from include.core.config import TrainConfig
+from include.optimizer.reflect import most_minibatches
+from include.pipeline import params, tasks
+from include.pipeline.evaluation import RolloutChunk, Stage
+
+TASK_DEFAULTS: Mapping[str, Any] = {
+    "owner": "skillopt",
+    "retries": 2,
+    "retry_delay": timedelta(seconds=10),
+    "retry_exponential_backoff": True,
+    "max_retry_delay": timedelta(minutes=5),
+    "execution_timeout": timedelta(minutes=30),
+}
+
+THIS_RUN: Any = "{{ dag_run.conf }}"
+"""Inside an epoch's DAG, what it was triggered with is the reference of the run."""
+
+TRAIN_DOC = """
+Trains a skill for **{benchmark}**: rollout, reflect, aggregate, select, update, evaluate and gate, step by step.
+
+Trigger it with the form, or with `conf={{"overrides": {{"optimizer.learning_rate": 2}}}}` for any key. The run's
+documents are in `s3://{bucket}/{prefix}runs/{benchmark}/`, the published skill in `s3://{artifacts}/{prefix}skills/`.
+A failed or cleared task re-does only what was not stored.
+"""
+
+EPOCH_DOC = """
+One epoch of a run of `train_{benchmark}`, which triggers it; not meant to be triggered by hand.
+"""
+
+
+def train_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """A run: measure the seed, go through the epochs, test the best skill, publish it."""
+    storage = config.storage
+    doc = TRAIN_DOC.format(
+        benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
+    )
+    with _dag(f"train_{benchmark}", doc, benchmark, params=params.form(config)) as dag:
+        prepared: Any = tasks.prepare(benchmark)
+        run = prepared["run"]
+        seed = rollouts(config, "evaluate_seed", "seed", run, chunks=prepared)
+        epochs = [
+            EpochRun(benchmark=benchmark, epoch=epoch, run=run) for epoch in range(1, config.train.num_epochs + 1)
+        ]
+        chosen = tasks.finish(run)
+        test = rollouts(config, "test", "test", run, chunks=chosen)
+        chain(seed, tasks.start(run), *epochs, chosen, test, tasks.report(run), tasks.publish(run))
+    return dag
+
+
+def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """An epoch: as many steps as the graph has room for; those without a batch are skipped."""
+    with _dag(f"train_{benchmark}_epoch", EPOCH_DOC.format(benchmark=benchmark), benchmark) as dag:
+        batch = tasks.plan(THIS_RUN)
+        for position in range(1, config.train.steps_per_epoch + 1):
+            batch = training_step(batch, position, config)
+    return dag
+
+
+def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
+    """Step t: forward, backward, update, and the gate that decides what stays; returns the next step's batch."""
+    step: Mapping[str, Any] = {"run": THIS_RUN, "position": position}
+    analysts = most_minibatches(config.train.batch_size, config.gradient.minibatch_size)
+    with TaskGroup(f"step_{position:02d}"):
+        rollout = rollouts(config, "rollout", "rollout", THIS_RUN, batch, position)
+        reflect = (
+            tasks.reflect.override(max_active_tis_per_dagrun=config.gradient.analyst_workers)
+            .partial(**step, workers=analysts)
+            .expand(worker=list(range(analysts)))
+        )
+        aggregate = tasks.aggregate(**step)
+        select = tasks.select(**step)
+        update = tasks.update(**step)
+        evaluate = rollouts(config, "evaluate", "evaluate", THIS_RUN, update, position)
+        gate = tasks.gate(**step)
+        chain(rollout, reflect, aggregate, select, update, evaluate, gate)
+        # Equal to the present skill, a candidate is not evaluated; the gate still has to say so.
+        chain(update, gate)
+    return gate
+
+
+def rollouts(config: TrainConfig, task_id: str, stage: Stage, run: Any, chunks: Any, position: int = 0) -> Any:
+    """One sandbox a chunk of items."""
+    sandbox = config.sandbox
+    return RolloutChunk.partial(
+        task_id=task_id,
+        stage=stage,
+        run=run,
+        position=position,
+        pool=sandbox.pool,
+        max_active_tis_per_dagrun=sandbox.max_containers,
+        execution_timeout=timedelta(seconds=2 * sandbox.timeout),
+    ).expand(chunk=chunks)
+
+
+class EpochRun(TriggerDagRunOperator):
+    """Runs one epoch as a DAG run of its own and waits for it, deferred; an epoch that the run doesn't want is skipped.
+
+    :param benchmark: the benchmark's name.
+    :param epoch: the epoch, 1-based.
+    :param run: reference of the run, as `prepare` returned it. (templated)
+    """
+
+    template_fields = (*TriggerDagRunOperator.template_fields, "run")
+
+    def __init__(self, *, benchmark: str, epoch: int, run: Any, **kwargs: Any) -> None:
+        super().__init__(
+            task_id=f"epoch_{epoch:02d}",
+            trigger_dag_id=f"train_{benchmark}_epoch",
+            trigger_run_id=f"{{{{ run_id }}}}__epoch_{epoch:02d}",
+            logical_date=None,
+            wait_for_completion=True,
+            deferrable=True,
+            poke_interval=2,
+            # A second attempt goes through the epoch again; what its tasks have stored, they don't do twice.
+            reset_dag_run=True,
+            execution_timeout=None,
+            **kwargs,
+        )
+        self.epoch = epoch
+        self.run = run
+
+    def execute(self, context: Any) -> None:
+        """Trigger the epoch."""
+        from include.pipeline.run import TrainingRun
+
+        if self.epoch > TrainingRun.open(self.run).config.train.num_epochs:
+            raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
+        self.conf = {**self.run, "epoch": self.epoch}
+        super().execute(context)
+
+
+def _dag(dag_id: str, doc: str, benchmark: str, **kwargs: Any) -> DAG:
+    return DAG(
+        dag_id,
+        schedule=None,
+        catchup=False,
+        doc_md=doc,
+        tags=["skillopt", "train", benchmark],
+        default_args=dict(TASK_DEFAULTS),
+        render_template_as_native_obj=True,
+        **kwargs,
+    )
