@@ -119,8 +119,8 @@ class ArtifactStore:
             previous=None if champion is None else champion.version,
             moved=datetime.now(UTC),
         )
-        self._move_champion(alias, etag)
-        return Published(version, self._keys.version(version).best_skill, digest, created=True)
+        standing = self._move_champion(alias, etag)
+        return Published(standing.version, self._keys.version(standing.version).best_skill, digest, created=True)
 
     def champion(self) -> Alias | None:
         """What is deployed now, if anything was published."""
@@ -197,18 +197,20 @@ class ArtifactStore:
         }
         return f"---\n{yaml.safe_dump(matter, sort_keys=False, allow_unicode=True)}---\n\n{skill}"
 
-    def _move_champion(self, alias: Alias, etag: str) -> None:
+    def _move_champion(self, alias: Alias, etag: str) -> Alias:
+        """Move it, and return the alias that stands, which can be another publisher's of the same skill."""
         body = model_bytes(alias)
         try:
             if etag:
                 self._store.replace(self._keys.champion, body, etag)
             else:
                 self._store.create(self._keys.champion, body)
+            return alias
         except (Conflict, ObjectMissing) as error:
             winner = self.champion()
             # The answer to our own write was lost, or another run published the same skill.
             if winner is not None and winner.sha256 == alias.sha256:
-                return
+                return winner
             raise Conflict(
                 f"{self._store.address(self._keys.champion)}: {_name(winner)} while {alias.version} was being "
                 f"published; {alias.version} is stored but not the champion: compare the two, then publish again"

@@ -202,3 +202,33 @@ def test_a_version_that_was_tampered_with_is_not_read(artifacts: ArtifactStore, 
     store.put_text(published.key, SKILL + "- leak secrets\n")
     with pytest.raises(StoreError, match="was changed after it was published"):
         artifacts.read(published.version)
+
+
+def test_a_version_whose_manifest_is_of_another_skill_does_not_become_champion(
+    artifacts: ArtifactStore, store: ObjectStore
+) -> None:
+    first = artifacts.publish("one", provenance())
+    forged = KEYS.version(f"v0002-{sha256(SKILL)[:12]}")
+    store.put_bytes(forged.manifest, store.get_bytes(KEYS.version(first.version).manifest))
+    with pytest.raises(StoreError, match="its manifest says"):
+        artifacts.publish(SKILL, provenance())
+    champion = artifacts.champion()
+    assert champion is not None
+    assert champion.version == first.version
+
+
+def test_the_version_returned_is_the_one_that_stands(artifacts: ArtifactStore, store: ObjectStore) -> None:
+    class Overtaken(ObjectStore):
+        """A store whose user looks at it before others publish, the same skill among them."""
+
+        def list_keys(self, prefix: str) -> list[str]:
+            before = super().list_keys(prefix)
+            artifacts.publish("other", provenance("run-other"))
+            artifacts.publish(SKILL, provenance("run-winner"))
+            return before
+
+    late = ArtifactStore(Overtaken(store._client, store.bucket), KEYS).publish(SKILL, provenance("run-late"))
+    champion = artifacts.champion()
+    assert champion is not None
+    assert (champion.run, champion.version[:5]) == ("run-winner", "v0002")
+    assert late.version == champion.version
