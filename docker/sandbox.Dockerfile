@@ -1,0 +1,15 @@
+# The image that rollouts run in. local/image.py stages its context: `packages` (docker/sandbox-requirements.txt,
+# installed for the base's Python, so that the build needs no network) and `program` (what include/rollout imports).
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE}
+COPY packages /opt/skillopt/packages
+COPY program /opt/skillopt/program
+ENV PYTHONPATH=/opt/skillopt/program:/opt/skillopt/packages PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
+RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/skillopt \
+ && useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin skillopt
+USER 10001:10001
+WORKDIR /tmp
+# PID 1 ignores a SIGTERM that it has no handler for, and `docker stop` would wait for nothing.
+STOPSIGNAL SIGKILL
+ENTRYPOINT ["python3", "-m", "include.rollout"]
+CMD ["/in", "/out"]

@@ -1,0 +1,60 @@
+"""Run every item of a container's input folder and write what happened, one line as each one ends."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import benchmarks
+from include.core.types import Status, Trajectory
+from include.rollout.forwarder import forwarded
+from include.rollout.harness import HARNESSES, Harness
+from include.rollout.settings import PublicItem, RolloutSettings
+
+
+@dataclass(frozen=True)
+class Job:
+    """The content of an input folder: settings.json, skill.md, items.jsonl."""
+
+    settings: RolloutSettings
+    skill: str
+    items: Sequence[PublicItem]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Job":
+        """Raise pydantic's ValidationError if the host wrote something else than this program expects."""
+        lines = (folder / "items.jsonl").read_bytes().splitlines()
+        return cls(
+            settings=RolloutSettings.model_validate_json((folder / "settings.json").read_bytes()),
+            skill=(folder / "skill.md").read_text(encoding="utf-8"),
+            items=[PublicItem.model_validate_json(line) for line in lines],
+        )
+
+
+async def run(in_folder: Path, out_folder: Path, gateway: Path) -> None:
+    """Append a line to `out_folder`/trajectories.jsonl for each item, flushed at once, in order of completion."""
+    job = Job.read(in_folder)
+    benchmark = benchmarks.load(job.settings.benchmark)
+    free = asyncio.Semaphore(job.settings.concurrency)
+    async with forwarded(gateway) as base_url:
+        harness = HARNESSES[job.settings.harness](job.settings, benchmark, base_url)
+
+        async def work(item: PublicItem, out: TextIO) -> None:
+            async with free:
+                trajectory = await _trajectory(harness, item, job.skill)
+            out.write(trajectory.model_dump_json() + "\n")
+            out.flush()
+
+        with (out_folder / "trajectories.jsonl").open("a", encoding="utf-8") as out:
+            async with asyncio.TaskGroup() as group:
+                for item in job.items:
+                    group.create_task(work(item, out))
+
+
+async def _trajectory(harness: Harness, item: PublicItem, skill: str) -> Trajectory:
+    try:
+        return await harness.run(item, skill)
+    except Exception as error:  # noqa: BLE001 - one broken item must not end the others; the row keeps what happened
+        text = f"{type(error).__name__}: {error}"[:500]
+        return Trajectory(item_id=item.id, status=Status.SANDBOX_ERROR, error=text)

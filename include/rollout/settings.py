@@ -1,0 +1,51 @@
+"""What the host tells the program inside the sandbox; no secret is among it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from include.core.errors import ConfigError
+from include.core.types import JsonObject, Value
+
+
+class RolloutSettings(Value):
+    """How every item of a container is run."""
+
+    benchmark: str = Field(min_length=1)
+    harness: Literal["chat"] = "chat"
+    dialect: Literal["openai-chat", "openai", "anthropic"]
+    """Wire format: chat completions, responses or messages."""
+    model: str = Field(min_length=1)
+    """The provider's name of the model, without the dialect."""
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    """The provider's default when unset."""
+    max_tokens: int = Field(ge=1)
+    """Most tokens of one answer."""
+    concurrency: int = Field(ge=1)
+    """Items at the same time."""
+    call_timeout: float = Field(gt=0.0)
+    """Seconds that one try of a model call may take."""
+    max_attempts: int = Field(ge=1)
+    """Tries that the gateway makes of one call."""
+
+    @field_validator("dialect")
+    @classmethod
+    def _spoken(cls, dialect: str) -> str:
+        if dialect == "anthropic":
+            raise ConfigError(
+                "model.target: the chat harness speaks openai-chat and openai, not anthropic: use a connection to an "
+                "OpenAI-compatible endpoint of the provider"
+            )
+        return dialect
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which no answer can come: the gateway's pause between two tries is at most one try long."""
+        return 2 * self.max_attempts * self.call_timeout
+
+
+class PublicItem(Value):
+    """What of an item enters a container."""
+
+    id: str = Field(min_length=1)
+    public: JsonObject

@@ -1,0 +1,95 @@
+"""What a container has to do, as its caller says it, and how long it took."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from include.core.config import SandboxGroup
+from include.core.types import Item, ModelCall, Trajectory
+from include.models.upstream import Upstream
+
+
+class Settings(Protocol):
+    """The part of the program's settings that the host acts on; the rest passes through as JSON."""
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds that one try of a model call may take."""
+        ...
+
+    @property
+    def max_attempts(self) -> int:
+        """Tries of one model call."""
+        ...
+
+    def model_dump_json(self) -> str:
+        """The content of settings.json."""
+        ...
+
+
+class Workload(Protocol):
+    """The items of one container, and where their trajectories go."""
+
+    @property
+    def settings(self) -> Settings:
+        """How the program runs every item."""
+        ...
+
+    @property
+    def skill(self) -> str:
+        """The text of the skill."""
+        ...
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """Those that have no stored row yet; none means that no container is needed. The same for one object."""
+        ...
+
+    @property
+    def upstream(self) -> Upstream:
+        """The model that the container may call."""
+        ...
+
+    @property
+    def limits(self) -> SandboxGroup:
+        """What the container may use."""
+        ...
+
+    @property
+    def stage(self) -> str:
+        """What the model calls are for: rollout, evaluate or test."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What tells this container from every other, such as run, step and chunk; the same at every attempt."""
+        ...
+
+    def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:
+        """Score and store what is new; called every few seconds, by one thread at a time, last at the end."""
+        ...
+
+
+@dataclass(frozen=True)
+class SandboxSeconds:
+    """Wall seconds of one container."""
+
+    wall: float
+    """From staging to the last row."""
+    model: float
+    """In which at least one model call was under way."""
+
+    @property
+    def container(self) -> float:
+        """In which no model call was under way: start-up, the program itself, tear-down, storing the last rows."""
+        return max(0.0, self.wall - self.model)
+
+
+def union_seconds(intervals: Iterable[tuple[float, float]]) -> float:
+    """Seconds covered by at least one of the intervals (start, end)."""
+    total = 0.0
+    reached = float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -1,0 +1,302 @@
+"""A Docker engine for the local platform: the one that answers, or one of our own."""
+
+import hashlib
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+from requests import RequestException
+
+from include.core.errors import EngineUnavailable
+
+Report = Callable[[str], None]
+
+DEFAULT_SOCKET = "unix:///var/run/docker.sock"
+SANDBOX_LABEL = "skillopt.sandbox"
+STORAGE_DRIVERS = ("", "vfs")
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+LOG_LINES = 8
+
+
+@dataclass(frozen=True)
+class OwnEngine:
+    """Where the engine that belongs to one platform folder keeps its things."""
+
+    home: Path
+
+    @property
+    def data(self) -> Path:
+        """Images and containers."""
+        return self.home / "docker"
+
+    @property
+    def log(self) -> Path:
+        """What dockerd says."""
+        return self.data / "dockerd.log"
+
+    @property
+    def pidfile(self) -> Path:
+        """The process number of the running dockerd."""
+        return self.data / "dockerd.pid"
+
+    @property
+    def runtime(self) -> Path:
+        """Folder of the sockets. Not below home: an address of a socket ends after 107 characters."""
+        return Path("/run") / f"skillopt-{hashlib.sha256(str(self.home).encode()).hexdigest()[:10]}"
+
+    @property
+    def url(self) -> str:
+        """The engine's DOCKER_HOST."""
+        return f"unix://{self.runtime}/docker.sock"
+
+
+def ensure(home: Path, report: Report) -> str:
+    """The DOCKER_HOST of an engine that answers, which is started, and if need be installed, here.
+
+    Raises:
+        EngineUnavailable: no engine answers and none can be started; the text names the way out.
+    """
+    own = OwnEngine(home.resolve())
+    url = _running(own)
+    if url is not None:
+        return url
+    daemon = _dockerd()
+    if daemon is None:
+        _install(report)
+        daemon = _dockerd()
+        if daemon is None:
+            raise EngineUnavailable("docker.io was installed but brought no dockerd: install a Docker engine by hand")
+        if answers(DEFAULT_SOCKET):
+            return DEFAULT_SOCKET
+    if os.geteuid() != 0:
+        raise EngineUnavailable(
+            "no Docker engine answers and starting one needs root: start yours (for example "
+            "`sudo systemctl start docker`), add yourself to the group docker, or set DOCKER_HOST"
+        )
+    return _start(own, daemon, report)
+
+
+def stop(home: Path) -> None:
+    """End the engine that `ensure` started for this home and remove its sockets and mounts; others stay."""
+    own = OwnEngine(home.resolve())
+    if answers(own.url):
+        remove_containers(own.url, own.home)
+    processes = list(_processes_of(own.home))
+    daemons = [pid for pid, name in processes if name == "dockerd"]
+    _end(daemons, signal.SIGTERM)
+    _end([pid for pid, _ in _processes_of(own.home)], signal.SIGKILL)
+    _unmount(own)
+    shutil.rmtree(own.runtime, ignore_errors=True)
+    own.pidfile.unlink(missing_ok=True)
+
+
+def remove_containers(docker_host: str, home: Path) -> int:
+    """Remove every sandbox that belongs to this home, running or not; how many there were."""
+    client = docker.DockerClient(base_url=docker_host)
+    try:
+        labels = [f"{SANDBOX_LABEL}={home.resolve()}"]
+        containers = client.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
+        for container in containers:
+            container.remove(force=True)
+        return len(containers)
+    finally:
+        client.close()
+
+
+def answers(url: str) -> bool:
+    """Whether an engine answers at the address."""
+    if url.startswith("unix://") and not _listens(url.removeprefix("unix://")):
+        return False
+    try:
+        client = docker.DockerClient(base_url=url, timeout=5)
+    except (DockerException, RequestException):
+        return False
+    try:
+        return bool(client.ping())
+    except (DockerException, RequestException):
+        return False
+    finally:
+        client.close()
+
+
+def _listens(socket_path: str) -> bool:
+    """Asked first, because the Docker client leaks its socket when nobody listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(socket_path)
+        except OSError:
+            return False
+    return True
+
+
+def _running(own: OwnEngine) -> str | None:
+    candidates = (os.environ.get("DOCKER_HOST", ""), DEFAULT_SOCKET, own.url)
+    return next((url for url in candidates if url and answers(url)), None)
+
+
+def _dockerd() -> str | None:
+    return shutil.which("dockerd", path=_search_path())
+
+
+def _search_path() -> str:
+    """dockerd and runc are in sbin, which is not on every root's PATH."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+
+
+def _install(report: Report) -> None:
+    distribution = _distribution()
+    if not {"debian", "ubuntu"} & distribution or shutil.which("apt-get") is None:
+        raise EngineUnavailable(
+            "no Docker engine answers, and only on Debian and Ubuntu one is installed by itself: install Docker "
+            "(https://docs.docker.com/engine/install/) and start it, or set DOCKER_HOST"
+        )
+    if os.geteuid() != 0:
+        raise EngineUnavailable(
+            "no Docker engine answers and installing one needs root: run `sudo apt-get install docker.io`, add "
+            "yourself to the group docker, or set DOCKER_HOST"
+        )
+    report("installing the Docker engine (docker.io)")
+    install_packages("docker.io")
+
+
+def install_packages(*packages: str) -> None:
+    """Install packages of the distribution, as root on Debian or Ubuntu.
+
+    Raises:
+        EngineUnavailable: with apt's last lines.
+    """
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        done = subprocess.run(
+            ["apt-get", "-q", *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            tail = " | ".join(done.stdout.strip().splitlines()[-LOG_LINES:])
+            raise EngineUnavailable(f"apt-get {' '.join(command)} failed: {tail}")
+
+
+def _distribution() -> set[str]:
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return set()
+    return {release.get("ID", ""), *release.get("ID_LIKE", "").split()}
+
+
+def _start(own: OwnEngine, daemon: str, report: Report) -> str:
+    report("starting a Docker engine for this folder")
+    stop(own.home)
+    for driver in STORAGE_DRIVERS:
+        own.data.mkdir(parents=True, exist_ok=True)
+        own.runtime.mkdir(mode=0o700, exist_ok=True)
+        if _comes_up(own, _launch(own, daemon, driver)):
+            return own.url
+        stop(own.home)
+        if not _storage_trouble(own):
+            break
+        report("the engine cannot use overlay2 here, trying the slower storage driver vfs")
+    raise EngineUnavailable(f"dockerd does not start: {_last_lines(own)} (its whole log is {own.log})")
+
+
+def _launch(own: OwnEngine, daemon: str, driver: str) -> int:
+    """Sandboxes have no network, so the engine needs no bridge, no packet filter and no forwarding."""
+    command = [
+        daemon,
+        f"--host={own.url}",
+        f"--data-root={own.data}",
+        f"--exec-root={own.runtime}/exec",
+        f"--pidfile={own.pidfile}",
+        "--bridge=none",
+        "--iptables=false",
+        "--ip-forward=false",
+        "--ip-masq=false",
+        *([f"--storage-driver={driver}"] if driver else []),
+    ]
+    environment = {**os.environ, "PATH": _search_path(), "SKILLOPT_HOME": str(own.home)}
+    to_log = (os.POSIX_SPAWN_OPEN, 1, str(own.log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), to_log, (os.POSIX_SPAWN_DUP2, 1, 2)]
+    # Not a Popen: the daemon outlives this process on purpose, and nothing here waits for its end.
+    return os.posix_spawn(daemon, command, environment, file_actions=files, setsid=True)
+
+
+def _comes_up(own: OwnEngine, pid: int) -> bool:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and _alive(pid):
+        if answers(own.url):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _storage_trouble(own: OwnEngine) -> bool:
+    text = own.log.read_text(errors="replace").lower()
+    return "overlay" in text or "storage driver" in text or "graphdriver" in text
+
+
+def _last_lines(own: OwnEngine) -> str:
+    lines = own.log.read_text(errors="replace").strip().splitlines()
+    return " | ".join(lines[-LOG_LINES:]) or "it wrote no log"
+
+
+def _processes_of(home: Path) -> Iterator[tuple[int, str]]:
+    """The engine's processes that carry this home in their environment, as (pid, name)."""
+    mark = f"SKILLOPT_HOME={home}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            name = (entry / "comm").read_text().strip()
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if name.startswith(("dockerd", "containerd")) and mark in variables:
+            yield int(entry.name), name
+
+
+def _end(pids: list[int], with_signal: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, with_signal)
+        except ProcessLookupError:
+            continue
+    deadline = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < deadline and any(_alive(pid) for pid in pids):
+        time.sleep(0.1)
+
+
+def _alive(pid: int) -> bool:
+    """A zombie counts as gone, and is reaped if it is our child."""
+    try:
+        if os.waitpid(pid, os.WNOHANG)[0] == pid:
+            return False
+    except ChildProcessError:
+        pass
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def _unmount(own: OwnEngine) -> None:
+    """A killed engine leaves its containers' file systems mounted; the deepest ones go first."""
+    roots = (f"{own.data}/", f"{own.runtime}/")
+    mounts = [line.split()[1].replace("\\040", " ") for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for mount in reversed([mount for mount in mounts if mount.startswith(roots)]):
+        subprocess.run(["umount", "--lazy", mount], stderr=subprocess.DEVNULL, check=False)

@@ -1,0 +1,398 @@
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from pydantic import SecretStr
+
+from include.core.config import SandboxGroup
+from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
+from include.core.types import Item, ModelCall, Status, Trajectory
+from include.models.upstream import Upstream
+from include.rollout.settings import RolloutSettings
+from include.sandbox.containers import FOLDER_LABEL, identity
+from include.sandbox.operator import RolloutOperator
+from include.sandbox.workload import SandboxSeconds, Workload
+from local import engine, image
+from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
+
+KEY = "sk-never-inside"
+SECRET_ANSWER = "the-reference-answer"
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class FakeWorkload:
+    items: Sequence[Item]
+    upstream: Upstream
+    settings: RolloutSettings
+    limits: SandboxGroup
+    labels: Mapping[str, str]
+    skill: str = "Answer in few words."
+    stage: str = "rollout"
+    trajectories: list[Trajectory] = field(default_factory=list)
+    calls: list[ModelCall] = field(default_factory=list)
+    on_record: Callable[[Sequence[Trajectory]], None] = lambda _: None
+
+    def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:
+        self.trajectories += trajectories
+        self.calls += calls
+        self.on_record(trajectories)
+
+    def statuses(self) -> dict[str, Status]:
+        return {trajectory.item_id: trajectory.status for trajectory in self.trajectories}
+
+
+class FakeOperator(RolloutOperator):
+    def __init__(self, *, fake: FakeWorkload, **kwargs: Any) -> None:
+        super().__init__(task_id="rollout", **kwargs)
+        self.fake = fake
+
+    def workload(self, context: Any) -> Workload:
+        return self.fake
+
+    def result(self, workload: Workload, seconds: SandboxSeconds) -> Any:
+        return {"wall": seconds.wall, "model": seconds.model, "container": seconds.container}
+
+
+@pytest.fixture(scope="session")
+def docker_host() -> Iterator[str]:
+    home = PROJECT / ".local"
+    own = engine.OwnEngine(home)
+    ours_ran = engine.answers(own.url)
+    url = engine.ensure(home, print)
+    image.ensure(home, url, print)
+    yield url
+    if url == own.url and not ours_ran:
+        engine.stop(home)
+
+
+@pytest.fixture
+def client(docker_host: str) -> Iterator[docker.DockerClient]:
+    client = docker.DockerClient(base_url=docker_host)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def workload(request: pytest.FixtureRequest) -> Callable[..., FakeWorkload]:
+    def make(provider: ScriptedProvider | None, count: int = 1, concurrency: int = 1, **limits: Any) -> FakeWorkload:
+        public = {"question": "Which tower?", "context": "[DOC] Eiffel"}
+        reference = {"answers": [SECRET_ANSWER]}
+        return FakeWorkload(
+            items=[Item(id=f"i-{n}", public=public, reference=reference) for n in range(count)],
+            upstream=Upstream(
+                dialect="openai-chat",
+                base_url=provider.base_url if provider else "http://127.0.0.1:9/v1",
+                model="standin-target",
+                api_key=SecretStr(KEY),
+            ),
+            settings=RolloutSettings(
+                benchmark="searchqa",
+                dialect="openai-chat",
+                model="standin-target",
+                max_tokens=64,
+                concurrency=concurrency,
+                call_timeout=60,
+                max_attempts=2,
+            ),
+            limits=SandboxGroup(**limits),
+            labels={"run": request.node.name, "step": "1", "chunk": "0"},
+        )
+
+    return make
+
+
+@pytest.fixture
+def program(client: docker.DockerClient, tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """An image like the sandbox's that runs other code."""
+    made: list[str] = []
+
+    def make(code: str) -> str:
+        (tmp_path / "Dockerfile").write_text(
+            f"FROM {image.IMAGE}\nCOPY program.py /program.py\nENTRYPOINT {json.dumps(['python3', '/program.py'])}\n"
+        )
+        (tmp_path / "program.py").write_text(code)
+        tag = f"skillopt-test:{os.getpid()}-{tmp_path.name[:60]}".lower()
+        client.images.build(path=str(tmp_path), tag=tag, network_mode="none", rm=True)
+        made.append(tag)
+        return tag
+
+    yield make
+    for tag in made:
+        client.images.remove(tag, force=True)
+
+
+def answer_all(asked: Asked) -> Reply:
+    return completion("<answer>Eiffel</answer>")
+
+
+def leftovers(client: docker.DockerClient, workload: FakeWorkload) -> list[Any]:
+    wanted = [f"{name}={value}" for name, value in identity(workload.labels).items()]
+    return client.containers.list(all=True, filters={"label": wanted})
+
+
+@pytest.mark.engine
+def test_every_item_gets_a_row_and_nothing_stays(docker_host, client, workload):
+    with ScriptedProvider(answer_all) as provider:
+        fake = workload(provider, count=5, concurrency=3)
+        seconds = FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert fake.statuses() == {f"i-{n}": Status.OK for n in range(5)}
+    assert {trajectory.answer for trajectory in fake.trajectories} == {"Eiffel"}
+    assert [call.http_status for call in fake.calls] == [200] * 5
+    assert sum(call.prompt_tokens for call in fake.calls) == 55
+    assert seconds["wall"] == pytest.approx(seconds["model"] + seconds["container"])
+    assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert leftovers(client, fake) == []
+
+
+PROBE = """
+import json, os, pathlib, socket
+def attempt(action):
+    try:
+        action()
+        return "allowed"
+    except OSError as error:
+        return error.strerror or str(error)
+status = dict(line.split(":\\t", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
+staged = {p.name: p.read_text() for p in pathlib.Path("/in").iterdir()}
+facts = {
+    "interfaces": os.listdir("/sys/class/net"), "caps": status["CapEff"], "uid": os.getuid(), "gid": os.getgid(),
+    "no_new_privs": status["NoNewPrivs"], "bounding": status["CapBnd"],
+    "write_root": attempt(lambda: open("/opt/skillopt/x", "w")),
+    "write_in": attempt(lambda: open("/in/x", "w")),
+    "write_gateway": attempt(lambda: open("/gateway/x", "w")),
+    "write_tmp": attempt(lambda: open("/tmp/x", "w")),
+    "connect": attempt(lambda: socket.create_connection(("192.0.2.1", 80), timeout=1)),
+    "environment": dict(os.environ), "staged": staged,
+}
+row = {"item_id": "i-0", "status": "ok", "messages": [{"role": "assistant", "content": json.dumps(facts)}]}
+with open("/out/trajectories.jsonl", "w") as out:
+    out.write(json.dumps(row) + "\\n")
+"""
+
+
+@pytest.mark.engine
+def test_a_container_is_closed_and_holds_no_secret(docker_host, workload, program):
+    fake = workload(None, image=program(PROBE))
+
+    FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    facts = json.loads(fake.trajectories[0].messages[0].content)
+    assert facts["interfaces"] == ["lo"]
+    assert int(facts["caps"], 16) == int(facts["bounding"], 16) == 0
+    assert facts["no_new_privs"] == "1"
+    assert facts["uid"] != 0
+    assert facts["gid"] != 0
+    assert facts["write_root"] == facts["write_in"] == facts["write_gateway"] == "Read-only file system"
+    assert facts["write_tmp"] == "allowed"
+    assert facts["connect"] == "Network is unreachable"
+    assert KEY not in json.dumps(facts)
+    assert SECRET_ANSWER not in json.dumps(facts)
+    assert sorted(facts["staged"]) == ["items.jsonl", "settings.json", "skill.md"]
+    assert json.loads(facts["staged"]["items.jsonl"]).keys() == {"id", "public"}
+
+
+@pytest.mark.engine
+def test_docker_knows_the_limits_and_no_secret(docker_host, client, workload):
+    seen: list[Mapping[str, Any]] = []
+
+    def inspect(asked: Asked) -> Reply:
+        seen.extend(container.attrs for container in leftovers(client, fake))
+        return answer_all(asked)
+
+    with ScriptedProvider(inspect) as provider:
+        fake = workload(provider, memory="256m", pids=64, cpus=0.5, output_mb=8)
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    (container,) = seen
+    host = container["HostConfig"]
+    assert KEY not in json.dumps(container)
+    assert host["Memory"] == host["MemorySwap"] == 256 * 2**20
+    assert (host["PidsLimit"], host["NanoCpus"], host["NetworkMode"]) == (64, 500_000_000, "none")
+    assert host["ReadonlyRootfs"]
+    assert {limit["Name"]: limit["Hard"] for limit in host["Ulimits"]}["fsize"] == 8 * 2**20
+    assert host["LogConfig"]["Config"] == {"max-size": "1m", "max-file": "1"}
+    assert container["Config"]["Labels"]["skillopt.run"] == fake.labels["run"]
+
+
+@pytest.mark.engine
+def test_a_row_is_recorded_while_the_container_still_works(docker_host, workload):
+    first_row_recorded = threading.Event()
+
+    def second_waits(asked: Asked) -> Reply:
+        if asked.number == 2 and not first_row_recorded.wait(60):
+            return failure(400, "the first row was not recorded")
+        return answer_all(asked)
+
+    with ScriptedProvider(second_waits) as provider:
+        fake = workload(provider, count=2, concurrency=1)
+        fake.on_record = lambda rows: first_row_recorded.set() if rows else None
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert set(fake.statuses().values()) == {Status.OK}
+
+
+GREEDY = """
+with open("/out/trajectories.jsonl", "w") as out:
+    out.write('{"item_id": "i-0", "status": "ok", "answer": "done"}\\n')
+hoard = bytearray(b"x") * 2**31
+"""
+
+
+@pytest.mark.engine
+def test_running_out_of_memory_fails_only_the_unfinished_items(docker_host, client, workload, program):
+    fake = workload(None, count=3, image=program(GREEDY), memory="64m")
+
+    FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR, "i-2": Status.SANDBOX_ERROR}
+    assert fake.trajectories[-1].error == "the container ran out of memory (sandbox.memory = 64m)"
+    assert leftovers(client, fake) == []
+
+
+@pytest.mark.engine
+def test_a_container_ends_at_its_wall_clock_limit(docker_host, client, workload, program):
+    fake = workload(None, image=program("import time\ntime.sleep(600)\n"), timeout=1)
+
+    FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert fake.trajectories[0].status is Status.SANDBOX_ERROR
+    assert "after 1 s (sandbox.timeout)" in fake.trajectories[0].error
+    assert leftovers(client, fake) == []
+
+
+@pytest.mark.engine
+def test_a_container_ends_when_it_writes_too_much(docker_host, workload, program):
+    code = """
+import time
+for n in range(3):
+    with open(f"/out/{n}", "wb") as out:
+        out.write(b"x" * 1000000)
+time.sleep(600)
+"""
+    fake = workload(None, image=program(code), output_mb=1)
+
+    FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert "more than 1 MB (sandbox.output_mb)" in fake.trajectories[0].error
+
+
+@pytest.mark.engine
+def test_a_talkative_container_is_not_held_up_and_its_exit_status_is_told(docker_host, workload, program):
+    code = "for n in range(100000):\n    print('chatter', n)\nraise SystemExit(3)\n"
+    fake = workload(None, image=program(code))
+
+    FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert "exit status 3" in fake.trajectories[0].error
+
+
+@pytest.mark.engine
+def test_a_killed_task_leaves_no_container_and_no_made_up_rows(docker_host, client, workload):
+    at_work, release = threading.Event(), threading.Event()
+
+    def hang(asked: Asked) -> Reply:
+        at_work.set()
+        release.wait(60)
+        return answer_all(asked)
+
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        with suppress(SandboxError):
+            try:
+                operator.execute({})
+            except SandboxError as error:
+                raised.append(error)
+                raise
+
+    with ScriptedProvider(hang) as provider:
+        fake = workload(provider, count=2)
+        operator = FakeOperator(fake=fake, docker_url=docker_host)
+        task = threading.Thread(target=run)
+        task.start()
+        assert at_work.wait(60)
+        folder = Path(leftovers(client, fake)[0].labels[FOLDER_LABEL])
+        operator.on_kill()
+        gone = leftovers(client, fake)
+        release.set()
+        task.join()
+
+    assert gone == []
+    assert "stopped" in str(raised[0])
+    assert fake.trajectories == []
+    assert not folder.exists()
+
+
+@pytest.mark.engine
+def test_what_a_killed_worker_left_behind_is_removed_first(docker_host, client, workload, tmp_path):
+    folder = tmp_path / "skillopt-earlier"
+    folder.mkdir()
+    with ScriptedProvider(answer_all) as provider:
+        fake = workload(provider)
+        labels = identity(fake.labels) | {FOLDER_LABEL: str(folder)}
+        other = identity({**fake.labels, "chunk": "1"})
+        sleep = ["python3", "-c", "import time; time.sleep(600)"]
+        options = {"entrypoint": sleep, "network_mode": "none", "detach": True}
+        left = client.containers.run(image.IMAGE, labels=labels, **options)
+        beside = client.containers.run(image.IMAGE, labels=other, **options)
+        try:
+            FakeOperator(fake=fake, docker_url=docker_host).execute({})
+            alive = {container.id for container in client.containers.list()}
+        finally:
+            beside.remove(force=True)
+
+    assert left.id not in alive
+    assert beside.id in alive
+    assert not folder.exists()
+
+
+@pytest.mark.engine
+def test_an_error_while_recording_ends_the_container_and_the_task(docker_host, client, workload):
+    release = threading.Event()
+
+    def second_hangs(asked: Asked) -> Reply:
+        if asked.number == 2:
+            release.wait(60)
+        return answer_all(asked)
+
+    def refuse(rows: Sequence[Trajectory]) -> None:
+        raise SandboxError("the store is full")
+
+    with ScriptedProvider(second_hangs) as provider:
+        fake = workload(provider, count=2)
+        fake.on_record = refuse
+        with pytest.raises(SandboxError, match="the store is full"):
+            FakeOperator(fake=fake, docker_url=docker_host).execute({})
+        release.set()
+
+    assert leftovers(client, fake) == []
+
+
+@pytest.mark.engine
+def test_a_missing_image_is_named(docker_host, workload):
+    fake = workload(None, image="127.0.0.1:9/none:1")
+    with pytest.raises(ImageMissing, match=r"127\.0\.0\.1:9/none:1"):
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+    assert fake.trajectories == []
+
+
+def test_a_missing_engine_is_named(workload):
+    fake = workload(None)
+    with pytest.raises(EngineUnavailable, match="DOCKER_HOST"):
+        FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9").execute({})
+    assert fake.trajectories == []
+
+
+def test_stored_rows_need_no_container(workload):
+    fake = workload(None, count=0)
+    seconds = FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9").execute({})
+    assert seconds == {"wall": 0.0, "model": 0.0, "container": 0.0}
