@@ -22,7 +22,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     home = Home.at(options.home)
     _carry_home(home, arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, _interrupt)
     commands = {"up": _up, "down": _down, "status": _status, "demo": _demo}
     try:
         return commands[options.command](home)

@@ -144,5 +144,6 @@ def _detail(answer: httpx.Response) -> str:
 
 
 def _log_line(event: Mapping[str, Any]) -> str:
-    time_and_level = [str(event[key]) for key in ("timestamp", "level") if event.get(key) is not None]
-    return " ".join([*time_and_level, str(event.get("event", ""))])
+    parts = [str(event[key]) for key in ("timestamp", "level", "event") if event.get(key) is not None]
+    causes = [f"{cause['exc_type']}: {cause['exc_value']}" for cause in event.get("error_detail", [])]
+    return "\n".join([" ".join(parts), *causes])

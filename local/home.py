@@ -16,7 +16,8 @@ from include.core.errors import PlatformError
 PROJECT = Path(__file__).resolve().parent.parent
 ADMIN = "admin"
 SOCKET_PATH_BYTES = 107
-LONGEST_SOCKET_NAME = ".s.PGSQL.5432"
+SOCKET_NAME = ".s.PGSQL.5432"
+"""What PostgreSQL calls its socket, the longest name in the folder of sockets."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Home:
     def sockets(self) -> Path:
         """Folder of sockets: in the home, unless a path in there would be too long for a socket."""
         inside = self.root / "sockets"
-        if len(os.fsencode(inside / LONGEST_SOCKET_NAME)) <= SOCKET_PATH_BYTES:
+        if len(os.fsencode(inside / SOCKET_NAME)) <= SOCKET_PATH_BYTES:
             return inside
         digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"skillopt-{digest}"

@@ -15,7 +15,7 @@ import psycopg2
 
 from include.core.errors import PlatformError
 from local import processes, services
-from local.home import LONGEST_SOCKET_NAME, Home
+from local.home import SOCKET_NAME, Home
 
 VERSION = 18
 """PostgreSQL's major version; data directories of another one do not open."""
@@ -52,9 +52,7 @@ def stop(home: Home) -> None:
             postmaster.wait(STOP_SECONDS)
         except psutil.TimeoutExpired:
             continue
-    processes.end(processes.of_postgres(home), STOP_SECONDS)
-    for left in (LONGEST_SOCKET_NAME, f"{LONGEST_SOCKET_NAME}.lock"):
-        (home.sockets / left).unlink(missing_ok=True)
+    _clear_remains(home)
 
 
 def _initialise(home: Home) -> None:
@@ -71,9 +69,10 @@ def _initialise(home: Home) -> None:
 
 
 def _start(home: Home) -> None:
+    _clear_remains(home)
     # A local database may lose its last half second in a power cut, but no more than that, and not its order.
     options = [f"-D{home.postgres}", f"-k{home.sockets}", "-clisten_addresses=", "-csynchronous_commit=off"]
-    with services.log_path(home, "postgres").open("ab") as log:
+    with services.new_log(home, "postgres").open("wb") as log:
         subprocess.Popen(
             [*_unprivileged(), _binary("postgres"), *options],
             stdin=subprocess.DEVNULL,
@@ -82,6 +81,14 @@ def _start(home: Home) -> None:
             cwd=home.postgres,
             start_new_session=True,
         )
+
+
+def _clear_remains(home: Home) -> None:
+    """A killed server's files name a process; a new one refuses to start if that number is taken, even by a zombie."""
+    processes.end(processes.of_postgres(home), STOP_SECONDS)
+    socket = home.sockets / SOCKET_NAME
+    for remains in (home.postgres / "postmaster.pid", socket, socket.with_name(f"{SOCKET_NAME}.lock")):
+        remains.unlink(missing_ok=True)
 
 
 def _binary(name: str) -> str:

@@ -49,6 +49,14 @@ def log_path(home: Home, name: str) -> Path:
     return home.logs / f"{name}.log"
 
 
+def new_log(home: Home, name: str) -> Path:
+    """The same for a service that starts; the log of its last life is kept beside it."""
+    log = log_path(home, name)
+    if log.exists():
+        log.replace(log.with_suffix(".previous.log"))
+    return log
+
+
 def stop(home: Home, name: str) -> None:
     """End the service and what its main process may have left behind."""
     processes.end(_members(home, name), END_SECONDS)
@@ -106,7 +114,7 @@ def last_lines(log: Path) -> str:
 
 def _start(home: Home, service: Service) -> subprocess.Popen[bytes]:
     marks = {SERVICE_VARIABLE: service.name, CONFIGURATION_VARIABLE: service.fingerprint}
-    with log_path(home, service.name).open("ab") as log:
+    with new_log(home, service.name).open("wb") as log:
         return subprocess.Popen(
             service.command,
             env=inherited(os.environ) | dict(service.variables) | marks,
