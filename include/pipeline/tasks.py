@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from include.core.errors import (
     ConfigError,
+    Conflict,
     DataError,
     EngineUnavailable,
     ImageMissing,
@@ -184,7 +185,10 @@ def gate(run: JsonObject, position: int) -> list[JsonObject]:
         log.info("step %d: %s, %s", number, decision.action, decision.reason)
     store.put_model(opened.keys.runtime_state, state)
     store.put_model(keys.state, state)
-    return _batch_chunks(opened, position + 1)
+    batch = _batch_chunks(opened, position + 1)
+    if not batch:
+        _skip_rest()
+    return batch
 
 
 @task(trigger_rule="none_failed")
@@ -218,7 +222,11 @@ def publish(run: JsonObject) -> JsonObject:
     from include.pipeline.publishing import publish_best
 
     opened = TrainingRun.open(run)
-    published = publish_best(opened)
+    try:
+        published = publish_best(opened)
+    except Conflict as error:
+        # A second attempt would read the winner's alias, and move it all the same.
+        raise AirflowFailException(str(error)) from None
     write_report(opened, history_of(opened, published))
     return {} if published is None else published.model_dump()
 
@@ -229,6 +237,22 @@ def _chunks(run: TrainingRun, count: int, version: int = 0, first_index: int = 0
 
 def _batch_chunks(run: TrainingRun, position: int) -> list[JsonObject]:
     return _chunks(run, len(run.batch(position))) if position <= run.record.steps_in_epoch else []
+
+
+def _skip_rest() -> None:
+    """Skip all tasks behind this one at once; left to the trigger rules, Airflow needs a scheduler loop a task."""
+    context = get_current_context()
+    tasks = context["dag"].task_dict
+    later = context["task"].get_flat_relative_ids(upstream=False)
+    if later:
+        raise DownstreamTasksSkipped(tasks=[instance for name in sorted(later) for instance in _instances(tasks[name])])
+
+
+def _instances(task: Any) -> list[str | tuple[str, int]]:
+    """The task's instances as they are now: one for each value of a list in the DAG file, else one, still unmapped."""
+    mapped = getattr(task, "op_kwargs_expand_input", None)
+    lengths = [len(value) for value in mapped.value.values() if isinstance(value, list)] if mapped else []
+    return [(task.task_id, index) for index in range(lengths[0])] if lengths else [task.task_id]
 
 
 def _minibatches(run: TrainingRun, position: int) -> "list[Minibatch]":
