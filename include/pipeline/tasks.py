@@ -245,7 +245,9 @@ def _skip_rest() -> None:
     tasks = context["dag"].task_dict
     later = context["task"].get_flat_relative_ids(upstream=False)
     if later:
-        raise DownstreamTasksSkipped(tasks=[instance for name in sorted(later) for instance in _instances(tasks[name])])
+        raise DownstreamTasksSkipped(  # type: ignore[no-untyped-call]
+            tasks=[instance for name in sorted(later) for instance in _instances(tasks[name])]
+        )
 
 
 def _instances(task: Any) -> list[str | tuple[str, int]]:
