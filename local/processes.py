@@ -82,6 +82,6 @@ def _is_other(process: psutil.Process) -> bool:
 
 def _works_in(process: psutil.Process, home: Home) -> bool:
     try:
-        return str(process.name()) == "postgres" and str(process.cwd()) == str(home.postgres)
+        return bool(process.name() == "postgres" and process.cwd() == str(home.postgres))
     except (psutil.Error, OSError):
         return False

@@ -1,0 +1,195 @@
+"""`make demo`: one training of the sample benchmark through Airflow, watched over its REST API."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from botocore.exceptions import ClientError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from include.core.config import StorageGroup
+from include.core.errors import PlatformError
+from include.pipeline.history import History
+from include.pipeline.run import RunRecord
+from include.store.keys import RunKeys, run_name
+from local import airflow_services, objectstore
+from local.airflow_api import AirflowApi, Row
+from local.environment import airflow_url, s3_url, stand_in_serves
+from local.home import ADMIN, Home, Settings
+
+BENCHMARK = "searchqa"
+OVERRIDES = {"train.num_epochs": 2}
+LOG_LINES = 30
+PLAIN_WIDTH = 120
+STAND_IN_NOTE = (
+    "The models were the offline stand-in: a rule-based reader and a rule-based writer of edits, no language models. "
+    "The scores show that the loop works, not what a model can do. For a real one set AIRFLOW_CONN_SKILLOPT_TARGET "
+    "and AIRFLOW_CONN_SKILLOPT_OPTIMIZER and start again."
+)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One run of `train_<benchmark>` and the runs of its epochs."""
+
+    api: AirflowApi
+    run_id: str
+
+    @property
+    def dag_id(self) -> str:
+        """The run's DAG."""
+        return f"train_{BENCHMARK}"
+
+    def task_instances(self) -> Iterator[Row]:
+        """The task instances of the run, then those of its epochs as far as there are any."""
+        yield from self.api.task_instances(self.dag_id, self.run_id)
+        epoch_dag = f"{self.dag_id}_epoch"
+        for run in self.api.runs(epoch_dag):
+            if run["dag_run_id"].startswith(f"{self.run_id}__"):
+                yield from self.api.task_instances(epoch_dag, run["dag_run_id"])
+
+    def failure(self) -> str:
+        """The first task that failed, and the end of its log."""
+        failed = [row for row in self.task_instances() if row["state"] == "failed" and row["operator"] != "EpochRun"]
+        if not failed:
+            return "no task of it failed; see the UI"
+        task = min(failed, key=lambda row: str(row["end_date"]))
+        lines = self.api.log(task["dag_id"], task["dag_run_id"], task["task_id"], task["try_number"], task["map_index"])
+        return "\n".join([f"its task {task['task_id']} failed; the end of that log:", *lines[-LOG_LINES:]])
+
+
+def run(home: Home, settings: Settings) -> int:
+    """Train, show how it goes and what came out; the platform goes on running.
+
+    Raises:
+        PlatformError: the run failed; the text has the end of the failed task's log.
+    """
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PLAIN_WIDTH)
+    api = airflow_services.api(settings)
+    began = time.monotonic()
+    training = Training(api, f"demo-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+    api.wait_for_dag(training.dag_id)
+    api.wait_for_dag(f"{training.dag_id}_epoch")
+    api.trigger(training.dag_id, {"overrides": OVERRIDES}, training.run_id)
+    console.print(f"Triggered {training.dag_id} as {training.run_id}: {airflow_url(settings)}")
+    if _watch(training, settings, console) != "success":
+        raise PlatformError(f"{training.dag_id} {training.run_id} failed: {training.failure()}")
+    console.print(f"Trained in {time.monotonic() - began:.0f} s")
+    _show(read_history(settings, training.run_id), home, settings, training, console)
+    api.close()
+    return 0
+
+
+def read_history(settings: Settings, run_id: str) -> History:
+    """The history that the run stored as its last but one act.
+
+    Raises:
+        PlatformError: it is not there.
+    """
+    text = _stored(settings, _keys(run_id).history)
+    if text is None:
+        raise PlatformError(f"the run {run_id} stored no {_keys(run_id).history}")
+    return History.model_validate_json(text)
+
+
+def _watch(training: Training, settings: Settings, console: Console) -> str:
+    bars = Progress(
+        SpinnerColumn(),
+        TextColumn("training"),
+        BarColumn(bar_width=32),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[stage]}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    began, shown = time.monotonic(), ""
+    bar = bars.add_task("training", total=None, stage="")
+
+    def on_poll(_: Row) -> None:
+        nonlocal shown
+        rows = list(training.task_instances())
+        done = sum(1 for row in rows if row["task_id"].endswith(".gate") and row["state"] == "success")
+        stage, total = _stage(rows), _total_steps(settings, training.run_id)
+        bars.update(bar, completed=done, total=total, stage=stage)
+        text = f"{done} of {total if total is not None else '?'} steps done; {stage}"
+        if not console.is_terminal and text != shown:
+            print(f"[{time.monotonic() - began:5.1f} s] {text}", flush=True)
+        shown = text
+
+    with bars:
+        return training.api.wait(training.dag_id, training.run_id, on_poll)
+
+
+def _stage(rows: list[Row]) -> str:
+    """What runs now; an epoch's trigger only waits."""
+    running = [row for row in rows if row["state"] == "running"]
+    return ", ".join(sorted({str(row["task_id"]) for row in running})) if running else "between two tasks"
+
+
+def _total_steps(settings: Settings, run_id: str) -> int | None:
+    text = _stored(settings, _keys(run_id).config)
+    return RunRecord.model_validate_json(text).total_steps if text is not None else None
+
+
+def _keys(run_id: str) -> RunKeys:
+    return RunKeys(StorageGroup().prefix, BENCHMARK, run_name(run_id))
+
+
+def _stored(settings: Settings, key: str) -> bytes | None:
+    try:
+        return objectstore.client(settings).get_object(Bucket=StorageGroup().bucket, Key=key)["Body"].read()
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") in {"NoSuchKey", "404"}:
+            return None
+        raise
+
+
+def _show(history: History, home: Home, settings: Settings, training: Training, console: Console) -> None:
+    console.print(_steps_table(history))
+    console.print(_scores_table(history))
+    accepted = sum(1 for step in history.steps if step.action.startswith(("accept", "force_accept")))
+    console.print(f"Steps      {accepted} accepted, {len(history.steps) - accepted} not")
+    calls = ", ".join(f"{count} {role}" for role, count in sorted(history.calls.items()))
+    console.print(f"Calls      {calls}")
+    published = history.published
+    what = f"{published.version}: {published.key}" if published is not None else "nothing: no candidate beat the seed"
+    console.print(f"Published  {what}")
+    folder = _keys(training.run_id).folder
+    console.print(f"Run        s3://{StorageGroup().bucket}/{folder} on {s3_url(settings)}")
+    console.print(f"Airflow    {airflow_url(settings)}/dags/{training.dag_id}/runs/{training.run_id}")
+    console.print(f"Login      user {ADMIN}, password {settings.password}")
+    console.print(f"State      {home.root}; the platform goes on running until `make down`")
+    if stand_in_serves(os.environ):
+        console.print(STAND_IN_NOTE)
+
+
+def _steps_table(history: History) -> Table:
+    table = Table(
+        title=f"{history.benchmark}: {history.metric} score on the selection split (seed {history.seed_val_score:.3f})"
+    )
+    for column in ("step", "candidate", "current", "best", "gate", "edits applied", "edits skipped", "seconds"):
+        table.add_column(column, justify="left" if column == "gate" else "right")
+    for step in history.steps:
+        scores = (f"{score:.3f}" for score in (step.candidate_score, step.current_score, step.best_score))
+        edits = (str(step.edits_applied), str(step.edits_skipped))
+        table.add_row(str(step.step), *scores, step.action, *edits, f"{step.seconds.wall:.1f}")
+    return table
+
+
+def _scores_table(history: History) -> Table:
+    table = Table(title=f"held-out test split (target {history.target}, optimizer {history.optimizer})")
+    for column in ("skill", "hard", "soft", "coverage"):
+        table.add_column(column, justify="left" if column == "skill" else "right")
+    for name, score in history.test.items():
+        table.add_row(
+            f"{name} (version {score.version})", f"{score.hard:.3f}", f"{score.soft:.3f}", f"{score.coverage:.3f}"
+        )
+    return table
