@@ -1,0 +1,1 @@
+"""Measurements through the real platform; results are committed as tables in bench/results."""

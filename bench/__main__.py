@@ -1,0 +1,31 @@
+"""Command line of the measurements: `python -m bench [overhead] [searchqa]`; both when none is named."""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+
+from bench import overhead, searchqa
+from include.core.errors import SkillOptError
+
+MEASUREMENTS: Mapping[str, Callable[[], None]] = {"overhead": overhead.measure, "searchqa": searchqa.measure}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the named measurements; 0 if all of them came to a table."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(MEASUREMENTS)}")
+    names = parser.parse_args(arguments).names or list(MEASUREMENTS)
+    unknown = [name for name in names if name not in MEASUREMENTS]
+    if unknown:
+        parser.error(f"no such measurement: {', '.join(unknown)}; there are: {', '.join(MEASUREMENTS)}")
+    try:
+        for name in names:
+            MEASUREMENTS[name]()
+    except SkillOptError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""A copy of the project with benchmarks of other shapes, and a platform of its own.
+
+The shape of a graph is read when the DAG file is parsed, so it cannot be had by a run's overrides.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import yaml
+from rich.progress import Progress
+
+from include.core.errors import PlatformError
+from include.core.types import JsonObject
+from include.pipeline.history import History
+from include.store.keys import RunKeys, run_name
+from local.airflow_api import AirflowApi
+from local.environment import REGION, S3_KEY, airflow_url, s3_url
+from local.home import ADMIN, PROJECT, Home, Settings
+
+PLACE = PROJECT / ".local" / "bench"
+RUN_SECONDS = 4 * 3600.0
+LOOK_SECONDS = 20.0
+
+
+class Checkout:
+    """A running platform of a copy of the project."""
+
+    def __init__(self, root: Path, settings: Settings) -> None:
+        self.root = root
+        self.api = AirflowApi(airflow_url(settings), ADMIN, settings.password)
+        self._s3 = boto3.client(
+            "s3",
+            endpoint_url=s3_url(settings),
+            region_name=REGION,
+            aws_access_key_id=S3_KEY,
+            aws_secret_access_key=S3_KEY,
+        )
+
+    def train(self, benchmark: str, overrides: Mapping[str, Any], steps: int) -> History:
+        """Run `train_<benchmark>` to its end, with a bar over its steps.
+
+        Raises:
+            PlatformError: the run did not succeed.
+        """
+        dag_id = f"train_{benchmark}"
+        for name in (dag_id, f"{dag_id}_epoch"):
+            self.api.wait_for_dag(name)
+        run_id = self.api.trigger(dag_id, {"overrides": dict(overrides)})
+        with Progress() as progress:
+            bar = progress.add_task(dag_id, total=steps)
+            looked = time.monotonic()
+
+            def show(_: object) -> None:
+                nonlocal looked
+                # Counting asks for every task instance: done at each poll, it would be part of what is measured.
+                if time.monotonic() - looked > LOOK_SECONDS:
+                    progress.update(bar, completed=self._steps(dag_id, run_id))
+                    looked = time.monotonic()
+
+            state = self.api.wait(dag_id, run_id, show, RUN_SECONDS)
+        if state != "success":
+            raise PlatformError(f"{dag_id}: run {run_id} ended as {state}; see {self.root}/.local")
+        keys = RunKeys("", benchmark, run_name(run_id))
+        body = self._s3.get_object(Bucket="skillopt", Key=keys.history)["Body"].read()
+        return History.model_validate_json(body)
+
+    def _steps(self, dag_id: str, run_id: str) -> int:
+        runs = [run["dag_run_id"] for run in self.api.runs(f"{dag_id}_epoch") if run["dag_run_id"].startswith(run_id)]
+        instances = [row for run in runs for row in self.api.task_instances(f"{dag_id}_epoch", run)]
+        return sum(row["task_id"].endswith(".gate") and row["state"] == "success" for row in instances)
+
+
+@contextmanager
+def checkout(benchmarks: Mapping[str, Mapping[str, Any]]) -> Iterator[Checkout]:
+    """A platform whose benchmarks are SearchQA with the given benchmark.yaml each; gone after the block."""
+    shutil.rmtree(PLACE, ignore_errors=True)
+    _copy_tracked(PLACE)
+    for name, layer in benchmarks.items():
+        _add_benchmark(PLACE, name, layer)
+    command = [sys.executable, "-m", "local"]
+    variables = {name: value for name, value in os.environ.items() if name not in ("SKILLOPT_HOME", "PYTHONPATH")}
+    try:
+        subprocess.run([*command, "up"], cwd=PLACE, env=variables, check=True)
+        yield Checkout(PLACE, Home.at(PLACE / ".local").read())
+    finally:
+        subprocess.run([*command, "down"], cwd=PLACE, env=variables, check=False)
+        shutil.rmtree(PLACE, ignore_errors=True)
+
+
+def write_sample(folder: Path, counts: Mapping[str, int]) -> None:
+    """A split folder of so many items, taken round and round from the project's sample."""
+    for split, count in counts.items():
+        source = PROJECT / "benchmarks" / "searchqa" / "sample" / split / "items.json"
+        records: list[JsonObject] = json.loads(source.read_text(encoding="utf-8"))
+        rows = [records[i % len(records)] | {"id": f"{split}-{i}"} for i in range(count)]
+        path = folder / split / "items.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(rows), encoding="utf-8")
+
+
+def _copy_tracked(target: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, check=True, capture_output=True, text=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        source = PROJECT / name
+        if source.is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name)
+
+
+def _add_benchmark(root: Path, name: str, layer: Mapping[str, Any]) -> None:
+    source, folder = root / "benchmarks" / "searchqa", root / "benchmarks" / name
+    folder.mkdir()
+    for file in ("__init__.py", "adapter.py"):
+        shutil.copy2(source / file, folder / file)
+    (folder / "benchmark.yaml").write_text(yaml.safe_dump(dict(layer)), encoding="utf-8")
+    skill = root / "skills" / name / "initial.md"
+    skill.parent.mkdir()
+    shutil.copy2(root / "skills" / "searchqa" / "initial.md", skill)

@@ -1,0 +1,44 @@
+"""Airflow's own cost of a step, at 4 epochs of 10 steps and at 10 epochs of 20."""
+
+from collections.abc import Sequence
+from statistics import mean, median
+
+from bench import tables
+from bench.checkout import PLACE, checkout, write_sample
+from include.pipeline.history import History
+
+SHAPES = {"bench_4x10": (4, 10), "bench_10x20": (10, 20)}
+BATCH = 8
+HEADER = ("run", "steps", "Airflow, median", "Airflow, mean", "first 10", "last 10", "whole step, median")
+NOTE = (
+    "Seconds a step in which no task's body ran: scheduling, starting processes, parsing the DAG file. Small batches "
+    "(8 items, 2 containers a stage, 5 reflect tasks), so that the structure is the paper's and the work is little; "
+    "offline stand-in as model."
+)
+
+
+def measure() -> None:
+    """Train both shapes on one platform, one after the other."""
+    layers = {
+        name: {
+            "data": {"uri": str(PLACE / ".local" / "data" / name), "split_mode": "split_dir"},
+            "train": {"num_epochs": epochs, "steps_per_epoch": steps, "batch_size": BATCH},
+            "gradient": {"minibatch_size": 2},
+            "sandbox": {"items_per_container": BATCH // 2},
+            "evaluation": {"eval_test": False},
+        }
+        for name, (epochs, steps) in SHAPES.items()
+    }
+    rows = []
+    with checkout(layers) as place:
+        for name, (epochs, steps) in SHAPES.items():
+            write_sample(PLACE / ".local" / "data" / name, {"train": BATCH * steps, "val": BATCH, "test": BATCH})
+            rows.append(_row(epochs, steps, place.train(name, {}, epochs * steps)))
+    tables.write("overhead", "What a step costs Airflow", NOTE, HEADER, rows)
+
+
+def _row(epochs: int, steps: int, history: History) -> Sequence[object]:
+    airflow = [step.seconds.airflow for step in history.steps]
+    walls = [step.seconds.wall for step in history.steps]
+    figures = (median(airflow), mean(airflow), mean(airflow[:10]), mean(airflow[-10:]), median(walls))
+    return (f"{epochs} x {steps}", len(airflow), *(f"{figure:.2f}" for figure in figures))

@@ -1,0 +1,49 @@
+"""The 400 real SearchQA items of the method's training split, with the stand-in as target and optimizer."""
+
+from collections import Counter
+from statistics import mean
+
+from bench import tables
+from bench.checkout import checkout
+from include.core.errors import DataError
+from local.home import PROJECT
+
+DATA = PROJECT.parent / "shared" / "data" / "searchqa" / "train.json"
+STEPS = 2
+EPOCHS = 4
+HEADER = ("figure", "value")
+NOTE = (
+    "400 items of SearchQA cut 2:1:7 (80 train, 40 val, 280 test; seed 42), 4 epochs of 2 steps, the method's defaults. "
+    "Target and optimizer are the offline stand-in, which is no language model: the scores show that the loop works."
+)
+
+
+def measure() -> None:
+    """Train once; the data is not part of the project.
+
+    Raises:
+        DataError: the data is not there.
+    """
+    if not DATA.is_file():
+        raise DataError(f"{DATA} is missing: put SearchQA's 400 training items of the SkillOpt split there")
+    layer = {
+        "data": {"uri": str(DATA), "split_mode": "ratio"},
+        "train": {"num_epochs": EPOCHS, "steps_per_epoch": STEPS},
+    }
+    with checkout({"bench_searchqa": layer}) as place:
+        history = place.train("bench_searchqa", {}, EPOCHS * STEPS)
+    actions = Counter(step.action for step in history.steps)
+    seconds = [step.seconds for step in history.steps]
+    rows = [
+        *((f"exact match on test, {name}", f"{score.hard:.3f}") for name, score in history.test.items()),
+        ("exact match on val, seed", f"{history.seed_val_score:.3f}"),
+        ("exact match on val, best", f"{history.best_val_score:.3f}"),
+        ("steps accepted", actions["accept"] + actions["accept_new_best"]),
+        ("steps rejected", actions["reject"]),
+        *((f"{role} calls", count) for role, count in sorted(history.calls.items())),
+        *(
+            (f"seconds a step, {part}", f"{mean(getattr(step, part) for step in seconds):.1f}")
+            for part in ("wall", "model", "container", "own", "airflow")
+        ),
+    ]
+    tables.write("searchqa", "Training on SearchQA", NOTE, HEADER, rows)
