@@ -3,6 +3,8 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from openai import AsyncOpenAI
 from pydantic_ai.direct import model_request
@@ -44,10 +46,23 @@ class ChatHarness:
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
         self._benchmark = benchmark
-        self._model = _model(settings, base_url)
+        # The gateway adds the key and owns the retries.
+        self._client = AsyncOpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0, timeout=settings.patience)
+        self._model = _model(settings, OpenAIProvider(openai_client=self._client))
         self._settings = ModelSettings(max_tokens=settings.max_tokens, timeout=settings.patience)
         if settings.temperature is not None:
             self._settings["temperature"] = settings.temperature
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._client.close()
 
     async def run(self, item: PublicItem, skill: str) -> Trajectory:
         """One item's trajectory; what the provider does wrong becomes its status."""
@@ -83,10 +98,7 @@ class ChatHarness:
         return Reply(status, error_text, text, response.usage.input_tokens, response.usage.output_tokens)
 
 
-def _model(settings: RolloutSettings, base_url: str) -> Model:
-    # The gateway adds the key and owns the retries.
-    client = AsyncOpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0, timeout=settings.patience)
-    provider = OpenAIProvider(openai_client=client)
+def _model(settings: RolloutSettings, provider: OpenAIProvider) -> Model:
     if settings.dialect == "openai":
         return OpenAIResponsesModel(settings.model, provider=provider)
     return OpenAIChatModel(settings.model, provider=provider)

@@ -18,7 +18,11 @@ async def forwarded(socket_path: Path) -> AsyncIterator[str]:
         except OSError:
             writer.close()
             return
-        await asyncio.gather(_pipe(reader, gateway_writer), _pipe(gateway_reader, writer))
+        try:
+            await asyncio.gather(_pipe(reader, gateway_writer), _pipe(gateway_reader, writer))
+        finally:
+            writer.close()
+            gateway_writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -29,11 +33,9 @@ async def forwarded(socket_path: Path) -> AsyncIterator[str]:
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until one side ends; a side that breaks off ends its direction only."""
+    """Copy until the reader ends; the other direction may still have something to say."""
     with suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)
             await writer.drain()
-    with suppress(OSError):
-        writer.close()
-        await writer.wait_closed()
+        writer.write_eof()

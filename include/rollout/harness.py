@@ -1,6 +1,7 @@
 """The ways in which a target can run an item."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from include.core.ports import Benchmark
@@ -17,5 +18,7 @@ class Harness(Protocol):
         ...
 
 
-HARNESSES: Mapping[str, Callable[[RolloutSettings, Benchmark, str], Harness]] = {"chat": ChatHarness}
+HARNESSES: Mapping[str, Callable[[RolloutSettings, Benchmark, str], AbstractAsyncContextManager[Harness]]] = {
+    "chat": ChatHarness,
+}
 """By the name in `RolloutSettings.harness`; called with the settings, the benchmark and the gateway's address."""

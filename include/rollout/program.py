@@ -27,7 +27,7 @@ class Job:
         lines = (folder / "items.jsonl").read_bytes().splitlines()
         return cls(
             settings=RolloutSettings.model_validate_json((folder / "settings.json").read_bytes()),
-            skill=(folder / "skill.md").read_text(encoding="utf-8"),
+            skill=(folder / "skill.md").read_bytes().decode(),
             items=[PublicItem.model_validate_json(line) for line in lines],
         )
 
@@ -37,8 +37,8 @@ async def run(in_folder: Path, out_folder: Path, gateway: Path) -> None:
     job = Job.read(in_folder)
     benchmark = benchmarks.load(job.settings.benchmark)
     free = asyncio.Semaphore(job.settings.concurrency)
-    async with forwarded(gateway) as base_url:
-        harness = HARNESSES[job.settings.harness](job.settings, benchmark, base_url)
+    new_harness = HARNESSES[job.settings.harness]
+    async with forwarded(gateway) as base_url, new_harness(job.settings, benchmark, base_url) as harness:
 
         async def work(item: PublicItem, out: TextIO) -> None:
             async with free:

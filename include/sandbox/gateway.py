@@ -1,5 +1,6 @@
 """The only way out of a sandbox: a unix socket that leads to one model, and adds the credentials."""
 
+import asyncio
 import json
 import logging
 import socket
@@ -25,7 +26,7 @@ from include.sandbox.provider import PATHS, Provider, Try, is_stream
 from include.sandbox.usage import tokens_of
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
-CLOSING_SECONDS = 2
+CLOSING_SECONDS = 1
 BACKLOG = 128
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -62,7 +63,7 @@ class ModelGateway:
             ws="none",
             lifespan="on",
             log_config=None,
-            log_level="warning",
+            log_level="error",
             access_log=False,
             timeout_graceful_shutdown=CLOSING_SECONDS,
         )
@@ -135,6 +136,9 @@ class ModelGateway:
                 return StreamingResponse(chunks, last.response.status_code, media_type=media_type)
             answer = self._redact(last.response.content)
             return Response(answer, last.response.status_code, media_type=media_type)
+        except asyncio.CancelledError:
+            # The gateway closes, and whoever asked is gone.
+            return _refuse(503, "the gateway was closed")
         finally:
             if not streamed:
                 self._report(last, answer, started, clock)

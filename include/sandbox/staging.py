@@ -80,7 +80,7 @@ def write_inputs(workload: Workload, folder: Path) -> None:
 
 def remove(folder: Path) -> None:
     """Remove a stage, if it is one and still there."""
-    if folder.name.startswith(PREFIX) and (folder / "gateway").parent == folder:
+    if folder.name.startswith(PREFIX):
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,0 +1,18 @@
+from include.core.config import SandboxGroup
+from include.sandbox.hardening import end_of, host_options
+
+
+def test_the_limits_reach_docker():
+    options = host_options(SandboxGroup(memory="256m", cpus=0.5, pids=32, output_mb=3))
+
+    assert options["mem_limit"] == options["memswap_limit"] == "256m"
+    assert (options["pids_limit"], options["nano_cpus"]) == (32, 500_000_000)
+    assert options["cap_drop"] == ["ALL"]
+    assert options["read_only"]
+    assert {limit["Name"]: limit["Hard"] for limit in options["ulimits"]}["fsize"] == 3 * 1024 * 1024
+
+
+def test_an_end_is_told_in_words():
+    limits = SandboxGroup(memory="64m")
+    assert "sandbox.memory = 64m" in end_of({"OOMKilled": True, "ExitCode": 137}, limits)
+    assert "exit status 3" in end_of({"OOMKilled": False, "ExitCode": 3}, limits)
