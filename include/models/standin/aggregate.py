@@ -8,6 +8,8 @@ from include.models.standin.directives import DIRECTIVES, recognise
 from include.models.standin.requests import BareEdit, MergeRequest, PooledEdit, RankRequest
 from include.models.standin.words import key
 
+_GULLIBILITY = 0.25
+"""How often a tempting rule is ranked far above its support."""
 Meaning = tuple[str, tuple[str, ...]]
 
 
@@ -44,7 +46,10 @@ def _united(group: list[PooledEdit]) -> dict[str, Any]:
 
 
 def _belief(edit: PooledEdit, skill: str) -> float:
-    tempting = any(DIRECTIVES[name].tempting for name in recognise(edit.content))
-    enthusiasm = 4.0 if tempting and fraction(skill, edit.content, "enthusiasm") < 0.35 else 1.0
+    asked = recognise(edit.content)
+    if any(DIRECTIVES[name].tempting for name in asked):
+        weight = 4.0 if fraction(skill, edit.content, "enthusiasm") < _GULLIBILITY else 1.0
+    else:
+        weight = 1.5 if asked or edit.op == "delete" else 0.5
     trust = 1.0 if edit.source_type == "failure" else 0.5
-    return trust * enthusiasm * (0.75 + 0.5 * fraction(skill, edit.content))
+    return trust * weight * (0.75 + 0.5 * fraction(skill, edit.content))

@@ -27,7 +27,7 @@ def reflect(request: ReflectRequest) -> dict[str, Any]:
         return {"failure_patterns": [], "edits": _protect(request, active, seed)[: request.budget]}
     barred = _barred(request)
     tried = [toggle for toggle in toggles(request.trajectories, active) if toggle.name not in barred]
-    helpful = [toggle for toggle in tried if toggle.gain >= _WORTH_AN_EDIT][: max(request.budget, 1)]
+    helpful = [toggle for toggle in tried if toggle.gain >= _WORTH_AN_EDIT][: (request.budget + 1) // 2]
     edits = _corrections(request, helpful, active, seed)
     doubtful = _doubtful(request, active, barred, seed)
     if doubtful:
@@ -98,14 +98,14 @@ def _line_of(skill: str, name: str) -> str | None:
 def _doubtful(request: ReflectRequest, active: Active, barred: frozenset[str], seed: str) -> list[JsonEdit]:
     """What a careless optimizer adds: tempting rules, empty advice, an anchor that is not there."""
     draw = fraction(seed, "doubt")
-    if draw < 0.4:
+    if draw < 0.25:
         tempting = [name for name, directive in DIRECTIVES.items() if directive.tempting]
         free = [name for name in tempting if name not in active and name not in barred]
         return [_addition(request.skill, pick(free, seed, "tempting"), seed)] if free else []
-    if draw < 0.55:
+    if draw < 0.4:
         advice, reason = pick(_EMPTY_ADVICE, seed, "advice")
         return [_edit("append", "", f"- {advice}", reason)]
-    if draw < 0.7:
+    if draw < 0.5:
         advice, reason = pick(_EMPTY_ADVICE, seed, "lost")
         return [_edit("insert_after", _MISSING_ANCHOR, f"- {advice}", reason)]
     return []
