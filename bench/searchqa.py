@@ -13,7 +13,7 @@ STEPS = 2
 EPOCHS = 4
 HEADER = ("figure", "value")
 NOTE = (
-    "400 items of SearchQA cut 2:1:7 (80 train, 40 val, 280 test; seed 42), 4 epochs of 2 steps, the method's defaults. "
+    "400 items of SearchQA cut 2:1:7 (80 train, 40 val, 280 test; seed 42), 4 epochs of 2 steps, default settings. "
     "Target and optimizer are the offline stand-in, which is no language model: the scores show that the loop works."
 )
 
