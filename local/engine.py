@@ -94,7 +94,8 @@ def stop(home: Path) -> None:
     processes = list(_processes_of(own.home))
     daemons = [pid for pid, name in processes if name == "dockerd"]
     _end(daemons, signal.SIGTERM)
-    _end([pid for pid, _ in _processes_of(own.home)], signal.SIGKILL)
+    left = [pid for pid, _ in _processes_of(own.home)]
+    _end([*_children(left), *left], signal.SIGKILL)
     _unmount(own)
     shutil.rmtree(own.runtime, ignore_errors=True)
     own.pidfile.unlink(missing_ok=True)
@@ -269,6 +270,25 @@ def _processes_of(home: Path) -> Iterator[tuple[int, str]]:
             yield int(entry.name), name
 
 
+def _children(parents: list[int]) -> list[int]:
+    """The first process of each container is a child of the engine's, with an environment of its own."""
+    processes = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
+    return [pid for pid in processes - set(parents) if _parent(pid) in parents]
+
+
+def _parent(pid: int) -> int | None:
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and so on of a process; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def _end(pids: list[int], with_signal: signal.Signals) -> None:
     for pid in pids:
         try:
@@ -287,16 +307,13 @@ def _alive(pid: int) -> bool:
             return False
     except ChildProcessError:
         pass
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    fields = _stat(pid)
+    return bool(fields) and fields[0] != "Z"
 
 
 def _unmount(own: OwnEngine) -> None:
-    """A killed engine leaves its containers' file systems mounted; the deepest ones go first."""
-    roots = (f"{own.data}/", f"{own.runtime}/")
+    """A killed engine leaves its folder and its containers' file systems mounted; the deepest ones go first."""
+    roots = (own.data, own.runtime)
     mounts = [line.split()[1].replace("\\040", " ") for line in Path("/proc/self/mounts").read_text().splitlines()]
-    for mount in reversed([mount for mount in mounts if mount.startswith(roots)]):
+    for mount in reversed([mount for mount in mounts if any(Path(mount).is_relative_to(root) for root in roots)]):
         subprocess.run(["umount", "--lazy", mount], stderr=subprocess.DEVNULL, check=False)

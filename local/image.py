@@ -39,7 +39,10 @@ def ensure(home: Path, docker_host: str, report: Report) -> str:
     Raises:
         ImageMissing: the base, a package or the build failed; the text says which and why.
     """
-    client = docker.DockerClient(base_url=docker_host, timeout=BUILD_SECONDS)
+    try:
+        client = docker.DockerClient(base_url=docker_host, timeout=BUILD_SECONDS)
+    except DockerException as error:
+        raise ImageMissing(f"the sandbox image cannot be built: no engine answers at {docker_host}: {error}") from error
     try:
         inputs = inputs_hash(ROOT)
         if _built_from(client) == inputs:

@@ -19,12 +19,11 @@ from include.rollout.settings import RolloutSettings
 from include.sandbox.containers import FOLDER_LABEL, identity
 from include.sandbox.operator import RolloutOperator
 from include.sandbox.workload import SandboxSeconds, Workload
-from local import engine, image
+from local import image
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
 KEY = "sk-never-inside"
 SECRET_ANSWER = "the-reference-answer"
-PROJECT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -59,18 +58,6 @@ class FakeOperator(RolloutOperator):
 
     def result(self, workload: Workload, seconds: SandboxSeconds) -> Any:
         return {"wall": seconds.wall, "model": seconds.model, "container": seconds.container}
-
-
-@pytest.fixture(scope="session")
-def docker_host() -> Iterator[str]:
-    home = PROJECT / ".local"
-    own = engine.OwnEngine(home)
-    ours_ran = engine.answers(own.url)
-    url = engine.ensure(home, print)
-    image.ensure(home, url, print)
-    yield url
-    if url == own.url and not ours_ran:
-        engine.stop(home)
 
 
 @pytest.fixture

@@ -1,0 +1,103 @@
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from include.core.errors import EngineUnavailable
+from local import engine
+
+
+@pytest.fixture
+def no_other_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(engine, "DEFAULT_SOCKET", f"unix://{tmp_path}/none.sock")
+
+
+def test_nobody_answers_at_a_stale_socket_or_a_closed_port(tmp_path: Path):
+    assert not engine.answers(f"unix://{tmp_path}/none.sock")
+    assert not engine.answers("tcp://127.0.0.1:9")
+
+
+@pytest.mark.usefixtures("no_other_engine")
+def test_without_root_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(engine, "_dockerd", lambda: "/usr/sbin/dockerd")
+    with pytest.raises(EngineUnavailable, match=r"needs root.*DOCKER_HOST"):
+        engine.ensure(tmp_path, print)
+
+
+@pytest.mark.usefixtures("no_other_engine")
+@pytest.mark.parametrize(
+    ("distribution", "uid", "fix"),
+    [({"fedora"}, 0, "Debian and Ubuntu"), ({"debian"}, 1000, "apt-get install docker.io")],
+)
+def test_where_nothing_can_be_installed_the_fix_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distribution: set[str], uid: int, fix: str
+):
+    monkeypatch.setattr(engine, "_dockerd", lambda: None)
+    monkeypatch.setattr(engine, "_distribution", lambda: distribution)
+    monkeypatch.setattr(engine.shutil, "which", lambda *args, **kwargs: "/usr/bin/apt-get")
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    with pytest.raises(EngineUnavailable, match=fix):
+        engine.ensure(tmp_path, print)
+
+
+@pytest.mark.usefixtures("no_other_engine")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts an engine")
+def test_what_dockerd_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    broken = tmp_path / "dockerd"
+    broken.write_text("#!/bin/sh\necho 'failed to start daemon: no cgroups here'\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(engine, "_dockerd", lambda: str(broken))
+    with pytest.raises(EngineUnavailable, match="no cgroups here"):
+        engine.ensure(tmp_path, print)
+    assert not engine.OwnEngine(tmp_path).runtime.exists()
+
+
+@pytest.mark.usefixtures("no_other_engine")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts an engine")
+def test_overlay_trouble_leads_to_the_slower_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    broken = tmp_path / "dockerd"
+    broken.write_text(
+        '#!/bin/sh\necho "$@"; echo "error initializing graphdriver: overlay2 is not supported"\nexit 1\n'
+    )
+    broken.chmod(0o755)
+    monkeypatch.setattr(engine, "_dockerd", lambda: str(broken))
+    said: list[str] = []
+    with pytest.raises(EngineUnavailable, match="--storage-driver=vfs"):
+        engine.ensure(tmp_path, said.append)
+    assert "vfs" in said[-1]
+
+
+def own_processes(home: Path) -> list[str]:
+    mark = f"SKILLOPT_HOME={home}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append((entry / "cmdline").read_bytes().decode(errors="replace"))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("no_other_engine")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts an engine")
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_engine_of_our_own_starts_once_and_leaves_nothing(tmp_path: Path, killed: bool):
+    own = engine.OwnEngine(tmp_path)
+    try:
+        assert engine.ensure(tmp_path, print) == own.url
+        said: list[str] = []
+        assert engine.ensure(tmp_path, said.append) == own.url
+        assert said == []
+        if killed:
+            os.kill(int(own.pidfile.read_text()), signal.SIGKILL)
+    finally:
+        engine.stop(tmp_path)
+
+    assert own_processes(tmp_path) == []
+    assert not own.runtime.exists()
+    assert not any(str(tmp_path) in line for line in Path("/proc/self/mounts").read_text().splitlines())
