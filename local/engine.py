@@ -17,11 +17,12 @@ from docker.errors import DockerException
 from requests import RequestException
 
 from include.core.errors import EngineUnavailable
+from include.sandbox import staging
+from include.sandbox.containers import FOLDER_LABEL, SANDBOX_LABEL
 
 Report = Callable[[str], None]
 
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
-SANDBOX_LABEL = "skillopt.sandbox"
 STORAGE_DRIVERS = ("", "vfs")
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -102,13 +103,14 @@ def stop(home: Path) -> None:
 
 
 def remove_containers(docker_host: str, home: Path) -> int:
-    """Remove every sandbox that belongs to this home, running or not; how many there were."""
+    """Remove every sandbox that belongs to this home, running or not, and its folder; how many there were."""
     client = docker.DockerClient(base_url=docker_host)
     try:
         labels = [f"{SANDBOX_LABEL}={home.resolve()}"]
         containers = client.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
         for container in containers:
             container.remove(force=True)
+            staging.remove(Path(container.labels.get(FOLDER_LABEL, "")))
         return len(containers)
     finally:
         client.close()

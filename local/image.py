@@ -52,6 +52,8 @@ def ensure(home: Path, docker_host: str, report: Report) -> str:
         with tempfile.TemporaryDirectory(prefix="skillopt-image-") as folder:
             stage_context(ROOT, Path(folder), _architecture(client))
             _build(client, Path(folder), base, inputs)
+        # The former image has lost its name and would fill the disk.
+        client.images.prune(filters={"dangling": True, "label": [INPUTS_LABEL]})
         return IMAGE
     except (DockerException, RequestException) as error:
         raise ImageMissing(f"the sandbox image could not be built on {docker_host}: {error}") from error

@@ -2,10 +2,12 @@ import os
 import signal
 from pathlib import Path
 
+import docker
 import pytest
 
 from include.core.errors import EngineUnavailable
-from local import engine
+from include.sandbox.containers import FOLDER_LABEL, SANDBOX_LABEL
+from local import engine, image
 
 
 @pytest.fixture
@@ -101,3 +103,20 @@ def test_an_engine_of_our_own_starts_once_and_leaves_nothing(tmp_path: Path, kil
     assert own_processes(tmp_path) == []
     assert not own.runtime.exists()
     assert not any(str(tmp_path) in line for line in Path("/proc/self/mounts").read_text().splitlines())
+
+
+@pytest.mark.engine
+def test_only_the_containers_of_a_home_are_removed(docker_host: str, tmp_path: Path):
+    ours, other, folder = tmp_path / "ours", tmp_path / "other", tmp_path / "skillopt-staged"
+    folder.mkdir()
+    client = docker.DockerClient(base_url=docker_host)
+    try:
+        for home in (ours, other):
+            labels = {SANDBOX_LABEL: str(home), FOLDER_LABEL: str(folder if home == ours else home)}
+            client.containers.create(image.IMAGE, labels=labels, network_mode="none")
+
+        assert engine.remove_containers(docker_host, ours) == 1
+        assert not folder.exists()
+        assert engine.remove_containers(docker_host, other) == 1
+    finally:
+        client.close()
