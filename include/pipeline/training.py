@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from include.core.config import TrainConfig
 from include.optimizer.reflect import most_minibatches
 from include.pipeline import params, tasks
+from include.pipeline.addresses import ReportLink, epoch_dag_id, train_dag_id
 from include.pipeline.evaluation import RolloutChunk, Stage
 
 TASK_DEFAULTS: Mapping[str, Any] = {
@@ -48,7 +49,7 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
     doc = TRAIN_DOC.format(
         benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
     )
-    with _dag(f"train_{benchmark}", doc, benchmark, params=params.form(config)) as dag:
+    with _dag(train_dag_id(benchmark), doc, benchmark, params=params.form(config)) as dag:
         prepared: Any = tasks.prepare(benchmark)
         run = prepared["run"]
         seed = rollouts(config, "evaluate_seed", "seed", run, chunks=prepared)
@@ -57,13 +58,15 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
         ]
         chosen = tasks.finish(run)
         test = rollouts(config, "test", "test", run, chunks=chosen)
-        chain(seed, tasks.start(run), *epochs, chosen, test, tasks.report(run), tasks.publish(run))
+        report: Any = tasks.report(run)
+        report.operator.operator_extra_links = (ReportLink(benchmark),)
+        chain(seed, tasks.start(run), *epochs, chosen, test, report, tasks.publish(run))
     return dag
 
 
 def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
     """An epoch: as many steps as the graph has room for; those without a batch are skipped."""
-    with _dag(f"train_{benchmark}_epoch", EPOCH_DOC.format(benchmark=benchmark), benchmark) as dag:
+    with _dag(epoch_dag_id(benchmark), EPOCH_DOC.format(benchmark=benchmark), benchmark) as dag:
         batch = tasks.plan(THIS_RUN)
         for position in range(1, config.train.steps_per_epoch + 1):
             batch = training_step(batch, position, config)
@@ -119,7 +122,7 @@ class EpochRun(TriggerDagRunOperator):
     def __init__(self, *, benchmark: str, epoch: int, run: Any, **kwargs: Any) -> None:
         super().__init__(
             task_id=f"epoch_{epoch:02d}",
-            trigger_dag_id=f"train_{benchmark}_epoch",
+            trigger_dag_id=epoch_dag_id(benchmark),
             trigger_run_id=f"{{{{ run_id }}}}__epoch_{epoch:02d}",
             logical_date=None,
             wait_for_completion=True,

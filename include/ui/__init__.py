@@ -1,0 +1,1 @@
+"""Pages that the plugin mounts in Airflow's API server."""

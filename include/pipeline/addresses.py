@@ -1,0 +1,45 @@
+"""Where Airflow shows a training: the ids of its DAGs, and the page of a run's report."""
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from airflow.sdk import BaseOperatorLink
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+UI_PREFIX = "/skillopt"
+"""Where the API server mounts this project's pages."""
+REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
+"""Below the prefix; `run` as `include.store.keys.run_name` gives it."""
+
+
+def train_dag_id(benchmark: str) -> str:
+    """The DAG whose runs are the benchmark's trainings."""
+    return f"train_{benchmark}"
+
+
+def epoch_dag_id(benchmark: str) -> str:
+    """The DAG whose runs are the epochs of those trainings."""
+    return f"train_{benchmark}_epoch"
+
+
+class ReportLink(BaseOperatorLink):
+    """The button on a task that leads to the report of its run."""
+
+    name = "Report"
+
+    def __init__(self, benchmark: str) -> None:
+        self._benchmark = benchmark
+
+    def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:
+        """The page's path on the API server; Airflow asks for it, and stores it, when the task ends."""
+        from airflow.sdk.configuration import conf
+
+        from include.store.keys import run_name
+
+        # Without scheme and host: a browser may know the server by another name than the worker does.
+        base = urlsplit(conf.get("api", "base_url", fallback="/")).path.rstrip("/")
+        page = REPORT_ROUTE.format(benchmark=self._benchmark, run=run_name(ti_key.run_id))
+        return f"{base}{UI_PREFIX}{page}"

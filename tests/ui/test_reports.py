@@ -1,0 +1,132 @@
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from airflow.api_fastapi import app as airflow_app
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.models.dag import DagModel
+from botocore.response import StreamingBody
+from botocore.stub import Stubber
+from fastapi.testclient import TestClient
+
+from include.pipeline import addresses
+from include.store.objects import ObjectStore
+from include.ui import reports
+
+PAGE = "<!doctype html><title>searchqa</title>"
+RUN = "manual__2026-11-21T04-00-00-1a2b3c4d"
+
+
+@pytest.fixture
+def browser() -> Iterator[TestClient]:
+    with TestClient(reports.app) as client:
+        yield client
+    reports.app.dependency_overrides.clear()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
+    client = boto3.client(
+        "s3", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test", endpoint_url="http://s3"
+    )
+    monkeypatch.setattr(reports, "object_store", lambda storage, bucket: ObjectStore(client, bucket))
+    with Stubber(client) as stub:
+        yield stub
+    client.close()
+
+
+def log_in(monkeypatch: pytest.MonkeyPatch, role: str | None) -> None:
+    monkeypatch.setattr(airflow_app._AuthManagerState, "instance", SimpleAuthManager())
+    monkeypatch.setattr(DagModel, "get_team_name", lambda dag_id: None)
+    reports.app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username="ann", role=role)
+
+
+def path(benchmark: str = "searchqa", run: str = RUN) -> str:
+    return addresses.REPORT_ROUTE.format(benchmark=benchmark, run=run)
+
+
+@pytest.mark.parametrize("benchmark", ["searchqa", "no-such-benchmark"])
+def test_without_a_login_there_is_nothing_to_see(browser: TestClient, benchmark: str) -> None:
+    answer = browser.get(path(benchmark))
+    assert answer.status_code == 401
+    assert PAGE not in answer.text
+
+
+def test_a_user_without_a_role_may_not_read(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_in(monkeypatch, role=None)
+    assert browser.get(path()).status_code == 403
+
+
+def test_a_viewer_gets_the_stored_page_and_it_may_load_nothing(
+    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(monkeypatch, role="viewer")
+    body = StreamingBody(io.BytesIO(PAGE.encode()), len(PAGE))
+    wanted = {"Bucket": "skillopt", "Key": f"runs/searchqa/{RUN}/report.html"}
+    bucket.add_response("get_object", {"Body": body, "ETag": "1"}, wanted)
+    answer = browser.get(path())
+    assert (answer.status_code, answer.text) == (200, PAGE)
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = answer.headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "style-src 'unsafe-inline'", "frame-ancestors 'none'"} <= set(policy)
+    assert not any("script-src" in rule for rule in policy)
+
+
+def test_a_run_without_a_report_is_not_found(
+    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(monkeypatch, role="viewer")
+    bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
+    answer = browser.get(path())
+    assert answer.status_code == 404
+    assert "no report" in answer.json()["detail"]
+
+
+def test_a_store_that_refuses_is_named_and_not_taken_for_a_missing_report(
+    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(monkeypatch, role="viewer")
+    bucket.add_client_error("get_object", "AccessDenied", http_status_code=403)
+    answer = browser.get(path())
+    assert answer.status_code == 502
+    assert "skillopt" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "run"),
+    [
+        ("no-such-benchmark", RUN),
+        ("_template", RUN),
+        ("searchqa", ".."),
+        ("searchqa", "%2E%2E"),
+        ("searchqa", "..%2F..%2Fsearchqa"),
+        ("searchqa", "manual__2026-11-21T04:00:00+00:00"),
+        ("searchqa", "a" * 121),
+    ],
+)
+def test_what_is_no_name_never_reaches_the_store(
+    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch, benchmark: str, run: str
+) -> None:
+    log_in(monkeypatch, role="viewer")
+    assert browser.get(path(benchmark, run)).status_code == 404
+
+
+@pytest.mark.parametrize("page", ["/docs", "/redoc", "/openapi.json"])
+def test_nothing_but_the_route_is_served(browser: TestClient, page: str) -> None:
+    assert browser.get(page).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("base_url", "prefix"), [("http://localhost:8080", ""), ("https://flow.example.org/team/", "/team")]
+)
+def test_the_link_leads_to_the_route(monkeypatch: pytest.MonkeyPatch, base_url: str, prefix: str) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+    ended: Any = type("Ended", (), {"run_id": "manual__2026-11-21T04:00:00+00:00"})()
+    link = addresses.ReportLink("searchqa").get_link(operator=ended, ti_key=ended)
+    name = link.removeprefix(f"{prefix}{addresses.UI_PREFIX}/runs/searchqa/").removesuffix("/report")
+    assert name.startswith("manual__2026-11-21T04-00-00-00-00-")
+    assert link == f"{prefix}{addresses.UI_PREFIX}{path(run=name)}"
