@@ -41,6 +41,8 @@ class GradientGroup(Group):
 
     minibatch_size: Positive = 8
     """Trajectories that one reflection call sees."""
+    minibatches_per_task: Positive = 4
+    """Minibatches that one Airflow task reflects on, at the same time; a task costs more than most of its calls."""
     merge_batch_size: Positive = 8
     """Patches that one merge call sees."""
     analyst_workers: Positive = 16

@@ -3,8 +3,11 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
+from anyio.from_thread import start_blocking_portal
 from pydantic_ai import Agent, ToolOutput
 from pydantic_ai.exceptions import (
     ContentFilterError,
@@ -28,14 +31,23 @@ OUTPUT_RETRIES = 2
 
 
 class PydanticAIOptimizer:
-    """An `Optimizer` over a pydantic-ai model.
+    """An `Optimizer` over a pydantic-ai model, usable from many threads inside its `with` block.
 
+    All calls share one event loop, because the provider's client keeps connections that belong to one.
     A 429, a 5xx and a time-out are tried again by the provider's own client; a failed schema by pydantic-ai.
     """
 
     def __init__(self, model: "Model", on_call: Callable[[ModelCall], None]) -> None:
         self._model = model
         self._on_call = on_call
+        self._portals = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._portal = self._portals.enter_context(start_blocking_portal())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._portals.close()
 
     def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
         """One structured call.
@@ -53,7 +65,7 @@ class PydanticAIOptimizer:
         started, clock = time.time(), time.monotonic()
         status, usage = 0, RunUsage()
         try:
-            output = agent.run_sync(prompt, usage=usage).output
+            output = self._portal.call(partial(agent.run, prompt, usage=usage)).output
             status = 200
         except ModelHTTPError as error:
             status = error.status_code

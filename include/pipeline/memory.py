@@ -1,7 +1,7 @@
 """Optimizer answers that survive a retry: a call that was answered once is not paid again."""
 
 from collections.abc import Callable
-from functools import cached_property
+from threading import Lock
 
 from pydantic import ValidationError
 
@@ -19,6 +19,8 @@ class RememberingOptimizer:
         self._model = model
         self._store = store
         self._folder = folder
+        self._lock = Lock()
+        self._inner: Optimizer | None = None
 
     def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
         """The stored answer to the same question to the same model, or a new call."""
@@ -27,10 +29,12 @@ class RememberingOptimizer:
         try:
             return output_type.model_validate_json(self._store.get_bytes(key))
         except (ObjectMissing, ValidationError):
-            answer = self._optimizer.ask(stage, instructions, prompt, output_type)
+            answer = self._optimizer().ask(stage, instructions, prompt, output_type)
         self._store.put_model(key, answer)
         return answer
 
-    @cached_property
     def _optimizer(self) -> Optimizer:
-        return self._connect()
+        with self._lock:
+            if self._inner is None:
+                self._inner = self._connect()
+            return self._inner

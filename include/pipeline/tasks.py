@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
@@ -89,21 +90,25 @@ def plan(run: JsonObject) -> list[JsonObject]:
 
 
 @task
-def reflect(run: JsonObject, position: int, worker: int, workers: int) -> None:
-    """Minibatches of the step's rollouts become patches; of n workers, worker w takes the minibatches w, w + n, ..."""
+def reflect(run: JsonObject, position: int, part: int, parts: int) -> None:
+    """Minibatches of the step's rollouts become patches; part p of n takes the minibatches p, p + n, ..."""
     from include.core.schedule import edit_budget
     from include.optimizer.reflect import reflect
 
     opened = TrainingRun.open(run)
     keys, config, step = opened.step_keys(position), opened.config, opened.step_number(position)
-    with _optimizing(opened, position, "reflect", worker) as optimizer:
+    with _optimizing(opened, position, "reflect", part) as optimizer:
         state = opened.state_before(position)
         skill = opened.skill(state.current.version)
         budget = edit_budget(step, opened.record.total_steps, config.optimizer)
-        for minibatch in _minibatches(opened, position)[worker::workers]:
+
+        def work(minibatch: "Minibatch") -> None:
             patch = reflect(optimizer, skill.text, minibatch, budget, state.buffer)
             opened.store.put_model(keys.reflection(minibatch.source_type, minibatch.index), patch)
             log.info("%s: %d edits, %d patterns", minibatch.name, len(patch.edits), len(patch.failure_patterns))
+
+        with ThreadPoolExecutor(max(1, config.gradient.analyst_workers // parts)) as pool:
+            list(pool.map(work, _minibatches(opened, position)[part::parts]))
 
 
 @task
@@ -279,9 +284,10 @@ def _optimizing(run: TrainingRun, position: int, stage: str, index: int = 0) -> 
         from include.models.connection import optimizer_model
         from include.models.optimizer import PydanticAIOptimizer
 
-        return PydanticAIOptimizer(optimizer_model(config.optimizer_conn_id, config.optimizer), calls.append)
+        model = optimizer_model(config.optimizer_conn_id, config.optimizer)
+        return connected.enter_context(PydanticAIOptimizer(model, calls.append))
 
-    with timing.timed(run.store, keys, stage, index) as clock:
+    with timing.timed(run.store, keys, stage, index) as clock, ExitStack() as connected:
         try:
             yield RememberingOptimizer(connect, str(config.optimizer), run.store, f"{keys.folder}answers/")
         finally:

@@ -4,6 +4,7 @@
 instances of its DAG run, so an epoch is a DAG run of its own and a step costs the same in the first and in the tenth.
 """
 
+import math
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -76,14 +77,12 @@ def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
 def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     """Step t: forward, backward, update, and the gate that decides what stays; returns the next step's batch."""
     step: Mapping[str, Any] = {"run": THIS_RUN, "position": position}
-    analysts = most_minibatches(config.train.batch_size, config.gradient.minibatch_size)
+    gradient = config.gradient
+    most = most_minibatches(config.train.batch_size, gradient.minibatch_size)
+    parts = math.ceil(most / gradient.minibatches_per_task)
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", "rollout", THIS_RUN, batch, position)
-        reflect = (
-            tasks.reflect.override(max_active_tis_per_dagrun=config.gradient.analyst_workers)
-            .partial(**step, workers=analysts)
-            .expand(worker=list(range(analysts)))
-        )
+        reflect = tasks.reflect.partial(**step, parts=parts).expand(part=list(range(parts)))
         aggregate = tasks.aggregate(**step)
         select = tasks.select(**step)
         update = tasks.update(**step)
