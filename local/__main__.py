@@ -83,9 +83,10 @@ def _status(home: Home) -> int:
 
 
 def _demo(home: Home) -> int:
-    from local import demo, platform
+    from local import platform
+    from local.demo import run
 
-    return demo.run(home, platform.up(home))
+    return run(home, platform.up(home))
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ def ensure(
 
     def have(name: str) -> None:
         extra = {"DOCKER_HOST": engine()} if name == SCHEDULER else {}
-        command = (sys.executable, "-m", "airflow", name, *_ARGUMENTS.get(name, ()))
+        program = "local.scheduler" if name == SCHEDULER else "airflow"
+        command = (sys.executable, "-m", program, name, *_ARGUMENTS.get(name, ()))
         now = datetime.now().astimezone()
         lives, started = services.have(home, services.Service(name, command, common | extra))
         since = now if started else None

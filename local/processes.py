@@ -77,7 +77,7 @@ def _is_other(process: psutil.Process) -> bool:
         name = process.name()
     except psutil.Error:
         return True
-    return name == "postgres" or name.startswith(ENGINE_NAMES)
+    return bool(name == "postgres" or name.startswith(ENGINE_NAMES))
 
 
 def _works_in(process: psutil.Process, home: Home) -> bool:

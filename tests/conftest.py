@@ -1,6 +1,8 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from platform_control import PROJECT, RunningPlatform, control
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +18,15 @@ def docker_host() -> Iterator[str]:
     yield url
     if url == own.url and not ours_ran:
         engine.stop(home)
+
+
+@pytest.fixture(scope="session")
+def platform(request: pytest.FixtureRequest, docker_host: str) -> Iterator[RunningPlatform]:
+    """One platform for the whole session, in a home of its own; `@pytest.mark.parametrize` may name another home."""
+    home = Path(getattr(request, "param", PROJECT / ".local" / "test"))
+    control(home, "up", DOCKER_HOST=docker_host)
+    running = RunningPlatform(home)
+    yield running
+    running.api.close()
+    running.s3.close()
+    control(home, "down", DOCKER_HOST=docker_host)

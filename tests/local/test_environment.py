@@ -1,0 +1,55 @@
+import json
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from local.environment import (
+    OPTIMIZER_CONNECTION,
+    TARGET_CONNECTION,
+    inherited,
+    model_url,
+    platform_variables,
+    s3_url,
+    stand_in_serves,
+)
+from local.home import Home
+
+
+def test_another_airflow_of_the_user_is_left_out():
+    outer = {"AIRFLOW_HOME": "/x", "AIRFLOW__CORE__EXECUTOR": "x", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/bin"}
+    assert inherited(outer) == {"PATH": "/bin"}
+
+
+def test_without_connections_both_models_are_the_stand_in(tmp_path: Path):
+    home = Home.at(tmp_path)
+    settings = home.read_or_choose()
+    variables = platform_variables(home, settings, {})
+    models = [json.loads(variables[name])["extra"]["model"] for name in (TARGET_CONNECTION, OPTIMIZER_CONNECTION)]
+
+    assert models == ["openai-chat:standin-target", "openai-chat:standin-optimizer"]
+    assert json.loads(variables[TARGET_CONNECTION])["host"] == model_url(settings)
+    assert stand_in_serves({TARGET_CONNECTION: "set"})
+
+
+def test_a_connection_of_the_user_is_used_and_the_other_stays(tmp_path: Path):
+    home = Home.at(tmp_path)
+    outer = {TARGET_CONNECTION: "mine"}
+    variables = platform_variables(home, home.read_or_choose(), outer)
+
+    assert variables[TARGET_CONNECTION] == "mine"
+    assert "standin-optimizer" in variables[OPTIMIZER_CONNECTION]
+    assert not stand_in_serves(outer | {OPTIMIZER_CONNECTION: "mine too"})
+
+
+def test_the_s3_connection_leads_to_the_s3_server(tmp_path: Path):
+    home = Home.at(tmp_path)
+    settings = home.read_or_choose()
+    address = urlsplit(platform_variables(home, settings, {})["AIRFLOW_CONN_SKILLOPT_S3"])
+
+    assert address.scheme == "aws"
+    assert parse_qs(address.query)["endpoint_url"] == [s3_url(settings)]
+
+
+def test_loopback_is_reached_without_the_users_proxy(tmp_path: Path):
+    home = Home.at(tmp_path)
+    variables = platform_variables(home, home.read_or_choose(), {"NO_PROXY": "intranet,localhost"})
+    assert variables["NO_PROXY"] == "intranet,localhost,127.0.0.1"

@@ -1,0 +1,55 @@
+import socket
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from include.core.errors import PlatformError
+from local.home import SOCKET_NAME, SOCKET_PATH_BYTES, Home, free_ports
+
+
+def test_settings_are_chosen_once_and_kept_to_the_owner(tmp_path: Path):
+    home = Home.at(tmp_path / "home")
+    chosen = home.read_or_choose()
+
+    assert home.read_or_choose() == home.read() == chosen
+    assert stat.S_IMODE(home.settings_file.stat().st_mode) == 0o600
+
+
+def test_before_the_first_start_the_way_is_told(tmp_path: Path):
+    with pytest.raises(PlatformError, match="make up"):
+        Home.at(tmp_path).read()
+
+
+def test_damaged_settings_are_named(tmp_path: Path):
+    home = Home.at(tmp_path)
+    home.settings_file.write_text('{"ports": {}}')
+    with pytest.raises(PlatformError, match=r"settings\.json is damaged"):
+        home.read()
+
+
+def test_only_the_taken_port_of_an_idle_server_changes(tmp_path: Path):
+    home = Home.at(tmp_path)
+    settings = home.read_or_choose()
+    with socket.create_server(("127.0.0.1", settings.ports.s3)):
+        busy = home.replace_taken_ports(settings, idle=["airflow", "model"])
+        moved = home.replace_taken_ports(settings, idle=["airflow", "s3", "model"])
+
+    assert busy == settings
+    assert moved.ports.s3 != settings.ports.s3
+    assert replace(moved.ports, s3=settings.ports.s3) == settings.ports
+    assert home.read() == moved
+
+
+def test_free_ports_differ():
+    assert len(set(free_ports(5))) == 5
+
+
+def test_sockets_lie_in_the_home_unless_their_path_would_be_too_long(tmp_path: Path):
+    short, long = Home(Path("/srv/skillopt")), Home(tmp_path / ("a" * 100))
+
+    assert short.sockets.parent == short.root
+    assert long.root not in long.sockets.parents
+    assert len(str(long.sockets / SOCKET_NAME)) <= SOCKET_PATH_BYTES
+    assert long.sockets != Home(tmp_path / ("b" * 100)).sockets

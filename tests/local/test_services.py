@@ -1,0 +1,89 @@
+import sys
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from include.core.errors import PlatformError
+from local import processes, services
+from local.environment import HOME_VARIABLE
+from local.home import Home
+
+# Services outlive the process that started them, which is what Python warns of.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SLEEP = "import time; time.sleep(600)"
+FORK_AND_SLEEP = f"import os; os.fork(); {SLEEP}"
+
+
+@pytest.fixture
+def home(tmp_path: Path):
+    place = Home.at(tmp_path)
+    place.prepare()
+    yield place
+    processes.end(processes.of_home(place), grace=5)
+
+
+def service(home: Home, code: str, **variables: str) -> services.Service:
+    return services.Service("sleeper", (sys.executable, "-c", code), {HOME_VARIABLE: str(home.root), **variables})
+
+
+def test_a_second_start_finds_the_first(home: Home):
+    _, first = services.have(home, service(home, SLEEP))
+    main = services.running(home, "sleeper")
+    _, second = services.have(home, service(home, SLEEP))
+
+    assert (first, second) == (True, False)
+    assert services.running(home, "sleeper") == main
+
+
+def test_another_configuration_starts_it_anew(home: Home):
+    services.have(home, service(home, SLEEP))
+    main = services.running(home, "sleeper")
+    _, started = services.have(home, service(home, SLEEP, SOMETHING="else"))
+
+    assert started
+    assert services.running(home, "sleeper") != main
+
+
+def test_what_a_killed_service_left_behind_ends_with_the_next_start(home: Home):
+    services.have(home, service(home, FORK_AND_SLEEP))
+    main = services.running(home, "sleeper")
+    assert main is not None
+    services.wait(home, "sleeper", lambda: bool(main.children()), Event(), seconds=30)
+    orphans = main.children()
+    main.kill()
+    main.wait()
+    assert services.running(home, "sleeper") is None
+    assert all(processes.is_alive(orphan) for orphan in orphans)
+
+    services.have(home, service(home, SLEEP))
+    assert not any(processes.is_alive(orphan) for orphan in orphans)
+
+
+def test_a_service_that_ends_shows_its_last_words(home: Home):
+    failing = service(home, "import sys; sys.exit('no such thing')")
+    with pytest.raises(PlatformError, match=r"(?s)sleeper ended at once.*no such thing"):
+        services.ensure(home, failing, lambda: False, Event(), seconds=60)
+
+
+def test_a_cancelled_start_does_not_wait(home: Home):
+    cancelled = Event()
+    cancelled.set()
+    with pytest.raises(PlatformError, match="cancelled"):
+        services.ensure(home, service(home, SLEEP), lambda: False, cancelled, seconds=600)
+
+
+def test_processes_of_another_home_are_not_touched(home: Home, tmp_path: Path):
+    other = Home.at(tmp_path / "other")
+    other.prepare()
+    services.have(other, service(other, SLEEP))
+    processes.end(processes.of_home(home), grace=5)
+    neighbours = processes.of_home(other)
+
+    assert len(neighbours) == 1
+    processes.end(neighbours, grace=5)
+    assert not processes.of_home(other)

@@ -1,0 +1,38 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+class RunningPlatform:
+    """What tests need of a platform that is up."""
+
+    def __init__(self, home: Path) -> None:
+        from local import airflow_services, objectstore
+        from local.environment import environment
+        from local.home import Home
+
+        self.home = Home.at(home)
+        self.settings = self.home.read()
+        self.environment = environment(home)
+        self.api = airflow_services.api(self.settings)
+        self.s3 = objectstore.client(self.settings)
+
+
+def control(home: Path, command: str, **variables: str) -> None:
+    """`python -m local COMMAND` on the home, as `make` calls it, with the models of the stand-in."""
+    from local.environment import OPTIMIZER_CONNECTION, TARGET_CONNECTION, inherited
+
+    outer = {name: value for name, value in os.environ.items() if name not in {OPTIMIZER_CONNECTION, TARGET_CONNECTION}}
+    done = subprocess.run(
+        [sys.executable, "-m", "local", command, "--home", str(home)],
+        cwd=PROJECT,
+        env=inherited(outer) | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
