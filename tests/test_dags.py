@@ -1,0 +1,88 @@
+"""The DAG files as Airflow's processes see them: what importing them loads, and what they build."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import benchmarks
+from include.core.config import TrainConfig
+from include.pipeline.addresses import epoch_dag_id, train_dag_id
+from include.pipeline.params import FIXED_IN_GRAPH, FORM_GROUPS
+
+PROJECT = Path(__file__).parents[1]
+DAG_FILES = sorted(PROJECT.glob("dags/**/*.py"))
+PROBE = Path(__file__).with_name("dag_probe.py")
+
+# Docker's client is not among them: Airflow's own DockerOperator imports it.
+TOO_HEAVY_TO_PARSE = {"boto3", "botocore", "great_expectations", "openai", "pandas", "pyarrow", "pydantic_ai"}
+
+
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+    home = {"AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")), "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        [sys.executable, str(PROBE), *map(str, DAG_FILES)],
+        env=own | home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
+def test_airflow_would_look_into_the_file(path: Path) -> None:
+    """Airflow skips a file without a word if these two don't occur in it."""
+    content = path.read_text(encoding="utf-8").lower()
+    assert "dag" in content
+    assert "airflow" in content
+
+
+def test_parsing_loads_nothing_heavy(parsed: dict[str, Any]) -> None:
+    loaded = {name.partition(".")[0] for name in parsed["modules"]}
+    assert not loaded & TOO_HEAVY_TO_PARSE
+
+
+def test_every_benchmark_has_its_two_dags(parsed: dict[str, Any]) -> None:
+    names = benchmarks.names()
+    assert names
+    assert {train_dag_id(name) for name in names} | {epoch_dag_id(name) for name in names} <= set(parsed["dags"])
+
+
+def test_every_dag_says_what_it_is_and_runs_only_when_asked(parsed: dict[str, Any]) -> None:
+    for name, dag in parsed["dags"].items():
+        assert "skillopt" in dag["tags"], name
+        assert (dag["doc_md"] or "").strip(), name
+        assert dag["catchup"] is False, name
+
+
+def test_every_task_has_an_owner_retries_and_a_limit(parsed: dict[str, Any]) -> None:
+    for name, dag in parsed["dags"].items():
+        for task_id, task in dag["tasks"].items():
+            assert task["owner"] == "skillopt", (name, task_id)
+            assert task["retries"] >= 1, (name, task_id)
+            # Waiting for an epoch takes as long as the epoch; the tasks inside have their own limits.
+            waits = task_id.startswith("epoch_")
+            assert (task["seconds"] is None) == waits, (name, task_id)
+
+
+def test_the_form_has_every_knob_of_its_groups(parsed: dict[str, Any]) -> None:
+    groups = TrainConfig.model_fields
+    knobs = {f"{group}.{key}" for group in FORM_GROUPS for key in groups[group].annotation.model_fields}
+    for name in benchmarks.names():
+        assert set(parsed["dags"][train_dag_id(name)]["params"]) == (knobs - set(FIXED_IN_GRAPH)) | {"overrides"}
+
+
+def test_the_report_task_leads_to_the_report(parsed: dict[str, Any]) -> None:
+    for name in benchmarks.names():
+        tasks = parsed["dags"][train_dag_id(name)]["tasks"]
+        assert tasks["report"]["links"] == ["Report"]
+        assert "Report" not in [link for task_id in tasks if task_id != "report" for link in tasks[task_id]["links"]]
