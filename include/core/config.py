@@ -137,7 +137,7 @@ class SandboxGroup(Group):
     """Image that holds include/rollout; see docker/sandbox.Dockerfile."""
     items_per_container: Positive = 20
     """Items of one chunk, which is one container."""
-    max_containers: Positive = 2
+    max_containers: Positive = 4
     """Containers of one run at the same time."""
     cpus: Annotated[float, Field(gt=0.0)] = 1.0
     """Processors that one container may use."""
