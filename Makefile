@@ -26,7 +26,7 @@ demo: venv  ## start the platform and train the sample benchmark
 	@$(PYTHON) -m local demo
 
 clean: down  ## stop the platform and delete all its data; the virtual environment stays
-	@find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} + 2>/dev/null || true
+	@if [ -d .local ]; then find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +; fi
 
 test: venv lint  ## lint, then the fast tests, then those that need a Docker engine or the whole platform
 	@$(MAKE) --no-print-directory fast-tests
