@@ -26,7 +26,10 @@ _PREFER = (
 )
 _DOCUMENTS = r"(?:documents?|pages?|results?|snippets?|passages?|sources?|hits?)"
 _COMMON_WORDS = r"(?:ordinary|common|everyday|uncapitali[sz]ed) (?:words?|nouns?)"
-_OTHER_SUBJECTS = ("document", "page", "result", "sentence", "close", "near", "title")
+_OTHER_SUBJECTS = (
+    *("document", "page", "result", "sentence", "snippet", "passage", "source", "hit", "title"),
+    *("close", "near", "next", "beside", "around", "adjacent", "never", "not"),
+)
 _QUESTION = r"(?:questions?|clues?)"
 
 
@@ -51,7 +54,7 @@ def _directive(name: str, patterns: list[str], rules: list[str], reason: str, *,
 
 def _gap(most: int, *barred: str) -> str:
     """Up to `most` characters of a clause, none of which begins a barred word."""
-    return f"(?:(?!{'|'.join(barred)}).){{0,{most}}}" if barred else f".{{0,{most}}}"
+    return rf"(?:(?!\b(?:{'|'.join(barred)})).){{0,{most}}}" if barred else f".{{0,{most}}}"
 
 
 _PHRASES = (

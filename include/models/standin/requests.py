@@ -10,7 +10,7 @@ from include.core.errors import ModelError
 from include.core.types import EditOp, Message, SourceType
 
 Section = TypeVar("Section")
-_EXPECTED = re.compile(r'^expected "(?P<references>.*)"; answered "', re.DOTALL)
+_EXPECTED = re.compile(r'^expected "(?P<references>.*?)"; answered "', re.DOTALL)
 
 
 class Received(BaseModel):

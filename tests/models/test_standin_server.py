@@ -1,0 +1,96 @@
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionToolParam
+
+from benchmarks.searchqa.adapter import BENCHMARK
+from include.models.standin.server import StandInServer
+
+CONTEXT = "[DOC] [TLE] Strelsau [PAR] Strelsau is the capital of Ruritania. [DOC] [TLE] Map [PAR] Ruritania, Strelsau"
+SKILL = "- Leave out words of the question."
+
+
+@pytest.fixture
+def client() -> Iterator[openai.OpenAI]:
+    with StandInServer("127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0) as made:
+            yield made
+        server.shutdown()
+        thread.join()
+
+
+def ask(client: openai.OpenAI, question: str = "Ruritania has this capital") -> openai.types.chat.ChatCompletion:
+    system, user = BENCHMARK.messages({"question": question, "context": CONTEXT}, SKILL)
+    return client.chat.completions.create(
+        model="stand-in-target",
+        messages=[{"role": "system", "content": system.content}, {"role": "user", "content": user.content}],
+    )
+
+
+def test_lists_its_models(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["stand-in-target", "stand-in-optimizer"]
+
+
+def test_answers_as_target_and_says_what_it_is(client: openai.OpenAI) -> None:
+    completion = ask(client)
+    content = completion.choices[0].message.content
+    assert content is not None
+    assert BENCHMARK.answer(content) == "Strelsau"
+    assert completion.system_fingerprint == "stand-in"
+    assert completion.usage is not None
+    assert completion.usage.prompt_tokens > completion.usage.completion_tokens > 0
+    assert completion == ask(client)
+
+
+def test_answers_as_optimizer_with_the_tool_that_is_offered(client: openai.OpenAI) -> None:
+    tool: ChatCompletionToolParam = {"type": "function", "function": {"name": "rank_result", "parameters": {}}}
+    edits = '[{"index": 0, "op": "append", "content": "- x"}]'
+    prompt = f"<skill>\nx\n</skill>\n\n<budget>\n1\n</budget>\n\n<edits>\n{edits}\n</edits>"
+    completion = client.chat.completions.create(
+        model="stand-in-optimizer",
+        messages=[{"role": "user", "content": [{"type": "text", "text": prompt}]}],
+        tools=[tool],
+        tool_choice="required",
+    )
+    choice = completion.choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.tool_calls is not None
+    (call,) = choice.message.tool_calls
+    assert call.type == "function"
+    assert (call.function.name, call.function.arguments) == ("rank_result", '{"order": [0]}')
+
+
+def test_serves_sixteen_clients_at_once(client: openai.OpenAI) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda _: ask(client).choices[0].message.content, range(64)))
+    assert len(set(answers)) == 1
+
+
+def test_bad_requests_get_an_explanation(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="stream"):
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}], stream=True)
+    with pytest.raises(openai.NotFoundError, match="not served here"):
+        client.embeddings.create(model="m", input="x")
+    with pytest.raises(openai.BadRequestError, match="expected a list"):
+        client.post("/chat/completions", body={"messages": "x"}, cast_to=object)
+    with pytest.raises(openai.BadRequestError, match="JSON object"):
+        client.post("/chat/completions", body=[], cast_to=object)
+
+
+def test_runs_as_a_module_and_prints_its_address() -> None:
+    command = [sys.executable, "-m", "include.models.standin", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            with openai.OpenAI(base_url=address, api_key="none", max_retries=0) as made:
+                assert ask(made).system_fingerprint == "stand-in"
+        finally:
+            process.terminate()
