@@ -1,0 +1,60 @@
+"""A model server that passes everything on to another one, slowly enough to be interrupted."""
+
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    upstream = ""
+    delay = 0.0
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._pass_on(None)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(self.server.delay)
+        self._pass_on(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep the test's output free of access lines."""
+
+    def _pass_on(self, body: bytes | None) -> None:
+        address = self.server.upstream + self.path.removeprefix("/v1")
+        request = urllib.request.Request(address, data=body, headers={"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            content = answer.read()
+        try:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+        except OSError:
+            # The caller was killed, which is what this server is for.
+            self.close_connection = True
+
+
+@contextmanager
+def slow_model(upstream: str, delay: float) -> Iterator[str]:
+    """The base URL of a server that takes `delay` seconds a call before it asks `upstream`."""
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.upstream, server.delay = upstream, delay
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,309 @@
+"""Trainings through the real platform: scheduler, PostgreSQL, S3 over HTTP, containers."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import docker
+import duckdb
+import httpx
+import pandas as pd
+import psutil
+import pytest
+
+from include.core.types import Split
+from include.store.artifacts import Alias, SkillManifest
+from include.store.keys import ArtifactKeys
+from local.environment import airflow_url
+from local.home import ADMIN
+from tests.pipeline.slow_model import slow_model
+from tests.pipeline.trained_run import DAG, TrainedRun
+
+pytestmark = pytest.mark.platform
+
+PROJECT = Path(__file__).parents[2]
+REAL_DATA = PROJECT.parent / "shared" / "data" / "searchqa" / "train.json"
+SHORT = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "evaluation.eval_test": False}
+
+
+@pytest.fixture(scope="module")
+def engine(platform: Any) -> Iterator[docker.DockerClient]:
+    client = docker.DockerClient(base_url=platform.environment["DOCKER_HOST"])
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def event_log(engine: docker.DockerClient) -> Iterator[list[dict[str, Any]]]:
+    """The engine's own log of containers that start and end, as it is written: an engine keeps the last 256 only."""
+    stream = engine.events(filters={"type": "container", "event": ["start", "die"]}, decode=True)
+    events: list[dict[str, Any]] = []
+    reader = threading.Thread(target=lambda: events.extend(stream), daemon=True)
+    reader.start()
+    yield events
+    stream.close()
+    reader.join(10)
+
+
+@pytest.fixture(scope="module")
+def trained(platform: Any, event_log: list[dict[str, Any]]) -> TrainedRun:
+    """The demo's run, in a part of the bucket of its own, so that nothing is there to be reused."""
+    overrides = {"train.num_epochs": 2, "storage.prefix": f"trained-{time.time_ns()}/"}
+    return TrainedRun.trigger(platform, f"trained-{time.time_ns()}", overrides).wait()
+
+
+def test_a_training_accepts_rejects_and_beats_its_seed(trained: TrainedRun) -> None:
+    history = trained.history
+    assert len(history.steps) == 6
+    actions = Counter(step.action for step in history.steps)
+    assert actions["accept_new_best"] >= 1
+    assert actions["reject"] >= 1
+    assert history.best_val_score > history.seed_val_score
+    assert history.test["best"].hard > history.test["seed"].hard + 0.1
+    assert all(score.coverage == 1.0 for score in history.test.values())
+    assert history.published is not None
+
+
+def test_the_scheduler_ran_it_as_a_dag_run(trained: TrainedRun) -> None:
+    run = trained.platform.api.run(DAG, trained.run_id)
+    assert run["state"] == "success"
+    assert run["triggered_by"] == "rest_api"
+    assert {row["state"] for row in trained.task_instances()} <= {"success", "skipped"}
+
+
+def test_every_rollout_ran_in_a_container(trained: TrainedRun, event_log: list[dict[str, Any]]) -> None:
+    """By the engine's own log: each row lies within the life of a container of this run."""
+    lives: dict[str, list[float]] = {}
+    for event in event_log:
+        if event["Actor"]["Attributes"].get("skillopt.run") == trained.keys.run:
+            lives.setdefault(event["id"], []).append(event["timeNano"] / 1e9)
+    rows = trajectories(trained)
+    assert len(rows) >= 6 * 40
+    assert len(lives) >= len(rows) / 20
+    for started, seconds in zip(rows["started"], rows["seconds"], strict=True):
+        begin = started.timestamp()
+        assert any(life[0] <= begin and begin + seconds <= life[-1] for life in lives.values())
+
+
+def test_the_keys_are_those_that_the_readme_lists(trained: TrainedRun) -> None:
+    keys, stored = trained.keys, set(trained.store.list_keys(trained.prefix))
+    expected = [keys.config, keys.data_manifest, keys.quality, keys.history, keys.runtime_state, keys.best_skill]
+    expected += [keys.report, keys.skill(0), *(keys.items(split) for split in Split)]
+    for number in range(1, 7):
+        step = keys.step(number)
+        expected += [step.merged_patch, step.ranked_edits, step.candidate_skill, step.edit_apply_report]
+        expected += [step.gate, step.state]
+    assert set(expected) <= stored
+    assert any(key.startswith(f"{trained.prefix}usage/benchmark=searchqa/run=") for key in stored)
+
+
+def test_pandas_and_duckdb_read_the_trajectories(trained: TrainedRun, tmp_path: Path) -> None:
+    rows = trajectories(trained)
+    assert set(rows["status"]) == {"ok"}
+    for key in trained.store.list_keys(f"{trained.prefix}trajectories/"):
+        path = tmp_path / key.removeprefix(trained.prefix)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(trained.store.get_bytes(key))
+    counted = duckdb.sql(
+        f"select split, count(*), avg(hard) from read_parquet('{tmp_path}/trajectories/**/*.parquet', "
+        "hive_partitioning = true) group by split order by split"
+    ).fetchall()
+    assert [split for split, *_ in counted] == ["test", "train", "val"]
+    assert sum(count for _, count, _ in counted) == len(rows)
+
+
+def test_the_published_skill_is_the_one_that_its_manifest_describes(trained: TrainedRun) -> None:
+    published = trained.history.published
+    assert published is not None
+    keys = ArtifactKeys(trained.prefix, "searchqa", trained.history.target)
+    version = keys.version(published.version)
+    manifest = trained.artifacts.get_model(version.manifest, SkillManifest)
+    skill = trained.artifacts.get_bytes(version.best_skill)
+    assert manifest.sha256 == hashlib.sha256(skill).hexdigest() == published.sha256
+    assert trained.artifacts.get_model(keys.champion, Alias).version == published.version
+    assert skill == trained.store.get_bytes(trained.keys.best_skill)
+
+
+def test_no_task_pays_for_a_rollout_twice(trained: TrainedRun) -> None:
+    assert executions(trained) == {1}
+
+
+def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(platform: Any, engine: docker.DockerClient) -> None:
+    plain = TrainedRun.trigger(
+        platform, f"plain-{time.time_ns()}", SHORT | {"storage.prefix": f"plain-{time.time_ns()}/"}
+    )
+    plain.wait()
+    with slow_model(stand_in(platform), delay=0.5) as url:
+        create_connection(platform, "skillopt_slow", url, "openai-chat:standin-target")
+        slowly = {
+            "model.target_conn_id": "skillopt_slow",
+            "model.concurrency": 2,
+            "storage.prefix": f"killed-{time.time_ns()}/",
+        }
+        killed = TrainedRun.trigger(platform, f"killed-{time.time_ns()}", SHORT | slowly)
+        before = wait_for_rows(killed, engine)
+        kill_workers(platform)
+        subprocess.run(
+            [sys.executable, "-m", "local", "up", "--home", str(platform.home.root)],
+            cwd=PROJECT,
+            check=True,
+            timeout=300,
+        )
+        killed.wait()
+    assert 0 < before < 40
+    assert executions(killed) == {1}
+    assert killed.store.get_text(killed.keys.best_skill) == plain.store.get_text(plain.keys.best_skill)
+    assert killed.state == plain.state
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "sentence"),
+    [
+        (
+            "unknown-key",
+            {"optimizer.learnig_rate": 2},
+            "optimizer.learnig_rate: no such key; allowed here: learning_rate",
+        ),
+        ("bad-value", {"optimizer.lr_scheduler": "step"}, "'constant', 'linear' or 'cosine'"),
+        ("too-many-epochs", {"train.num_epochs": 99}, "the graph has room for 4"),
+        ("no-folder", {"data.uri": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ("no-connection", {"model.target_conn_id": "nobody"}, "connection nobody does not exist"),
+        ("no-bucket", {"storage.bucket": "skillopt-missing"}, "bucket skillopt-missing does not exist"),
+        ("no-image", {"sandbox.image": "skillopt-missing:none"}, "skillopt-missing:none"),
+    ],
+)
+def test_bad_settings_fail_the_first_task_and_leave_nothing(
+    platform: Any, name: str, overrides: dict[str, Any], sentence: str
+) -> None:
+    fails_at_prepare(platform, name, overrides, sentence)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "sentence"),
+    [
+        ("duplicate-ids", {"id": "same"}, "same"),
+        ("no-reference", {"answers": []}, "answers"),
+        ("blank-question", {"question": "  "}, "question"),
+    ],
+)
+def test_bad_data_fails_the_first_task_and_leaves_nothing(
+    platform: Any, tmp_path: Path, name: str, spoil: dict[str, Any], sentence: str
+) -> None:
+    sample = PROJECT / "benchmarks" / "searchqa" / "sample"
+    for split in Split:
+        rows = json.loads((sample / split / "items.json").read_text())[:4]
+        if split is Split.VAL:
+            rows[1:3] = [row | spoil for row in rows[1:3]]
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "items.json").write_text(json.dumps(rows))
+    fails_at_prepare(platform, name, {"data.uri": str(tmp_path), "data.split_mode": "split_dir"}, sentence)
+
+
+def test_a_wrong_provider_address_fails_the_first_task(platform: Any) -> None:
+    create_connection(platform, "skillopt_gone", "http://127.0.0.1:9/v1", "openai-chat:m")
+    sentence = "connection skillopt_gone: no model server answers at http://127.0.0.1:9/v1"
+    fails_at_prepare(platform, "wrong-address", {"model.target_conn_id": "skillopt_gone"}, sentence)
+
+
+def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(platform: Any) -> None:
+    code = (
+        "from include.pipeline import params; from include.pipeline.preparation import prepare_run; "
+        "form = {name: field.value for name, field in params.form(params.benchmark_config('searchqa')).items()}; "
+        "prepare_run('searchqa', 'no-engine', form, {})"
+    )
+    environment = platform.environment | {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=PROJECT, capture_output=True, text=True, timeout=120
+    )
+    assert "EngineUnavailable: no Docker engine answers at unix:///nowhere/docker.sock" in done.stderr
+    assert not TrainedRun(platform, "no-engine").store.list_keys(TrainedRun(platform, "no-engine").keys.folder)
+
+
+@pytest.mark.skipif(not REAL_DATA.is_file(), reason="SearchQA's training items are not at ../shared/data/searchqa")
+def test_real_searchqa_items_train_through_the_same_dag(platform: Any) -> None:
+    overrides = {"data.uri": str(REAL_DATA), "data.split_mode": "ratio", "train.num_epochs": 2}
+    history = TrainedRun.trigger(platform, f"real-items-{time.time_ns()}", overrides).wait().history
+    assert [step.step for step in history.steps] == [1, 2, 3, 4]
+    assert history.test["seed"].hard < 0.20
+    assert history.test["best"].hard >= 0.28
+    assert any(step.action == "reject" for step in history.steps)
+
+
+def trajectories(run: TrainedRun) -> pd.DataFrame:
+    """All stored rollouts of the run's part of the bucket, the Hive partitions as columns."""
+    keys = run.store.list_keys(f"{run.prefix}trajectories/")
+    parts = []
+    for key in keys:
+        part = pd.read_parquet(BytesIO(run.store.get_bytes(key)))
+        values = dict(folder.split("=", 1) for folder in key.split("/") if "=" in folder)
+        parts.append(part.assign(**{name: value for name, value in values.items() if name not in part}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def executions(run: TrainedRun) -> set[int]:
+    """How often an item was carried out under a skill."""
+    rows = trajectories(run)
+    ok = rows[rows["status"] == "ok"]
+    return set(ok.groupby(["skill_sha256", "split", "item_id"]).size())
+
+
+def wait_for_rows(run: TrainedRun, engine: docker.DockerClient) -> int:
+    """Wait until a rollout of the first step is under way with some of its rows stored; how many are."""
+    deadline = time.monotonic() + 300
+    label = [f"skillopt.run={run.keys.run}", "skillopt.stage=rollout"]
+    while time.monotonic() < deadline:
+        if engine.containers.list(filters={"label": label}):
+            keys = [key for key in run.store.list_keys(f"{run.prefix}trajectories/") if "/split=train/" in key]
+            if keys:
+                return sum(len(pd.read_parquet(BytesIO(run.store.get_bytes(key)))) for key in keys)
+        time.sleep(0.1)
+    raise AssertionError(f"no rollout of {run.run_id} was seen half done")
+
+
+def kill_workers(platform: Any) -> None:
+    """End the scheduler and every worker and task below it, with no chance to tidy up."""
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        environ, words = process.info["environ"], process.info["cmdline"]
+        if environ and words and environ.get("SKILLOPT_HOME") == str(platform.home.root) and "scheduler" in words:
+            for victim in (*process.children(recursive=True), process):
+                victim.kill()
+            return
+    raise AssertionError("no scheduler runs")
+
+
+def fails_at_prepare(platform: Any, name: str, overrides: dict[str, Any], sentence: str) -> None:
+    run = TrainedRun.trigger(platform, f"bad-{name}-{time.time_ns()}", overrides)
+    assert platform.api.wait(DAG, run.run_id, seconds=300) == "failed"
+    [failed] = [row for row in run.task_instances() if row["state"] == "failed"]
+    assert (failed["task_id"], failed["try_number"]) == ("prepare", 1)
+    assert any(sentence in line for line in run.log(failed)), run.log(failed)
+    assert not run.store.list_keys(run.keys.folder)
+
+
+def create_connection(platform: Any, conn_id: str, host: str, model: str) -> None:
+    """Through the REST API, as the UI's form does; an earlier one of the same name gives way."""
+    headers = {"Authorization": f"Bearer {token(platform)}"}
+    url = f"{airflow_url(platform.settings)}/api/v2/connections"
+    httpx.delete(f"{url}/{conn_id}", headers=headers)
+    body = {"connection_id": conn_id, "conn_type": "pydanticai", "host": host, "extra": json.dumps({"model": model})}
+    httpx.post(url, headers=headers, json=body).raise_for_status()
+
+
+def token(platform: Any) -> str:
+    login = {"username": ADMIN, "password": platform.settings.password}
+    answer = httpx.post(f"{airflow_url(platform.settings)}/auth/token", json=login).raise_for_status()
+    issued: str = answer.json()["access_token"]
+    return issued
+
+
+def stand_in(platform: Any) -> str:
+    host: str = json.loads(platform.environment["AIRFLOW_CONN_SKILLOPT_TARGET"])["host"]
+    return host

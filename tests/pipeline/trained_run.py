@@ -1,0 +1,74 @@
+"""A run of `train_searchqa` on a running platform, and what it left in the object store."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from include.core.state import RunState
+from include.pipeline.history import History
+from include.store.keys import RunKeys, run_name
+from include.store.objects import ObjectStore
+
+DAG = "train_searchqa"
+EPOCH_DAG = "train_searchqa_epoch"
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run by its id; `prefix` is the storage prefix that it was given."""
+
+    platform: Any
+    run_id: str
+    prefix: str = ""
+
+    @classmethod
+    def trigger(cls, platform: Any, run_id: str, overrides: Mapping[str, Any]) -> "TrainedRun":
+        for dag in (DAG, EPOCH_DAG):
+            platform.api.wait_for_dag(dag)
+        platform.api.trigger(DAG, {"overrides": dict(overrides)}, run_id)
+        return cls(platform, run_id, overrides.get("storage.prefix", ""))
+
+    def wait(self) -> "TrainedRun":
+        state = self.platform.api.wait(DAG, self.run_id, seconds=900)
+        assert state == "success", self.failures()
+        return self
+
+    def failures(self) -> list[str]:
+        """The logs of the tasks that failed."""
+        return [
+            "\n".join(self.log(row))
+            for row in self.task_instances()
+            if row["state"] == "failed" and not row["task_id"].startswith("epoch_")
+        ]
+
+    def log(self, row: Mapping[str, Any]) -> list[str]:
+        lines: list[str] = self.platform.api.log(
+            row["dag_id"], row["dag_run_id"], row["task_id"], row["try_number"], row["map_index"]
+        )
+        return lines
+
+    def task_instances(self) -> Iterator[Mapping[str, Any]]:
+        yield from self.platform.api.task_instances(DAG, self.run_id)
+        for run in self.platform.api.runs(EPOCH_DAG):
+            if run["dag_run_id"].startswith(f"{self.run_id}__"):
+                yield from self.platform.api.task_instances(EPOCH_DAG, run["dag_run_id"])
+
+    @property
+    def store(self) -> ObjectStore:
+        return ObjectStore(self.platform.s3, "skillopt")
+
+    @property
+    def artifacts(self) -> ObjectStore:
+        return ObjectStore(self.platform.s3, "skillopt-artifacts")
+
+    @property
+    def keys(self) -> RunKeys:
+        return RunKeys(self.prefix, "searchqa", run_name(self.run_id))
+
+    @property
+    def history(self) -> History:
+        return self.store.get_model(self.keys.history, History)
+
+    @property
+    def state(self) -> RunState:
+        return self.store.get_model(self.keys.runtime_state, RunState)
