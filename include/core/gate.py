@@ -7,6 +7,9 @@ from include.core.config import EvaluationGroup
 from include.core.scoring import Evaluation, covers, metric_value
 from include.core.types import Value
 
+SAME_MEAN = 1e-12
+"""Means that are this close are a tie: far below one token of one item, far above the rounding of fractions."""
+
 
 class Action(StrEnum):
     """What the gate does with a candidate; an indecisive evaluation neither accepts nor rejects."""
@@ -35,6 +38,11 @@ class PairedTable(Value):
     def pairs(self) -> int:
         """Items that both skills have a score for."""
         return self.wins + self.losses + self.ties
+
+    @property
+    def better(self) -> bool:
+        """Whether the first skill is strictly better; equal fractions that floats round apart are a tie."""
+        return self.score - self.other_score > SAME_MEAN
 
 
 class GateDecision(Value):
@@ -84,12 +92,14 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
 def _verdict(
     candidate: Evaluation, against_current: PairedTable, against_best: PairedTable, rules: EvaluationGroup
 ) -> tuple[Action, str]:
-    if not covers(candidate, rules) or not against_current.pairs:
+    if not covers(candidate, rules):
         statuses = ", ".join(f"{count} {status}" for status, count in sorted(candidate.failures.items()))
         return Action.INDECISIVE, f"coverage {candidate.coverage:.3f} is below {rules.min_coverage} ({statuses})"
+    if not against_current.pairs:
+        return Action.INDECISIVE, "no item has a score under both skills"
     score, current = against_current.score, against_current.other_score
-    if score <= current:
+    if not against_current.better:
         return Action.REJECT, f"{score:.4f} is not better than current {current:.4f}"
-    if against_best.score > against_best.other_score:
+    if against_best.better:
         return Action.ACCEPT_NEW_BEST, f"{score:.4f} is better than best {against_best.other_score:.4f}"
     return Action.ACCEPT, f"{score:.4f} is better than current {current:.4f}, not than best"
