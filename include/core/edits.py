@@ -83,7 +83,8 @@ def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
         span, inserted, _ = _append(document, edit)
         return span, inserted, "applied_as_append"
     body = next(span for span in document.editable if span.start <= anchor.start and anchor.end <= span.end)
-    line_end = document.text.find("\n", anchor.end, body.end)
+    # An anchor that was copied with its newline ends on that line, not on the next.
+    line_end = document.text.find("\n", anchor.end - 1, body.end)
     end = line_end if line_end >= 0 else body.end
     return Span(end, end), "\n" + _content(edit) + _newline_unless_follows(document, end), "applied"
 
