@@ -1,0 +1,83 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from include.core.config import EvaluationGroup
+from include.core.errors import DataError
+from include.core.scoring import Evaluation, ItemScore, covers, evaluation_of, is_failure, metric_value
+from include.core.types import Rollout, Score, Status, Trajectory
+
+FAILED = [status for status in Status if status is not Status.OK]
+
+
+def rollout(item_id: str, hard: float = 0.0, soft: float = 0.0, status: Status = Status.OK) -> Rollout:
+    score = Score(hard=hard, soft=soft) if status is Status.OK else None
+    return Rollout(trajectory=Trajectory(item_id=item_id, status=status), score=score)
+
+
+@pytest.mark.parametrize("status", FAILED)
+def test_a_failed_rollout_cannot_have_a_score(status: Status) -> None:
+    with pytest.raises(ValidationError, match="exactly if its status is ok"):
+        Rollout(trajectory=Trajectory(item_id="a", status=status), score=Score(hard=0, soft=0))
+
+
+def test_an_ok_rollout_must_have_a_score() -> None:
+    with pytest.raises(ValidationError, match="exactly if its status is ok"):
+        Rollout(trajectory=Trajectory(item_id="a", status=Status.OK), score=None)
+
+
+def test_score_0_counts_as_scored() -> None:
+    measured = evaluation_of(["a", "b"], [rollout("a"), rollout("b")])
+    assert measured.scores == {"a": ItemScore(hard=0, soft=0), "b": ItemScore(hard=0, soft=0)}
+    assert (measured.size, measured.coverage, measured.mean("hard")) == (2, 1.0, 0.0)
+
+
+def test_failures_and_missing_rollouts_are_no_scores() -> None:
+    rows = [rollout("a", 1, 1), *(rollout(status.value, status=status) for status in FAILED), rollout("stranger", 1, 1)]
+    measured = evaluation_of(["a", *(status.value for status in FAILED), "never-ran"], rows)
+    assert list(measured.scores) == ["a"]
+    assert measured.failures == dict.fromkeys(FAILED, 1) | {Status.SANDBOX_ERROR: 2}
+    assert measured.size == 2 + len(FAILED)
+    assert measured.mean("hard") == 1.0
+
+
+def test_without_scores_there_is_no_mean() -> None:
+    with pytest.raises(DataError, match="no item of this evaluation was scored"):
+        Evaluation(scores={}, failures={Status.TIMEOUT: 3}).mean("hard")
+
+
+@pytest.mark.parametrize(
+    ("scored", "failed", "covered"), [(19, 1, True), (189, 11, False), (190, 10, True), (1, 199, False), (0, 0, False)]
+)
+def test_coverage(scored: int, failed: int, covered: bool) -> None:
+    scores = {str(index): ItemScore(hard=0, soft=0) for index in range(scored)}
+    failures = {Status.MODEL_ERROR: failed} if failed else {}
+    assert covers(Evaluation(scores=scores, failures=failures), EvaluationGroup(min_coverage=0.95)) is covered
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.randoms(use_true_random=False))
+def test_means_do_not_depend_on_the_order(values: list[float], random: object) -> None:
+    ids = [f"{index:03d}" for index in range(len(values))]
+    rows = [rollout(item, round(value), value) for item, value in zip(ids, values, strict=True)]
+    ordered = evaluation_of(ids, rows)
+    random.shuffle(rows)  # type: ignore[attr-defined]
+    random.shuffle(ids)  # type: ignore[attr-defined]
+    shuffled = evaluation_of(ids, rows)
+    assert shuffled == ordered
+    for metric in ("hard", "soft", "mixed"):
+        assert shuffled.mean(metric, 0.3) == ordered.mean(metric, 0.3)
+
+
+def test_metrics() -> None:
+    score = ItemScore(hard=1.0, soft=0.5)
+    assert metric_value(score, "hard", 0.25) == 1.0
+    assert metric_value(score, "soft", 0.25) == 0.5
+    assert metric_value(score, "mixed", 0.25) == 0.875
+    assert metric_value(score, "mixed", 0.0) == 1.0
+    assert metric_value(score, "mixed", 1.0) == 0.5
+
+
+def test_only_a_full_hard_score_is_a_success() -> None:
+    assert is_failure(Score(hard=0.99, soft=1))
+    assert not is_failure(Score(hard=1, soft=0))
