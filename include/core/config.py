@@ -20,7 +20,7 @@ ObjectName = Annotated[str, Field(min_length=1)]
 class Group(BaseModel):
     """Base of the groups: frozen, closed to unknown keys, each field documented in place."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class TrainGroup(Group):
@@ -43,8 +43,8 @@ class GradientGroup(Group):
     """Trajectories that one reflection call sees."""
     minibatches_per_task: Positive = 4
     """Minibatches that one Airflow task reflects on, at the same time; a task costs more than most of its calls."""
-    merge_batch_size: Positive = 8
-    """Patches that one merge call sees."""
+    merge_batch_size: Annotated[int, Field(ge=2)] = 8
+    """Patches that one merge call sees; one alone would never become fewer."""
     analyst_workers: Positive = 16
     """Optimizer calls of one run at the same time."""
 
@@ -125,7 +125,7 @@ class DataGroup(Group):
     @field_validator("split_ratio")
     @classmethod
     def _no_empty_part(cls, ratio: str) -> str:
-        if "0" in ratio.split(":"):
+        if not all(int(part) for part in ratio.split(":")):
             raise ValueError("every part of the ratio must be at least 1")
         return ratio
 

@@ -1,0 +1,129 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.core.config import TrainConfig, fields_by_path, nest
+from include.core.errors import ConfigError
+
+PROJECT = Path(__file__).parents[2]
+PATHS = sorted(fields_by_path())
+
+
+def sources() -> str:
+    """All code that may read a knob: everything but the module that defines them."""
+    folders = ("include", "dags", "benchmarks")
+    files = [file for folder in folders for file in (PROJECT / folder).rglob("*.py")]
+    return "\n".join(file.read_text() for file in files if file != PROJECT / "include/core/config.py")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_knob_is_documented_in_a_sentence(path: str) -> None:
+    description = fields_by_path()[path].description
+    assert description
+    assert description.endswith(".")
+
+
+def test_every_group_is_listed() -> None:
+    dumped = TrainConfig().model_dump()
+    assert [f"{group}.{key}" for group, keys in dumped.items() for key in keys] == list(fields_by_path())
+
+
+def test_every_knob_is_read_somewhere() -> None:
+    code = sources()
+    assert [path for path in PATHS if not re.search(rf"\.{path.partition('.')[2]}\b", code)] == []
+
+
+def test_the_defaults_are_the_papers_protocol() -> None:
+    config = TrainConfig()
+    assert (config.train.num_epochs, config.train.batch_size, config.train.seed) == (4, 40, 42)
+    assert (config.gradient.minibatch_size, config.gradient.merge_batch_size) == (8, 8)
+    assert (config.optimizer.learning_rate, config.optimizer.min_learning_rate) == (4, 2)
+    assert config.optimizer.lr_scheduler == "cosine"
+    assert (config.evaluation.gate_metric, config.evaluation.min_coverage) == ("hard", 0.95)
+    assert (config.data.split_ratio, config.data.split_seed) == ("2:1:7", 42)
+
+
+def test_later_layers_win_key_by_key() -> None:
+    config = TrainConfig.from_layers(
+        {"train": {"seed": 1, "batch_size": 5}}, {"train": {"seed": 2}}, {"data": {"limit": 3}}
+    )
+    assert (config.train.seed, config.train.batch_size, config.data.limit) == (2, 5, 3)
+
+
+def test_layers_stay_as_they_are() -> None:
+    first: dict[str, Any] = {"train": {"seed": 1}}
+    TrainConfig.from_layers(first, {"train": {"seed": 2}})
+    assert first == {"train": {"seed": 1}}
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "train.seed": st.integers(-9, 9),
+            "train.batch_size": st.integers(1, 99),
+            "optimizer.learning_rate": st.integers(2, 99),
+            "evaluation.gate_metric": st.sampled_from(["hard", "soft", "mixed"]),
+            "evaluation.gate_mixed_weight": st.floats(0, 1),
+            "evaluation.eval_test": st.booleans(),
+            "model.temperature": st.none() | st.floats(0, 2),
+            "data.split_ratio": st.sampled_from(["1:1:1", "10:20:30"]),
+            "storage.prefix": st.sampled_from(["", "team/", "a/b/"]),
+        },
+    )
+)
+def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
+    config = TrainConfig.from_layers(nest(overrides))
+    dumped = config.model_dump()
+    for path, value in overrides.items():
+        group, key = path.split(".")
+        assert dumped[group][key] == value
+    assert TrainConfig.from_layers(dumped) == config
+    assert TrainConfig.model_validate_json(config.model_dump_json()) == config
+    assert TrainConfig.from_layers({}, nest(overrides), {}) == config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"optimizer.learning_rat": 2}, ["optimizer.learning_rat: no such key", "learning_rate, min_learning_rate"]),
+        ({"optimiser.learning_rate": 2}, ["optimiser: no such key", "train, gradient, optimizer"]),
+        ({"optimizer.lr_scheduler": "step"}, ["optimizer.lr_scheduler = 'step'", "'constant', 'linear' or 'cosine'"]),
+        ({"train.batch_size": 0}, ["train.batch_size = 0", "greater than or equal to 1"]),
+        ({"train.seed": {"x": 1}}, ["train.seed = {'x': 1}", "valid integer"]),
+        ({"train.seed.x": 1}, ["train.seed = {'x': 1}", "valid integer"]),
+        ({"train": 5}, ["train: expected keys and values, got 5"]),
+        ({"train": None}, ["train: expected keys and values, got None"]),
+        ({"optimizer.learning_rate": 1}, ["min_learning_rate must not exceed learning_rate"]),
+        ({"data.split_ratio": "2:1"}, ["data.split_ratio = '2:1'"]),
+        ({"data.split_ratio": "0:1:1"}, ["every part of the ratio must be at least 1"]),
+        ({"data.split_ratio": "00:1:1"}, ["every part of the ratio must be at least 1"]),
+        ({"gradient.merge_batch_size": 1}, ["gradient.merge_batch_size = 1", "greater than or equal to 2"]),
+        ({"model.call_timeout": float("inf")}, ["model.call_timeout = inf", "finite number"]),
+        ({"sandbox.cpus": float("nan")}, ["sandbox.cpus = nan"]),
+        ({"model.target_conn_id": ""}, ["model.target_conn_id = ''"]),
+        ({"storage.prefix": "team"}, ["storage.prefix = 'team'"]),
+        ({"storage.prefix": "/"}, ["storage.prefix = '/'"]),
+        ({"sandbox.memory": "lots"}, ["sandbox.memory = 'lots'"]),
+    ],
+)
+def test_bad_overrides_are_explained(overrides: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        TrainConfig.from_layers(nest(overrides))
+    for part in said:
+        assert part in str(raised.value)
+
+
+def test_every_mistake_is_named_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"train\.batch_size = 0: .*; data\.lim: no such key"):
+        TrainConfig.from_layers({"train": {"batch_size": 0}, "data": {"lim": 1}})
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_group_refuses_unknown_keys(path: str) -> None:
+    with pytest.raises(ConfigError, match=f"{path}_: no such key; allowed here: .*{path.partition('.')[2]}"):
+        TrainConfig.from_layers(nest({f"{path}_": 1}))
