@@ -46,7 +46,8 @@ class SearchQA:
 
     def answer(self, response: str) -> str:
         """What the last pair of <answer> tags holds; without tags, the last line that is not empty."""
-        tagged = re.findall(r"<answer>(.*?)</answer>", response, re.DOTALL | re.IGNORECASE)
+        # An opening tag without its partner, as in "inside <answer> tags:", belongs to no pair.
+        tagged = re.findall(r"<answer>((?:(?!<answer>).)*?)</answer>", response, re.DOTALL | re.IGNORECASE)
         if tagged:
             return str(tagged[-1]).strip()
         lines = [line.strip() for line in response.splitlines() if line.strip()]
@@ -66,7 +67,8 @@ def cut_at_documents(context: str, limit: int) -> str:
     """As many whole leading documents as fit into `limit` characters; a longer first one is cut hard."""
     if len(context) <= limit:
         return context
-    end = context.rfind(DOCUMENT_MARK, 1, limit + 1)
+    first = len(context) - len(context.lstrip())
+    end = context.rfind(DOCUMENT_MARK, first + 1, limit + len(DOCUMENT_MARK))
     return context[: end if end > 0 else limit].rstrip()
 
 

@@ -1,0 +1,163 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.searchqa.adapter import DOCUMENT_MARK, SearchQA, cut_at_documents, normalise, token_f1
+from include.core.errors import DataError
+from include.core.types import Status, Trajectory
+
+ADAPTER = SearchQA()
+RECORD: dict[str, Any] = {
+    "id": "1",
+    "question": "Which?",
+    "context": "[DOC] a [DOC] b",
+    "answers": ["The Nile", "Nile"],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("The  Nile!", "nile"),
+        ("a man, a plan", "man plan"),
+        ("U.S.A.", "usa"),
+        ("Theatre", "theatre"),
+        ("an-other", "another"),
+        ("rock 'n' roll\n", "rock n roll"),
+        ("Ångström", "ångström"),
+        ("The The", ""),
+        ("", ""),
+    ],
+)
+def test_normalisation_is_squads(text: str, normal: str) -> None:
+    assert normalise(text) == normal
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "f1"),
+    [
+        ("the Nile", "Nile", 1.0),
+        ("river Nile", "Nile", 2 / 3),
+        ("Nile Nile", "Nile", 2 / 3),
+        ("Amazon", "Nile", 0.0),
+        ("", "Nile", 0.0),
+        ("", "the", 1.0),
+    ],
+)
+def test_token_f1(answer: str, reference: str, f1: float) -> None:
+    assert token_f1(answer, reference) == pytest.approx(f1)
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_token_f1_is_symmetric_and_bounded(one: str, other: str) -> None:
+    assert token_f1(one, other) == token_f1(other, one)
+    assert 0.0 <= token_f1(one, other) <= 1.0
+    assert token_f1(one, one) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("<answer>Nile</answer>", "Nile"),
+        ("So: <ANSWER>\n Nile \n</Answer> done.", "Nile"),
+        ("<answer>Amazon</answer> no, <answer>Nile</answer>", "Nile"),
+        ("I reply inside <answer> tags: <answer>Nile</answer>", "Nile"),
+        ("<answer></answer>", ""),
+        ("Let me see.\n\n The Nile \n\n", "The Nile"),
+        ("", ""),
+        ("\n \n", ""),
+    ],
+)
+def test_the_answer_is_what_the_last_pair_of_tags_holds_else_the_last_line(response: str, answer: str) -> None:
+    assert ADAPTER.answer(response) == answer
+
+
+@given(st.text(max_size=200))
+def test_any_response_gives_an_answer(response: str) -> None:
+    assert ADAPTER.answer(response) == ADAPTER.answer(response).strip()
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        (29, "[DOC] aaa [DOC] bbb [DOC] ccc"),
+        (28, "[DOC] aaa [DOC] bbb"),
+        (20, "[DOC] aaa [DOC] bbb"),
+        (18, "[DOC] aaa"),
+        (10, "[DOC] aaa"),
+        (7, "[DOC] a"),
+    ],
+)
+def test_a_long_context_is_cut_at_a_documents_border(limit: int, kept: str) -> None:
+    assert cut_at_documents("[DOC] aaa [DOC] bbb [DOC] ccc", limit) == kept
+
+
+def test_blanks_before_the_first_document_do_not_cost_it() -> None:
+    assert cut_at_documents("\n [DOC] " + "x" * 50, 20).strip() == "[DOC] " + "x" * 12
+
+
+@given(st.lists(st.text("ab ", min_size=1, max_size=12), min_size=1, max_size=8), st.integers(8, 80))
+def test_what_is_kept_is_a_prefix_of_whole_documents(documents: list[str], limit: int) -> None:
+    context = "".join(DOCUMENT_MARK + document for document in documents)
+    kept = cut_at_documents(context, limit)
+    assert len(kept) <= limit
+    assert context.startswith(kept)
+    whole = [
+        "".join(DOCUMENT_MARK + document for document in documents[:count]) for count in range(1, len(documents) + 1)
+    ]
+    fitting = [text for text in whole if len(text) <= limit]
+    if fitting:
+        assert kept.rstrip() == fitting[-1].rstrip()
+
+
+def test_a_record_becomes_an_item_whose_reference_is_apart() -> None:
+    item = ADAPTER.item(RECORD)
+    assert item.id == "1"
+    assert item.public == {"question": "Which?", "context": "[DOC] a [DOC] b"}
+    assert item.reference == {"answers": ["The Nile", "Nile"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"id": ""}, "id: expected a non-empty text, got ''"),
+        ({"id": 7}, "id: expected a non-empty text, got 7"),
+        ({"question": " "}, "question: expected a non-empty text"),
+        ({"context": None}, "context: expected a non-empty text, got None"),
+        ({"answers": []}, "answers: expected a list"),
+        ({"answers": "Nile"}, "answers: expected a list"),
+        ({"answers": ["Nile", " "]}, "answers: expected a list"),
+        ({"answers": [7]}, "answers: expected a list"),
+    ],
+)
+def test_a_bad_record_is_explained(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError) as raised:
+        ADAPTER.item(RECORD | change)
+    assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize("key", ["id", "question", "context", "answers"])
+def test_a_missing_key_is_named(key: str) -> None:
+    with pytest.raises(DataError, match=f"^{key}: expected"):
+        ADAPTER.item({name: value for name, value in RECORD.items() if name != key})
+
+
+@pytest.mark.parametrize(
+    ("answer", "hard", "soft"),
+    [("nile", 1.0, 1.0), ("the river Nile", 0.0, 2 / 3), ("Amazon", 0.0, 0.0), ("", 0.0, 0.0)],
+)
+def test_the_best_reference_counts(answer: str, hard: float, soft: float) -> None:
+    score = ADAPTER.score(ADAPTER.item(RECORD), Trajectory(item_id="1", status=Status.OK, answer=answer))
+    assert (score.hard, score.soft) == (hard, pytest.approx(soft))
+    assert score.feedback == f'expected "The Nile" or "Nile"; answered "{answer}"'
+
+
+def test_messages_show_skill_documents_and_question_as_they_are() -> None:
+    public = {"question": "Who wrote {this}?", "context": "[DOC] {braces} 100 %"}
+    system, user = ADAPTER.messages(public, "# Skill {x}")
+    assert (system.role, system.content) == ("system", "# Skill {x}")
+    assert user.role == "user"
+    assert "<documents>\n[DOC] {braces} 100 %\n</documents>" in user.content
+    assert "Question: Who wrote {this}?" in user.content
