@@ -58,7 +58,10 @@ def aggregate(optimizer: Optimizer, skill: str, patches: Sequence[Patch], merge_
 
 
 def merge(optimizer: Optimizer, skill: str, parts: Sequence[Sequence[Edit]], priority: Priority) -> Patch:
-    """One merge call; a single part is passed through, and an unusable answer gives way to plain concatenation."""
+    """One merge call; a single part is passed through, and an unusable answer gives way to plain concatenation.
+
+    An edit that the answer invented, with no known source, is left out, and the patch's fallback names it.
+    """
     edits = [edit for part in parts for edit in part]
     if len(parts) < 2:
         return Patch(edits=tuple(edits))
@@ -67,16 +70,21 @@ def merge(optimizer: Optimizer, skill: str, parts: Sequence[Sequence[Edit]], pri
         answer = optimizer.ask("merge", prompts.load("merge"), prompt, MergedPatch)
     except ModelOutputError as error:
         return Patch(edits=without_duplicates(edits), fallback=f"merge {priority}: {error}")
-    return Patch(edits=tuple(_with_provenance(merged, edits) for merged in answer.edits if _known(merged, edits)))
+    united = tuple(_with_provenance(merged, edits) for merged in answer.edits if _known(merged, edits))
+    if edits and not united:
+        reason = "the answer holds no edit of a known source"
+        return Patch(edits=without_duplicates(edits), fallback=f"merge {priority}: {reason}")
+    invented = [merged.content or merged.op for merged in answer.edits if not _known(merged, edits)]
+    fallback = f"merge {priority}: left out, without a known source: {'; '.join(invented)}" if invented else ""
+    return Patch(edits=united, fallback=fallback)
 
 
 def without_duplicates(edits: Sequence[Edit]) -> tuple[Edit, ...]:
     """Failures, then successes; of edits with equal operation, anchor and content the first, with all the support."""
-    united: dict[tuple[str, str, str], Edit] = {}
+    equal: dict[tuple[str, str, str], list[Edit]] = {}
     for edit in sorted(edits, key=lambda edit: edit.source_type != "failure"):
-        key = (edit.op, edit.anchor, edit.content)
-        united[key] = _unite(united[key], [united[key], edit]) if key in united else edit
-    return tuple(united.values())
+        equal.setdefault((edit.op, edit.anchor, edit.content), []).append(edit)
+    return tuple(_unite(same[0], same) for same in equal.values())
 
 
 def _of(patch: Patch, source_type: SourceType) -> list[Edit]:

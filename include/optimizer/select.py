@@ -25,14 +25,20 @@ def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int) -> Patch
     try:
         answer = optimizer.ask("rank", prompts.load("rank"), prompt, Ranking)
     except ModelOutputError as error:
-        fallback = "; ".join(part for part in (patch.fallback, f"rank: {error}") if part)
-        return patch.model_copy(update={"edits": by_support(patch.edits)[:budget], "fallback": fallback})
+        return _by_rule(patch, budget, str(error))
+    if not any(0 <= index < len(patch.edits) for index in answer.order):
+        return _by_rule(patch, budget, "the answer names none of the edits")
     return patch.model_copy(update={"edits": _in_order(patch.edits, answer.order)[:budget]})
 
 
 def by_support(edits: Sequence[Edit]) -> tuple[Edit, ...]:
     """Most support first; equal support keeps its order."""
     return tuple(sorted(edits, key=lambda edit: -edit.support_count))
+
+
+def _by_rule(patch: Patch, budget: int, reason: str) -> Patch:
+    fallback = "; ".join(part for part in (patch.fallback, f"rank: {reason}") if part)
+    return patch.model_copy(update={"edits": by_support(patch.edits)[:budget], "fallback": fallback})
 
 
 def _in_order(edits: Sequence[Edit], order: Sequence[int]) -> tuple[Edit, ...]:

@@ -1,0 +1,61 @@
+import pytest
+from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
+
+from include.core.errors import ModelError
+from include.core.types import Edit, FailurePattern, Patch
+from include.optimizer.select import select
+
+EDITS = tuple(
+    Edit(op="append", content=name, support_count=count) for name, count in zip("abcd", (1, 3, 2, 3), strict=True)
+)
+PATCH = Patch(edits=EDITS, failure_patterns=(FailurePattern(description="d"),), fallback="merge: x")
+
+
+def contents(patch: Patch) -> str:
+    return "".join(edit.content for edit in patch.edits)
+
+
+@pytest.mark.parametrize("budget", [4, 5])
+def test_within_the_budget_there_is_no_call(budget: int) -> None:
+    optimizer = ScriptedOptimizer()
+    assert select(optimizer, "# Skill", PATCH, budget) is PATCH
+    assert optimizer.calls == []
+
+
+@pytest.mark.parametrize(
+    ("order", "kept"),
+    [
+        ([3, 1, 0, 2], "db"),
+        ([2], "ca"),
+        ([2, 2, 2, 0], "ca"),
+        ([9, -1, 3, 4, 0], "da"),
+    ],
+)
+def test_the_order_of_the_optimizer_decides(order: list[int], kept: str) -> None:
+    optimizer = ScriptedOptimizer({"order": order})
+    chosen = select(optimizer, "# Skill", PATCH, 2)
+    assert contents(chosen) == kept
+    assert (chosen.fallback, chosen.failure_patterns) == (PATCH.fallback, PATCH.failure_patterns)
+    ((stage, prompt),) = optimizer.calls
+    assert stage == "rank"
+    assert (section(prompt, "skill"), section(prompt, "budget")) == ("# Skill", "2")
+    assert [edit["index"] for edit in json_section(prompt, "edits")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("order", [[], [4, -1, 99]])
+def test_a_ranking_that_names_no_edit_falls_back(order: list[int]) -> None:
+    chosen = select(ScriptedOptimizer({"order": order}), "# Skill", PATCH, 2)
+    assert contents(chosen) == "bd"
+    assert chosen.fallback == "merge: x; rank: the answer names none of the edits"
+
+
+def test_an_unusable_answer_falls_back_to_support() -> None:
+    chosen = select(ScriptedOptimizer(unusable("not a list")), "# Skill", PATCH, 3)
+    assert contents(chosen) == "bdc"
+    assert chosen.fallback == "merge: x; rank: not a list"
+    assert chosen.failure_patterns == PATCH.failure_patterns
+
+
+def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
+    with pytest.raises(ModelError, match="503"):
+        select(ScriptedOptimizer(ModelError("503")), "# Skill", PATCH, 2)
