@@ -31,10 +31,11 @@ def target_upstream(conn_id: str, model: str | None) -> Upstream:
         raise ModelConnectionError(
             f"connection {conn_id}: a sandbox cannot reach type {connection.conn_type!r}; use type 'pydanticai'"
         )
-    dialect, _, name = _model_name(connection, model).partition(":")
+    named = _model_name(connection, model)
+    dialect, _, name = named.partition(":")
     if dialect not in DIALECTS or not name:
         raise ModelConnectionError(
-            f"connection {conn_id}: model {dialect}:{name} should be written as one of {', '.join(DIALECTS)}, "
+            f"connection {conn_id}: model {named!r} should be written as one of {', '.join(DIALECTS)}, "
             "a colon and the provider's model name"
         )
     return Upstream(
@@ -57,12 +58,13 @@ def optimizer_model(conn_id: str, model: str | None) -> "Model":
         ModelConnectionError: the connection is missing or does not lead to a model.
     """
     from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
+    from pydantic_ai.exceptions import UserError
 
-    _connection(conn_id)
+    named = _model_name(_connection(conn_id), model)
     try:
-        hook = PydanticAIHook.get_hook(conn_id, hook_params={"model_id": model})
+        hook = PydanticAIHook.get_hook(conn_id, hook_params={"model_id": named})
         return cast("Model", hook.get_conn())
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, UserError) as error:
         raise ModelConnectionError(f"connection {conn_id}: {error}") from error
 
 
@@ -72,7 +74,7 @@ def check(conn_id: str) -> None:
     Any HTTP answer but 401 and 403 will do: not every compatible server lists its models.
 
     Raises:
-        ModelConnectionError: nothing answers at the address, or the key is refused.
+        ModelConnectionError: nothing answers at the address, or the key is refused or malformed.
     """
     import httpx
 
@@ -80,10 +82,15 @@ def check(conn_id: str) -> None:
     if not connection.host:
         return
     url = f"{connection.host.rstrip('/')}/models"
+    key = connection.password or ""
+    if not (key.isascii() and key.isprintable()):
+        raise ModelConnectionError(
+            f"connection {conn_id}: its password holds a character that no HTTP header can carry, such as a line break "
+            "copied along; enter the key again"
+        )
     try:
-        key = connection.password or ""
         response = httpx.get(url, headers={"Authorization": f"Bearer {key}", "x-api-key": key}, timeout=20)
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ModelConnectionError(
             f"connection {conn_id}: no model server answers at {connection.host} ({error}); correct its host"
         ) from error
@@ -104,7 +111,9 @@ def _connection(conn_id: str) -> "Connection":
 
 
 def _model_name(connection: "Connection", model: str | None) -> str:
-    name = model if model is not None else connection.extra_dejson.get("model")
+    extra: object = connection.extra_dejson
+    own = extra.get("model") if isinstance(extra, dict) else None
+    name = model if model is not None else own
     if not isinstance(name, str) or not name:
         raise ModelConnectionError(
             f'connection {connection.conn_id} names no model; set {{"model": "openai-chat:NAME"}} in its extra'
