@@ -1,0 +1,137 @@
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import RequestUsage
+
+from include.core.errors import ModelError, ModelOutputError
+from include.core.types import ModelCall
+from include.models.optimizer import OUTPUT_RETRIES, PydanticAIOptimizer
+from include.optimizer.reflect import Reflection
+from include.optimizer.select import Ranking
+
+Respond = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
+
+
+@contextmanager
+def optimizer(respond: Respond) -> Iterator[tuple[PydanticAIOptimizer, list[ModelCall]]]:
+    calls: list[ModelCall] = []
+    with PydanticAIOptimizer(FunctionModel(respond, model_name="m"), calls.append) as connected:
+        yield connected, calls
+
+
+def calling(arguments: object, name: str = "rank_result") -> ModelResponse:
+    """A model's call of the output tool, at 10 tokens in and 3 out."""
+    part = ToolCallPart(name, arguments)  # type: ignore[arg-type]
+    return ModelResponse(parts=[part], usage=RequestUsage(input_tokens=10, output_tokens=3))
+
+
+def test_an_answer_and_its_call() -> None:
+    seen: list[AgentInfo] = []
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        seen.append(info)
+        return calling({"order": [1, 0]})
+
+    with optimizer(respond) as (connected, calls):
+        assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[1, 0])
+    (info,) = seen
+    assert [tool.name for tool in info.output_tools] == ["rank_result"]
+    assert info.instructions == "Order them."
+    assert not info.allow_text_output
+    (call,) = calls
+    assert (call.role, call.stage, call.model, call.http_status, call.attempts) == ("optimizer", "rank", "m", 200, 1)
+    assert (call.prompt_tokens, call.completion_tokens) == (10, 3)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        calling("not JSON"),
+        calling('{"order": "first"}'),
+        calling({"order": [{"index": 0}]}),
+        calling({}),
+        calling({"order": [0]}, name="unknown_tool"),
+        calling('{"order": [' + "0, " * 100_000),
+        ModelResponse(parts=[TextPart("I would rather not.")], usage=RequestUsage(input_tokens=10, output_tokens=3)),
+        ModelResponse(parts=[], usage=RequestUsage(input_tokens=10, output_tokens=3)),
+    ],
+)
+def test_a_malformed_answer_is_asked_again_and_then_given_up(bad: ModelResponse) -> None:
+    with (
+        optimizer(lambda messages, info: ModelResponse(parts=bad.parts, usage=bad.usage)) as (connected, calls),
+        pytest.raises(ModelOutputError),
+    ):
+        connected.ask("rank", "i", "p", Ranking)
+    (call,) = calls
+    assert call.http_status == 200
+    # pydantic-ai asks once after a call of a tool that there is not, whatever the retries of the output.
+    assert call.attempts == (2 if "unknown_tool" in str(bad.parts) else 1 + OUTPUT_RETRIES)
+    assert (call.prompt_tokens, call.completion_tokens) == (10 * call.attempts, 3 * call.attempts)
+
+
+def test_a_good_second_answer_is_taken_as_one_call() -> None:
+    answers = iter(
+        [calling({"edits": [{"op": "explode"}]}, "reflect_result"), calling({"edits": []}, "reflect_result")]
+    )
+    with optimizer(lambda messages, info: next(answers)) as (connected, calls):
+        assert connected.ask("reflect", "i", "p", Reflection) == Reflection()
+    assert [(call.attempts, call.prompt_tokens) for call in calls] == [(2, 20)]
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+def test_an_http_error_is_the_providers_and_no_answer(status: int) -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ModelHTTPError(status, "m", {"error": "why"})
+
+    with (
+        optimizer(respond) as (connected, calls),
+        pytest.raises(ModelError, match=f"^rank: the optimizer model answered {status}: ") as raised,
+    ):
+        connected.ask("rank", "i", "p", Ranking)
+    assert not isinstance(raised.value, ModelOutputError)
+    (call,) = calls
+    assert (call.http_status, call.prompt_tokens) == (status, 0)
+
+
+def test_no_connection_to_the_provider() -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ModelAPIError("m", "Connection error.")
+
+    with (
+        optimizer(respond) as (connected, calls),
+        pytest.raises(ModelError, match=r"^rank: the optimizer model did not answer: .*Connection error") as raised,
+    ):
+        connected.ask("rank", "i", "p", Ranking)
+    assert not isinstance(raised.value, ModelOutputError)
+    assert [call.http_status for call in calls] == [0]
+
+
+def test_a_refusal_is_an_unusable_answer() -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ContentFilterError("filtered")
+
+    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="filtered"):
+        connected.ask("rank", "i", "p", Ranking)
+    assert [call.http_status for call in calls] == [200]
+
+
+class Number(BaseModel):
+    """An answer that tells the calls apart."""
+
+    number: int
+
+
+def test_calls_from_many_threads() -> None:
+    calls: list[ModelCall] = []
+    model = TestModel(custom_output_args={"number": 7})
+    with PydanticAIOptimizer(model, calls.append) as connected, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda index: connected.ask("rank", "i", str(index), Number), range(40)))
+    assert answers == [Number(number=7)] * 40
+    assert len(calls) == 40

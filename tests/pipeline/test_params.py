@@ -1,0 +1,121 @@
+from typing import Any
+
+import pytest
+from airflow.sdk.definitions.param import ParamsDict
+
+import benchmarks
+from include.core.config import TrainConfig, fields_by_path
+from include.core.errors import ConfigError
+from include.pipeline import params
+
+CONFIG = TrainConfig()
+
+
+def filled(**changes: Any) -> dict[str, Any]:
+    """The form as Airflow hands it over when only these fields were changed."""
+    form = ParamsDict(params.form(CONFIG))
+    form.update(changes)
+    return form.validate()
+
+
+@pytest.mark.parametrize("name", benchmarks.names())
+def test_every_benchmarks_file_is_a_configuration(name: str) -> None:
+    assert isinstance(params.benchmark_config(name), TrainConfig)
+
+
+def test_an_untouched_form_changes_nothing() -> None:
+    assert params.run_config(CONFIG, filled()) == CONFIG
+
+
+def test_the_form_shows_every_knob_of_its_groups_with_its_description() -> None:
+    form, knobs = params.form(CONFIG), fields_by_path()
+    wanted = {path for path in knobs if path.partition(".")[0] in params.FORM_GROUPS} - set(params.FIXED_IN_GRAPH)
+    assert set(form) == wanted | {"overrides"}
+    for path in wanted:
+        assert form[path].description == knobs[path].description
+
+
+@pytest.mark.parametrize("path", [*params.FIXED_IN_GRAPH, *params.GRAPH_SIZE])
+def test_what_is_named_apart_exists(path: str) -> None:
+    assert path in fields_by_path()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("optimizer.lr_scheduler", "linear"),
+        ("evaluation.val_limit", 5),
+        ("evaluation.eval_test", False),
+        ("model.temperature", 0.0),
+        ("model.target", "openai-chat:x"),
+        ("train.num_epochs", 1),
+        ("train.seed", 0),
+    ],
+)
+def test_a_field_and_an_override_both_reach_the_configuration(path: str, value: Any) -> None:
+    group, key = path.split(".")
+    for changes in ({path: value}, {"overrides": {path: value}}, {"overrides": {group: {key: value}}}):
+        config = params.run_config(CONFIG, filled(**changes))
+        assert getattr(getattr(config, group), key) == value
+        assert config == TrainConfig.from_layers(CONFIG.model_dump(), {group: {key: value}})
+
+
+def test_overrides_win_over_fields_and_reach_what_the_form_does_not_show() -> None:
+    config = params.run_config(
+        CONFIG, filled(**{"train.seed": 1, "overrides": {"train.seed": 2, "sandbox.memory": "1g"}})
+    )
+    assert (config.train.seed, config.sandbox.memory) == (2, "1g")
+
+
+def test_no_overrides_may_be_null() -> None:
+    assert params.run_config(CONFIG, filled(overrides=None)) == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("optimizer.lr_scheduler", "step"),
+        ("train.batch_size", 0),
+        ("evaluation.min_coverage", 1.5),
+        ("model.target", 7),
+    ],
+)
+def test_the_form_refuses_what_the_configuration_refuses(path: str, value: Any) -> None:
+    with pytest.raises(ValueError, match="Invalid input for param"):
+        filled(**{path: value})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"optimizer.rate": 2}, "optimizer.rate: no such key; allowed here: learning_rate"),
+        ({"train.num_epochs": 5}, "train.num_epochs = 5: the graph has room for 4; raise"),
+        ({"train.steps_per_epoch": 11}, "train.steps_per_epoch = 11: the graph has room for 10; raise"),
+        ({"sandbox.max_containers": 99}, "sandbox.max_containers is fixed when the DAG is parsed"),
+        ({"sandbox.pool": "mine"}, "sandbox.pool is fixed when the DAG is parsed"),
+        (["train.seed"], "overrides: expected keys and values"),
+    ],
+)
+def test_bad_overrides_are_explained(overrides: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        params.run_config(CONFIG, {"overrides": overrides})
+    assert str(raised.value).startswith(said)
+
+
+def test_a_bad_benchmark_file_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(params, "PROJECT", tmp_path)
+    path = tmp_path / "benchmarks" / "mine" / "benchmark.yaml"
+    path.parent.mkdir(parents=True)
+    for text, said in (
+        ("train: [", "not YAML"),
+        ("train: {seeds: 1}", "train.seeds: no such key"),
+        ("- train", "expected keys and values"),
+        ("1: 2", "1: Keys should be strings"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ConfigError) as raised:
+            params.benchmark_config("mine")
+        assert str(raised.value).startswith(f"{path}: ")
+        assert said in str(raised.value)
+    path.write_text("# nothing set\n")
+    assert params.benchmark_config("mine") == TrainConfig()
