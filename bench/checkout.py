@@ -23,7 +23,7 @@ from include.core.types import JsonObject
 from include.pipeline.history import History
 from include.store.keys import RunKeys, run_name
 from local.airflow_api import AirflowApi
-from local.environment import REGION, S3_KEY, airflow_url, s3_url
+from local.environment import REGION, UNCHECKED_KEY, airflow_url, s3_url
 from local.home import ADMIN, PROJECT, Home, Settings
 
 PLACE = PROJECT / ".local" / "bench"
@@ -41,8 +41,8 @@ class Checkout:
             "s3",
             endpoint_url=s3_url(settings),
             region_name=REGION,
-            aws_access_key_id=S3_KEY,
-            aws_secret_access_key=S3_KEY,
+            aws_access_key_id=UNCHECKED_KEY,
+            aws_secret_access_key=UNCHECKED_KEY,
         )
 
     def train(self, benchmark: str, overrides: Mapping[str, Any], steps: int) -> History:

@@ -11,8 +11,9 @@ from local.home import ADMIN, PROJECT, Home, Settings
 HOME_VARIABLE = "SKILLOPT_HOME"
 TARGET_CONNECTION = "AIRFLOW_CONN_SKILLOPT_TARGET"
 OPTIMIZER_CONNECTION = "AIRFLOW_CONN_SKILLOPT_OPTIMIZER"
-S3_KEY = "local"
-"""Access key and secret of the S3 server, which listens on loopback only and checks neither."""
+UNCHECKED_KEY = "loopback-only-unchecked"
+"""Key of the S3 server and the stand-in, which listen on loopback only and check none. Airflow masks it in logs, so it
+must not be a word that occurs there."""
 REGION = "us-east-1"
 
 _FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS")
@@ -78,7 +79,7 @@ def database_url(home: Home) -> str:
 
 
 def _connections(settings: Settings) -> dict[str, str]:
-    s3 = f"aws://{S3_KEY}:{S3_KEY}@/?region_name={REGION}&endpoint_url={quote(s3_url(settings), safe='')}"
+    s3 = f"aws://{UNCHECKED_KEY}:{UNCHECKED_KEY}@/?region_name={REGION}&endpoint_url={quote(s3_url(settings), safe='')}"
     return {
         "AIRFLOW_CONN_SKILLOPT_S3": s3,
         TARGET_CONNECTION: _stand_in(settings, "openai-chat:standin-target"),
@@ -87,7 +88,7 @@ def _connections(settings: Settings) -> dict[str, str]:
 
 
 def _stand_in(settings: Settings, model: str) -> str:
-    connection = {"conn_type": "pydanticai", "host": model_url(settings), "password": "local"}
+    connection = {"conn_type": "pydanticai", "host": model_url(settings), "password": UNCHECKED_KEY}
     return json.dumps(connection | {"extra": {"model": model}})
 
 

@@ -10,7 +10,7 @@ from botocore.config import Config
 
 from include.core.config import StorageGroup
 from local import services
-from local.environment import REGION, S3_KEY, s3_url
+from local.environment import REGION, UNCHECKED_KEY, s3_url
 from local.home import Home, Settings
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def client(settings: Settings) -> "S3Client":
         "s3",
         endpoint_url=s3_url(settings),
         region_name=REGION,
-        aws_access_key_id=S3_KEY,
-        aws_secret_access_key=S3_KEY,
+        aws_access_key_id=UNCHECKED_KEY,
+        aws_secret_access_key=UNCHECKED_KEY,
         config=Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}, proxies={}),
     )

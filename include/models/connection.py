@@ -88,8 +88,10 @@ def check(conn_id: str) -> None:
             f"connection {conn_id}: its password holds a character that no HTTP header can carry, such as a line break "
             "copied along; enter the key again"
         )
+    # A server without keys is legal, an empty bearer token is not.
+    headers = {"Authorization": f"Bearer {key}", "x-api-key": key} if key else {}
     try:
-        response = httpx.get(url, headers={"Authorization": f"Bearer {key}", "x-api-key": key}, timeout=20)
+        response = httpx.get(url, headers=headers, timeout=20)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ModelConnectionError(
             f"connection {conn_id}: no model server answers at {connection.host} ({error}); correct its host"

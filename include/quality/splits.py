@@ -3,6 +3,7 @@
 Great Expectations takes seconds to import, so it is imported where the check runs and nowhere else.
 """
 
+import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ def check_splits(
     """
     texts = tuple(dict.fromkeys(("id", *required_texts)))
     # What the libraries warn of is between them and concerns nobody who reads a task's log.
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         frame = _frame(splits, texts, required_lists)

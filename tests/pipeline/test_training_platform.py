@@ -264,6 +264,7 @@ def wait_for_rows(run: TrainedRun, engine: docker.DockerClient) -> int:
             keys = [key for key in run.store.list_keys(f"{run.prefix}trajectories/") if "/split=train/" in key]
             if keys:
                 return sum(len(pd.read_parquet(BytesIO(run.store.get_bytes(key)))) for key in keys)
+        assert run.platform.api.run(DAG, run.run_id)["state"] != "failed", run.failures()
         time.sleep(0.1)
     raise AssertionError(f"no rollout of {run.run_id} was seen half done")
 
