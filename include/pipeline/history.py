@@ -1,6 +1,5 @@
 """A run's history: a row a step, from what the steps stored, as JSON and as a page."""
 
-import math
 from collections import Counter
 
 from pydantic import Field
@@ -101,12 +100,11 @@ def write_report(run: TrainingRun, history: History) -> None:
 def _steps(run: TrainingRun) -> tuple[StepHistory, ...]:
     record = run.record
     rows: list[StepHistory] = []
-    previous_end = math.inf
+    previous_end = None
     for step in range(1, record.total_steps + 1):
         keys = run.keys.step(step)
         timings = timing.load(run.store, keys)
-        if (step - 1) % record.steps_in_epoch == 0:
-            # An epoch's first step starts with its own first task: what was before belongs to the change of epochs.
+        if previous_end is None:
             previous_end = min(row.started for row in timings)
         gate, state = run.store.get_model(keys.gate, GateDecision), run.state(step)
         report = run.store.get_model(keys.edit_apply_report, EditApplyReport)

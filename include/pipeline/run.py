@@ -32,6 +32,8 @@ class RunRef(Value):
     run: str
     storage: StorageGroup
     epoch: int = 0
+    offset: int = 0
+    """Steps of the epoch that lie before the part of it that a DAG run goes through."""
 
 
 class RunRecord(Value):
@@ -106,15 +108,18 @@ class TrainingRun:
         return load_items(self.store, self.keys.items(split))[: limits.get(split)]
 
     def batch(self, position: int) -> list[Item]:
-        """The items that step `position` (1-based) of this epoch rolls out."""
-        return schedule.batch(self.items(Split.TRAIN), self.ref.epoch, position, self.config.train)
+        """The items that step `position` (1-based) of this DAG run rolls out; none behind the epoch's end."""
+        number = self.ref.offset + position
+        if number > self.record.steps_in_epoch:
+            return []
+        return schedule.batch(self.items(Split.TRAIN), self.ref.epoch, number, self.config.train)
 
     def step_number(self, position: int) -> int:
         """The step's number over all epochs, 1-based."""
-        return (self.ref.epoch - 1) * self.record.steps_in_epoch + position
+        return (self.ref.epoch - 1) * self.record.steps_in_epoch + self.ref.offset + position
 
     def step_keys(self, position: int) -> "StepKeys":
-        """The keys of the epoch's step `position`."""
+        """The keys of this DAG run's step `position`."""
         return self.keys.step(self.step_number(position))
 
     def state(self, step: int) -> RunState:
@@ -122,16 +127,16 @@ class TrainingRun:
         return self.store.get_model(self.keys.step(step).state, RunState)
 
     def state_before(self, position: int) -> RunState:
-        """The state that step `position` of this epoch starts from."""
+        """The state that step `position` of this DAG run starts from."""
         state = self.state(self.step_number(position) - 1)
-        return state.in_new_epoch() if position == 1 else state
+        return state.in_new_epoch() if self.ref.offset + position == 1 else state
 
     def skill(self, version: int) -> SkillDocument:
         """An accepted version of the skill; 0 is the seed."""
         return SkillDocument(self.store.get_text(self.keys.skill(version)))
 
     def candidate(self, position: int) -> SkillDocument:
-        """The candidate of the epoch's step `position`."""
+        """The candidate of this DAG run's step `position`."""
         return SkillDocument(self.store.get_text(self.step_keys(position).candidate_skill))
 
     def settings(self, upstream: "Upstream") -> "RolloutSettings":

@@ -85,7 +85,7 @@ def start(run: JsonObject) -> None:
 
 @task
 def plan(run: JsonObject) -> list[JsonObject]:
-    """The chunks of the epoch's first batch."""
+    """The chunks of the DAG run's first batch."""
     return _batch_chunks(TrainingRun.open(run), 1)
 
 
@@ -167,7 +167,7 @@ def update(run: JsonObject, position: int) -> list[JsonObject]:
 def gate(run: JsonObject, position: int) -> list[JsonObject]:
     """Accept the candidate if it is strictly better; the state, written last, commits the step.
 
-    Returns the chunks of the epoch's next batch; none, and so no further step, at its end.
+    Returns the chunks of the epoch's next batch; at its end none, and the steps behind are skipped.
     """
     from include.core.gate import decide
     from include.core.state import Measured, advance
@@ -241,7 +241,7 @@ def _chunks(run: TrainingRun, count: int, version: int = 0, first_index: int = 0
 
 
 def _batch_chunks(run: TrainingRun, position: int) -> list[JsonObject]:
-    return _chunks(run, len(run.batch(position))) if position <= run.record.steps_in_epoch else []
+    return _chunks(run, len(run.batch(position)))
 
 
 def _skip_rest() -> None:

@@ -1,7 +1,6 @@
 """The training as Airflow runs it: SkillOpt's loop (arXiv 2605.23904, section 3), one task a stage.
 
-`train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it: Airflow's cost of a task grows with the task
-instances of its DAG run, so an epoch is a DAG run of its own and a step costs the same in the first and in the tenth.
+`train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it.
 """
 
 import math
@@ -9,14 +8,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, TaskGroup, chain
-from airflow.sdk.exceptions import AirflowSkipException
 
 from include.core.config import TrainConfig
 from include.optimizer.reflect import most_minibatches
 from include.pipeline import params, tasks
 from include.pipeline.addresses import ReportLink, epoch_dag_id, train_dag_id
+from include.pipeline.epochs import epoch_runs, steps_in_part
 from include.pipeline.evaluation import RolloutChunk, Stage
 
 TASK_DEFAULTS: Mapping[str, Any] = {
@@ -54,9 +52,7 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
         prepared: Any = tasks.prepare(benchmark)
         run = prepared["run"]
         seed = rollouts(config, "evaluate_seed", "seed", run, chunks=prepared)
-        epochs = [
-            EpochRun(benchmark=benchmark, epoch=epoch, run=run) for epoch in range(1, config.train.num_epochs + 1)
-        ]
+        epochs = epoch_runs(benchmark, config.train, run)
         chosen = tasks.finish(run)
         test = rollouts(config, "test", "test", run, chunks=chosen)
         report: Any = tasks.report(run)
@@ -66,10 +62,10 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """An epoch: as many steps as the graph has room for; those without a batch are skipped."""
+    """An epoch, or a part of a long one; steps that have no batch are skipped."""
     with _dag(epoch_dag_id(benchmark), EPOCH_DOC.format(benchmark=benchmark), benchmark) as dag:
         batch = tasks.plan(THIS_RUN)
-        for position in range(1, config.train.steps_per_epoch + 1):
+        for position in range(1, steps_in_part(config.train) + 1):
             batch = training_step(batch, position, config)
     return dag
 
@@ -106,43 +102,6 @@ def rollouts(config: TrainConfig, task_id: str, stage: Stage, run: Any, chunks: 
         max_active_tis_per_dagrun=sandbox.max_containers,
         execution_timeout=timedelta(seconds=2 * sandbox.timeout),
     ).expand(chunk=chunks)
-
-
-class EpochRun(TriggerDagRunOperator):
-    """Runs one epoch as a DAG run of its own and waits for it, deferred; an epoch that the run doesn't want is skipped.
-
-    :param benchmark: the benchmark's name.
-    :param epoch: the epoch, 1-based.
-    :param run: reference of the run, as `prepare` returned it. (templated)
-    """
-
-    template_fields = (*TriggerDagRunOperator.template_fields, "run")
-
-    def __init__(self, *, benchmark: str, epoch: int, run: Any, **kwargs: Any) -> None:
-        super().__init__(
-            task_id=f"epoch_{epoch:02d}",
-            trigger_dag_id=epoch_dag_id(benchmark),
-            trigger_run_id=f"{{{{ run_id }}}}__epoch_{epoch:02d}",
-            logical_date=None,
-            wait_for_completion=True,
-            deferrable=True,
-            poke_interval=2,
-            # A second attempt goes through the epoch again; what its tasks have stored, they don't do twice.
-            reset_dag_run=True,
-            execution_timeout=None,
-            **kwargs,
-        )
-        self.epoch = epoch
-        self.run = run
-
-    def execute(self, context: Any) -> None:
-        """Trigger the epoch."""
-        from include.pipeline.run import TrainingRun
-
-        if self.epoch > TrainingRun.open(self.run).config.train.num_epochs:
-            raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
-        self.conf = {**self.run, "epoch": self.epoch}
-        super().execute(context)
 
 
 def _dag(dag_id: str, doc: str, benchmark: str, **kwargs: Any) -> DAG:
