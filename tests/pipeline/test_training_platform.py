@@ -14,7 +14,6 @@ from typing import Any
 
 import docker
 import duckdb
-import httpx
 import pandas as pd
 import psutil
 import pytest
@@ -22,10 +21,8 @@ import pytest
 from include.core.types import Split
 from include.store.artifacts import Alias, SkillManifest
 from include.store.keys import ArtifactKeys
-from local.environment import airflow_url
-from local.home import ADMIN
 from tests.pipeline.slow_model import slow_model
-from tests.pipeline.trained_run import DAG, TrainedRun
+from tests.pipeline.trained_run import DAG, TrainedRun, create_connection
 
 pytestmark = pytest.mark.platform
 
@@ -287,22 +284,6 @@ def fails_at_prepare(platform: Any, name: str, overrides: dict[str, Any], senten
     assert (failed["task_id"], failed["try_number"]) == ("prepare", 1)
     assert any(sentence in line for line in run.log(failed)), run.log(failed)
     assert not run.store.list_keys(run.keys.folder)
-
-
-def create_connection(platform: Any, conn_id: str, host: str, model: str) -> None:
-    """Through the REST API, as the UI's form does; an earlier one of the same name gives way."""
-    headers = {"Authorization": f"Bearer {token(platform)}"}
-    url = f"{airflow_url(platform.settings)}/api/v2/connections"
-    httpx.delete(f"{url}/{conn_id}", headers=headers)
-    body = {"connection_id": conn_id, "conn_type": "pydanticai", "host": host, "extra": json.dumps({"model": model})}
-    httpx.post(url, headers=headers, json=body).raise_for_status()
-
-
-def token(platform: Any) -> str:
-    login = {"username": ADMIN, "password": platform.settings.password}
-    answer = httpx.post(f"{airflow_url(platform.settings)}/auth/token", json=login).raise_for_status()
-    issued: str = answer.json()["access_token"]
-    return issued
 
 
 def stand_in(platform: Any) -> str:

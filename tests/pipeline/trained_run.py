@@ -1,13 +1,18 @@
 """A run of `train_searchqa` on a running platform, and what it left in the object store."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import httpx
 
 from include.core.state import RunState
 from include.pipeline.history import History
 from include.store.keys import RunKeys, run_name
 from include.store.objects import ObjectStore
+from local.environment import airflow_url
+from local.home import ADMIN
 
 DAG = "train_searchqa"
 EPOCH_DAG = "train_searchqa_epoch"
@@ -72,3 +77,19 @@ class TrainedRun:
     @property
     def state(self) -> RunState:
         return self.store.get_model(self.keys.runtime_state, RunState)
+
+
+def create_connection(platform: Any, conn_id: str, host: str, model: str) -> None:
+    """Through the REST API, as the UI's form does; an earlier one of the same name gives way."""
+    headers = {"Authorization": f"Bearer {token(platform)}"}
+    url = f"{airflow_url(platform.settings)}/api/v2/connections"
+    httpx.delete(f"{url}/{conn_id}", headers=headers)
+    body = {"connection_id": conn_id, "conn_type": "pydanticai", "host": host, "extra": json.dumps({"model": model})}
+    httpx.post(url, headers=headers, json=body).raise_for_status()
+
+
+def token(platform: Any) -> str:
+    login = {"username": ADMIN, "password": platform.settings.password}
+    answer = httpx.post(f"{airflow_url(platform.settings)}/auth/token", json=login).raise_for_status()
+    issued: str = answer.json()["access_token"]
+    return issued
