@@ -9,14 +9,14 @@ from include.pipeline.history import History
 
 SHAPES = {"bench_4x10": (4, 10), "bench_10x20": (10, 20)}
 EPOCHS = {"bench_4x10": 4, "bench_10x20": 2}
-"""How many of a shape's epochs are run: each is a DAG run of its own, and 200 steps would take three quarters of an hour."""
+"""Epochs that are run, each a DAG run of its own; all 200 steps would take three quarters of an hour."""
 BATCH = 8
 HEADER = ("graph", "steps run", "Airflow, median", "Airflow, mean", "first 10", "last 10", "whole step, median")
 NOTE = (
     "Seconds a step in which no task's body ran: scheduling, starting processes, parsing the DAG file. Small batches "
     "(8 items, 2 containers a stage, 5 reflect tasks), so that the structure is the paper's and the work is little; "
-    "offline stand-in as model. The mean includes the change from one epoch's DAG run to the next; of the 10 x 20 graph "
-    "the first two epochs are run."
+    "offline stand-in as model. The mean includes the change from one epoch's DAG run to the next; of the 10 x 20 "
+    "graph the first two epochs are run."
 )
 
 

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from include.core.errors import (
-    ConfigError,
-    Conflict,
-    DataError,
-    EngineUnavailable,
-    ImageMissing,
-    ModelConnectionError,
-    SkillError,
-    StoreError,
-)
+from include.core.errors import Conflict, SkillOptError
 from include.core.types import JsonObject, ModelCall, Patch, Split
 from include.pipeline import timing
 from include.pipeline.evaluation import chunks
@@ -30,16 +21,6 @@ if TYPE_CHECKING:
     from include.optimizer.reflect import Minibatch
 
 log = logging.getLogger(__name__)
-
-USER_ERRORS = (
-    ConfigError,
-    DataError,
-    EngineUnavailable,
-    ImageMissing,
-    ModelConnectionError,
-    SkillError,
-    StoreError,
-)
 
 
 @task
@@ -54,7 +35,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
     conf = context["dag_run"].conf
     try:
         run = prepare_run(benchmark, context["dag_run"].run_id, context["params"], {} if conf is None else conf)
-    except USER_ERRORS as error:
+    except SkillOptError as error:
         # Trying again would meet the same input, and the sentence says it all without the stack below it.
         raise AirflowFailException(str(error)) from None
     context["ti"].xcom_push("run", run.ref.model_dump())
