@@ -14,7 +14,7 @@ BATCH = 8
 HEADER = ("graph", "steps run", "Airflow, median", "Airflow, mean", "first 10", "last 10", "whole step, median")
 NOTE = (
     "Seconds a step in which no task's body ran: scheduling, starting processes, parsing the DAG file. Small batches "
-    "(8 items, 2 containers a stage, 5 reflect tasks), so that the structure is the paper's and the work is little; "
+    "(8 items, 2 containers a stage, 5 minibatches), so that the structure is the paper's and the work is little; "
     "offline stand-in as model. The mean includes the change from one epoch's DAG run to the next; of the 10 x 20 "
     "graph the first two epochs are run."
 )
