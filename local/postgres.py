@@ -33,9 +33,13 @@ def ensure(home: Home, cancelled: Event) -> None:
     """
     if not (home.postgres / "PG_VERSION").exists():
         _initialise(home)
-    if not _postmaster(home):
-        _start(home)
-    services.wait(home, "postgres", lambda: _answers(home), cancelled, START_SECONDS, lambda: bool(_postmaster(home)))
+    # Its first moments it is another program, which drops root's rights, so that one we start is known by its handle.
+    started = None if _postmaster(home) else _start(home)
+
+    def lives() -> bool:
+        return bool(_postmaster(home)) if started is None else started.poll() is None
+
+    services.wait(home, "postgres", lambda: _answers(home), cancelled, START_SECONDS, lives)
     _create_database(home)
 
 
@@ -68,12 +72,12 @@ def _initialise(home: Home) -> None:
         raise PlatformError(f"initdb failed: {done.stderr.strip() or done.stdout.strip()}")
 
 
-def _start(home: Home) -> None:
+def _start(home: Home) -> subprocess.Popen[bytes]:
     _clear_remains(home)
     # A local database may lose its last half second in a power cut, but no more than that, and not its order.
     options = [f"-D{home.postgres}", f"-k{home.sockets}", "-clisten_addresses=", "-csynchronous_commit=off"]
     with services.new_log(home, "postgres").open("wb") as log:
-        subprocess.Popen(
+        return subprocess.Popen(
             [*_unprivileged(), _binary("postgres"), *options],
             stdin=subprocess.DEVNULL,
             stdout=log,

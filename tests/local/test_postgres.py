@@ -1,0 +1,38 @@
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from include.core.errors import PlatformError
+from local import postgres
+from local.home import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home.at(tmp_path)
+    home.prepare()
+    home.read_or_choose()
+    return home
+
+
+# It is meant to outlive the process that started it.
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_a_server_that_takes_a_moment_to_drop_its_rights_is_waited_for(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop_rights = postgres._unprivileged
+    monkeypatch.setattr(postgres, "_unprivileged", lambda: ["sh", "-c", 'sleep 1; exec "$@"', "sh", *drop_rights()])
+    try:
+        postgres.ensure(home, Event())
+        assert postgres.is_running(home)
+    finally:
+        postgres.stop(home)
+    assert not postgres.is_running(home)
+
+
+def test_a_server_that_ends_at_once_is_told_of_with_its_log(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    postgres._initialise(home)
+    monkeypatch.setattr(postgres, "_unprivileged", lambda: ["sh", "-c", "echo no such luck; exit 1"])
+    with pytest.raises(PlatformError, match=r"(?s)postgres ended at once.*no such luck"):
+        postgres.ensure(home, Event())
