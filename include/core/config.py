@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from include.core.errors import ConfigError
 
 Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 ObjectName = Annotated[str, Field(min_length=1)]
 
@@ -31,9 +32,13 @@ class TrainGroup(Group):
     steps_per_epoch: Positive = 10
     """Most steps of an epoch, also the number in the graph; an epoch ends earlier when its slices run out."""
     batch_size: Positive = 40
-    """Items of the training split that one step rolls out."""
+    """Items of the training split in one slice."""
+    accumulation: Positive = 1
+    """Slices that one step rolls out and reflects on before it merges what they propose."""
     seed: int = 42
     """Seed of every shuffle of the training."""
+    speculative_rollout: bool = False
+    """Roll out the next batch with the present skill while a candidate is evaluated; wasted if it is accepted."""
 
 
 class GradientGroup(Group):
@@ -47,10 +52,18 @@ class GradientGroup(Group):
     """Patches that one merge call sees; one alone would never become fewer."""
     analyst_workers: Positive = 16
     """Optimizer calls of one run at the same time."""
+    failure_only: bool = False
+    """Reflect on failures alone."""
+    use_deep_reflect: bool = False
+    """Before reflection the optimizer asks the target about a few of its trajectories."""
+    deep_reflect_failures: Count = 4
+    """Failures of a step that the target is asked about."""
+    deep_reflect_successes: Count = 2
+    """Successes of a step that the target is asked about."""
 
 
 class OptimizerGroup(Group):
-    """The textual learning rate (paper section 3.4), in edits a step."""
+    """How proposals change the skill (paper section 3.4), and the slower mechanisms of an epoch's end (3.6)."""
 
     learning_rate: Positive = 4
     """Most edits that a step applies at the schedule's start."""
@@ -58,6 +71,28 @@ class OptimizerGroup(Group):
     """Most edits that a step applies at the schedule's end."""
     lr_scheduler: Literal["constant", "linear", "cosine"] = "cosine"
     """How the learning rate falls from its maximum to its minimum."""
+    lr_control_mode: Literal["fixed", "autonomous", "none"] = "fixed"
+    """fixed follows the schedule, autonomous lets the optimizer choose up to learning_rate, none applies every edit."""
+    skill_update_mode: Literal["patch", "rewrite_from_suggestions", "full_rewrite_minibatch"] = "patch"
+    """patch applies the edits; the others have the optimizer write the skill's body anew."""
+    use_slow_update: bool = True
+    """From epoch 2 on write guidance into a protected region, from comparing two epochs' last skills."""
+    slow_update_samples: Positive = 20
+    """Training items that both skills of the comparison run on."""
+    slow_update_gate: bool = True
+    """The guidance passes the gate like a step's edits; false measures it and takes it in any case."""
+    longitudinal_pair_policy: Literal["mixed", "changed", "unchanged"] = "mixed"
+    """Which items of the comparison the optimizer sees: all, those whose outcome changed, or the others."""
+    use_meta_skill: bool = True
+    """Keep a memory of the same comparison for later optimizer calls; it never enters the skill."""
+    use_meta_reflect: bool = False
+    """At an epoch's end propose edits from what the epoch accepted and rejected."""
+    use_skill_aware_reflection: bool = False
+    """Tell defects of the skill from lapses of its execution; lapses become notes in a protected appendix."""
+    skill_aware_appendix_source: Literal["failure", "success", "both"] = "both"
+    """Which minibatches may add notes."""
+    skill_aware_consolidate_threshold: Count = 0
+    """Notes above which the optimizer rewrites the appendix shorter; 0 never does."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -69,6 +104,20 @@ class OptimizerGroup(Group):
 class EvaluationGroup(Group):
     """The validation gate (paper section 3.5) and the test at the end."""
 
+    use_gate: bool = True
+    """False accepts every candidate that differs; it is measured and recorded all the same."""
+    gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "confirm", "e_process"] = "paper"
+    """What it takes to be accepted; each policy also asks for a strictly better mean."""
+    gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
+    """Most false acceptances that mcnemar, confirm and e_process allow, as a share of candidates that change nothing."""
+    gate_se_factor: Annotated[float, Field(gt=0.0)] = 2.0
+    """Standard errors by which paired_se wants the mean difference to exceed 0."""
+    gate_protected_items: tuple[str, ...] = ()
+    """Items of the selection split, by id, on which no_regression allows no loss."""
+    early_reject: bool = False
+    """Stop an evaluation when what is certain rules a win out: the same decision for fewer rollouts."""
+    draws: Positive = 1
+    """Rollouts of each item of an evaluation; its score is their mean."""
     gate_metric: Literal["hard", "soft", "mixed"] = "hard"
     """Which score the gate compares; mixed is (1 - w) hard + w soft."""
     gate_mixed_weight: Fraction = 0.5
@@ -80,7 +129,29 @@ class EvaluationGroup(Group):
     test_limit: Positive | None = None
     """Test on the first so many items of the test split; all when unset."""
     eval_test: bool = True
-    """Measure the seed and the best skill on the test split at the end."""
+    """Measure the seed, the best and the last skill on the test split; equal texts once."""
+
+
+class Price(Group):
+    """A model's price in US dollars for a million tokens."""
+
+    input: Annotated[float, Field(ge=0.0)]
+    """Tokens that the model reads."""
+    output: Annotated[float, Field(ge=0.0)]
+    """Tokens that the model writes."""
+
+
+class BudgetGroup(Group):
+    """What a run may spend on model calls; a run that would pass a limit stops after the current step."""
+
+    max_calls: Positive | None = None
+    """Model calls of the run, target and optimizer together; no limit when unset."""
+    max_tokens: Positive | None = None
+    """Tokens read and written, target and optimizer together; no limit when unset."""
+    max_usd: Annotated[float, Field(gt=0.0)] | None = None
+    """US dollars; no limit when unset. Every model needs a known price then."""
+    prices: dict[str, Price] = Field(default_factory=dict)
+    """Prices by model, such as openai-chat:gpt-5; they win over the table of the genai-prices package."""
 
 
 class ModelGroup(Group):
@@ -177,6 +248,7 @@ class TrainConfig(Group):
     data: DataGroup = DataGroup()
     sandbox: SandboxGroup = SandboxGroup()
     storage: StorageGroup = StorageGroup()
+    budget: BudgetGroup = BudgetGroup()
 
     @classmethod
     def from_layers(cls, *layers: Mapping[str, Any]) -> "TrainConfig":

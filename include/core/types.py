@@ -108,17 +108,20 @@ class Rollout(Value):
 
 
 EditOp = Literal["append", "insert_after", "replace", "delete"]
+"""What a step's edits may do."""
+AnyEditOp = Literal[EditOp, "rewrite", "region"]
+"""rewrite writes the body anew, region the inside of a protected region; analysts cannot propose these two."""
 SourceType = Literal["failure", "success"]
 
 
 class Edit(Value):
     """One change to a skill, with where it came from (paper section 3.3)."""
 
-    op: EditOp
+    op: AnyEditOp
     anchor: str = ""
-    """The text of the skill that insert_after, replace and delete refer to."""
+    """The text of the skill that insert_after, replace and delete refer to; of region the region's name."""
     content: str = ""
-    """The text that append, insert_after and replace bring in."""
+    """The text that the edit brings in."""
     rationale: str = ""
     support_count: int = Field(default=1, ge=1)
     """How many minibatches proposed the edit."""
@@ -136,11 +139,20 @@ class FailurePattern(Value):
     item_ids: tuple[str, ...] = ()
 
 
+class Note(Value):
+    """What the target failed to carry out although the skill says it; a line of the skill's appendix."""
+
+    text: str = Field(min_length=1)
+    minibatch: str
+    """The minibatch that proposed it, as `<source_type>-<index>`."""
+
+
 class Patch(Value):
     """Edits that are meant to be applied together, in order."""
 
     edits: tuple[Edit, ...] = ()
     failure_patterns: tuple[FailurePattern, ...] = ()
+    notes: tuple[Note, ...] = ()
     fallback: str = ""
     """Why the optimizer's answer was replaced by the deterministic rule, or empty."""
 
