@@ -21,6 +21,11 @@ OTHER_WORDINGS = {
     "Numbers are right only when a number is wanted.": "number",
     "Start with the first page.": "first_document",
     "Give a full sentence.": "sentence",
+    "Suspect the boldest statement.": "distrust_strongest",
+    "Choose the weaker of two choices.": "distrust_strongest",
+    "Never choose a wildcard.": "exclude_wildcard",
+    "Discard the option by which one of the others is true.": "exclude_wildcard",
+    "Take the option that has the most words.": "longest_choice",
 }
 
 
@@ -41,6 +46,8 @@ def test_other_wordings_are_recognised(wording: str) -> None:
         "Never prefer full names.",
         "You should not look at the titles.",
         "Avoid answering with a complete sentence.",
+        "Do not pick the longest choice.",
+        "Do not distrust the strongest choice.",
         "Prefer what fits rather than the longest phrase.",
         "Do not just take the answer from the first document.",
         "Read the clue and the documents, then answer.",

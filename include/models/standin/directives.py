@@ -31,6 +31,9 @@ _OTHER_SUBJECTS = (
     *("close", "near", "next", "beside", "around", "adjacent", "never", "not"),
 )
 _QUESTION = r"(?:questions?|clues?)"
+_CHOICE = r"(?:choices?|options?)"
+_SET_ASIDE = rf"(?:{_LEAVE_OUT}|\b(?:leav(?:e|ing)|set(?:ting)?|put(?:ting)?) aside)"
+_DISTRUST = r"\b(?:distrust|mistrust|suspect|doubt|beware of|be (?:wary|suspicious|sceptical|skeptical) of)\b"
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Directive:
     """Something that a skill may ask of the reader.
 
     `patterns` recognise it in lower-case clauses; `rules` are wordings with which the optimizer asks for it, and
-    `reason` is what it says for it. A tempting directive sounds right whether or not the evidence speaks for it.
+    `reason` is what it says for it. A tempting directive sounds right whether or not the evidence speaks for it. One
+    on choices speaks of the choices of a multiple-choice item; the others speak of documents.
     """
 
     name: str
@@ -46,10 +50,20 @@ class Directive:
     rules: tuple[str, ...]
     reason: str
     tempting: bool = False
+    on_choices: bool = False
 
 
-def _directive(name: str, patterns: list[str], rules: list[str], reason: str, *, tempting: bool = False) -> Directive:
-    return Directive(name, tuple(re.compile(pattern) for pattern in patterns), tuple(rules), reason, tempting)
+def _directive(
+    name: str,
+    patterns: list[str],
+    rules: list[str],
+    reason: str,
+    *,
+    tempting: bool = False,
+    on_choices: bool = False,
+) -> Directive:
+    compiled = tuple(re.compile(pattern) for pattern in patterns)
+    return Directive(name, compiled, tuple(rules), reason, tempting, on_choices)
 
 
 def _gap(most: int, *barred: str) -> str:
@@ -202,7 +216,7 @@ _EVIDENCE = (
 _TEMPTING = (
     _directive(
         "longest",
-        [rf"{_PREFER}.{{0,30}}\b(?:longest|lengthiest|most detailed)\b"],
+        [rf"{_PREFER}.{{0,30}}\b(?:longest|lengthiest|most detailed)\b(?! {_CHOICE}\b)"],
         [
             "Answer with the longest phrase that fits, so that nothing is missing.",
             "Prefer the most detailed candidate.",
@@ -269,7 +283,52 @@ _TEMPTING = (
         tempting=True,
     ),
 )
-DIRECTIVES: dict[str, Directive] = {directive.name: directive for directive in (*_PHRASES, *_EVIDENCE, *_TEMPTING)}
+_CHOICES = (
+    _directive(
+        "distrust_strongest",
+        [
+            rf"{_DISTRUST}.{{0,40}}\b(?:claims? (?:the )?(?:more|most|too much)|strongest|boldest|most sweeping)\b",
+            rf"{_PREFER}.{{0,40}}\b(?:weaker|weakest|more cautious|most cautious)\b.{{0,24}}\b{_CHOICE}\b",
+        ],
+        [
+            "Distrust a choice that claims more than the others: a theorem seldom gives all that one could wish for.",
+            "Be wary of the strongest option, it often drops a condition that the result needs.",
+        ],
+        "The wrong choices claimed more than the expected one.",
+        on_choices=True,
+    ),
+    _directive(
+        "exclude_wildcard",
+        [
+            rf"{_SET_ASIDE}.{{0,40}}\b{_CHOICE}\b.{{0,60}}\b(?:another|other|others|remaining|rest)\b"
+            r".{0,24}\b(?:right|correct|true)\b",
+            rf"{_SET_ASIDE}.{{0,24}}\b(?:wild ?cards?|none of the above)\b",
+        ],
+        [
+            "Leave aside choices that only say that another one is right.",
+            "Exclude an option that states nothing itself, such as that one of the rest is correct.",
+        ],
+        "A choice was taken that states nothing itself.",
+        on_choices=True,
+    ),
+    _directive(
+        "longest_choice",
+        [
+            rf"{_PREFER}.{{0,30}}\b(?:longest|lengthiest|most detailed) {_CHOICE}\b",
+            rf"{_PREFER}.{{0,20}}\b{_CHOICE}\b.{{0,20}}\bmost (?:words|details?)\b",
+        ],
+        [
+            "Pick the longest choice, it was written with the most care.",
+            "Prefer the option with the most details.",
+        ],
+        "A correct statement needs more words than a wrong one.",
+        tempting=True,
+        on_choices=True,
+    ),
+)
+DIRECTIVES: dict[str, Directive] = {
+    directive.name: directive for directive in (*_PHRASES, *_EVIDENCE, *_TEMPTING, *_CHOICES)
+}
 
 
 def recognise(skill: str) -> frozenset[str]:

@@ -99,7 +99,7 @@ def _doubtful(request: ReflectRequest, active: Active, barred: frozenset[str], s
     """What a careless optimizer adds: tempting rules, empty advice, an anchor that is not there."""
     draw = fraction(seed, "doubt")
     if draw < 0.25:
-        tempting = [name for name, directive in DIRECTIVES.items() if directive.tempting]
+        tempting = [n for n, directive in DIRECTIVES.items() if directive.tempting and not directive.on_choices]
         free = [name for name in tempting if name not in active and name not in barred]
         return [_addition(request.skill, pick(free, seed, "tempting"), seed)] if free else []
     if draw < 0.4:
