@@ -6,7 +6,9 @@ or no clause speaks of it.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from include.models.standin.choice_directives import ON_CHOICES
+from include.models.standin.directive import LEAVE_OUT, PREFER, Directive, directive, gap
 
 _CLAUSE_END = re.compile(r"[.;:!?]\s|[.;:!?]$|\bbut\b|\bwhile\b")
 _NEGATED = re.compile(
@@ -14,16 +16,6 @@ _NEGATED = re.compile(
     r"\s+(?:[\w'-]+\s+){0,2})$"
 )
 _TURNED_DOWN = re.compile(r"\b(?:instead of|rather than)\b")
-_LEAVE_OUT = (
-    r"\b(?:leav(?:e|ing) out|skip\w*|exclud\w+|ignor\w+|discard\w*|drop\w*|rul(?:e|ing) out|reject\w*|eliminat\w+|"
-    r"disregard\w*|filter\w* out|"
-    r"(?:do not|don't|never|avoid) (?:\w+ )?(?:answer|repeat|reus|use|using|echo|copy|choos|pick|giv)\w*)"
-)
-_PREFER = (
-    r"\b(?:prefer\w*|favou?r\w*|trust\w*|weigh\w*|rely\w* on|focus\w* on|prioriti[sz]\w+|rank\w*|choos\w+|pick\w*|"
-    r"tak(?:e|ing)|us(?:e|ing)|look\w*|start\w*|read\w*|search\w*|giv(?:e|ing)|count\w*|"
-    r"boost\w*|valu(?:e|ing)|answer\w*|emphasi[sz]\w+|check\w*|writ(?:e|ing))"
-)
 _DOCUMENTS = r"(?:documents?|pages?|results?|snippets?|passages?|sources?|hits?)"
 _COMMON_WORDS = r"(?:ordinary|common|everyday|uncapitali[sz]ed) (?:words?|nouns?)"
 _OTHER_SUBJECTS = (
@@ -32,52 +24,15 @@ _OTHER_SUBJECTS = (
 )
 _QUESTION = r"(?:questions?|clues?)"
 _CHOICE = r"(?:choices?|options?)"
-_SET_ASIDE = rf"(?:{_LEAVE_OUT}|\b(?:leav(?:e|ing)|set(?:ting)?|put(?:ting)?) aside)"
-_DISTRUST = r"\b(?:distrust|mistrust|suspect|doubt|beware of|be (?:wary|suspicious|sceptical|skeptical) of)\b"
-
-
-@dataclass(frozen=True)
-class Directive:
-    """Something that a skill may ask of the reader.
-
-    `patterns` recognise it in lower-case clauses; `rules` are wordings with which the optimizer asks for it, and
-    `reason` is what it says for it. A tempting directive sounds right whether or not the evidence speaks for it. One
-    on choices speaks of the choices of a multiple-choice item; the others speak of documents.
-    """
-
-    name: str
-    patterns: tuple[re.Pattern[str], ...]
-    rules: tuple[str, ...]
-    reason: str
-    tempting: bool = False
-    on_choices: bool = False
-
-
-def _directive(
-    name: str,
-    patterns: list[str],
-    rules: list[str],
-    reason: str,
-    *,
-    tempting: bool = False,
-    on_choices: bool = False,
-) -> Directive:
-    compiled = tuple(re.compile(pattern) for pattern in patterns)
-    return Directive(name, compiled, tuple(rules), reason, tempting, on_choices)
-
-
-def _gap(most: int, *barred: str) -> str:
-    """Up to `most` characters of a clause, none of which begins a barred word."""
-    return rf"(?:(?!\b(?:{'|'.join(barred)})).){{0,{most}}}" if barred else f".{{0,{most}}}"
 
 
 _PHRASES = (
-    _directive(
+    directive(
         "question_words",
         [
-            rf"{_LEAVE_OUT}{_gap(60, 'document', 'page', 'quot', 'title')}"
-            rf"\b(?:words?|terms?|phrases?|names?|anything|what)\b{_gap(40, 'document', 'quot')}\b{_QUESTION}",
-            rf"answer is (?:never|not) {_gap(40, 'quot')}\b{_QUESTION}",
+            rf"{LEAVE_OUT}{gap(60, 'document', 'page', 'quot', 'title')}"
+            rf"\b(?:words?|terms?|phrases?|names?|anything|what)\b{gap(40, 'document', 'quot')}\b{_QUESTION}",
+            rf"answer is (?:never|not) {gap(40, 'quot')}\b{_QUESTION}",
         ],
         [
             "Leave out words of the question: what the clue already says is not what it asks for.",
@@ -86,22 +41,22 @@ _PHRASES = (
         ],
         "The wrong answers repeat what the question already says.",
     ),
-    _directive(
+    directive(
         "quoted",
-        [rf"{_LEAVE_OUT}.{{0,50}}\bquot", r"\bquot\w+.{0,50}\b(?:is|are) (?:never|not|only|context)"],
+        [rf"{LEAVE_OUT}.{{0,50}}\bquot", r"\bquot\w+.{0,50}\b(?:is|are) (?:never|not|only|context)"],
         ["Leave out titles that the clue gives in quotation marks.", "A quoted title in the clue is never the answer."],
         "A quoted title was taken for the answer.",
     ),
-    _directive(
+    directive(
         "site_words",
-        [rf"{_LEAVE_OUT}.{{0,60}}\b(?:web ?sites?|sites?|boilerplate|navigation|publishers?|months?)\b"],
+        [rf"{LEAVE_OUT}.{{0,60}}\b(?:web ?sites?|sites?|boilerplate|navigation|publishers?|months?)\b"],
         [
             "Ignore names of websites, months and other boilerplate of result pages.",
             "Discard site names such as those of encyclopedias and quiz pages, and other boilerplate.",
         ],
         "Names of websites and page furniture came up as answers.",
     ),
-    _directive(
+    directive(
         "common_words",
         [
             rf"\b(?:consider|allow|accept|include|admit)\w*\b.{{0,50}}\b{_COMMON_WORDS}",
@@ -113,7 +68,7 @@ _PHRASES = (
         ],
         "The clue asks for a thing, and only names were looked at.",
     ),
-    _directive(
+    directive(
         "person",
         [
             r"\b(?:person|people|man|woman|he|she)\b.{0,60}\b(?:first and last|personal) names?\b",
@@ -125,7 +80,7 @@ _PHRASES = (
         ],
         "The clue asks for a person and got something else.",
     ),
-    _directive(
+    directive(
         "number",
         [
             r"\b(?:years?|numbers?|dates?|figures?|digits?)\b.{0,60}\bonly (?:if|when|where)\b",
@@ -139,10 +94,10 @@ _PHRASES = (
     ),
 )
 _EVIDENCE = (
-    _directive(
+    directive(
         "titles",
         [
-            rf"{_PREFER}{_gap(50, 'quot')}\b(?:titles?|headings?|headlines?)\b",
+            rf"{PREFER}{gap(50, 'quot')}\b(?:titles?|headings?|headlines?)\b",
             r"\b(?:titles?|headings?|headlines?)\b.{0,30}\b(?:counts?|weighs?|matters?|tells?)\b.{0,12}\b(?:more|most|double)\b",
         ],
         [
@@ -151,10 +106,10 @@ _EVIDENCE = (
         ],
         "The expected phrase stood in a title and lost against running text.",
     ),
-    _directive(
+    directive(
         "matching_documents",
         [
-            rf"{_PREFER}.{{0,40}}\b{_DOCUMENTS}\b.{{0,40}}\b(?:shar|match|overlap|mention|contain|repeat|fit|cover|have)\w*\b"
+            rf"{PREFER}.{{0,40}}\b{_DOCUMENTS}\b.{{0,40}}\b(?:shar|match|overlap|mention|contain|repeat|fit|cover|have)\w*\b"
             rf".{{0,40}}\b{_QUESTION}"
         ],
         [
@@ -163,7 +118,7 @@ _EVIDENCE = (
         ],
         "The answer was taken from a document that has little to do with the clue.",
     ),
-    _directive(
+    directive(
         "near_question",
         [rf"\b(?:near|close|closest|closer|next|same sentence|beside|around|adjacent)\b.{{0,60}}\b{_QUESTION}"],
         [
@@ -172,7 +127,7 @@ _EVIDENCE = (
         ],
         "The expected phrase stood beside the words of the question.",
     ),
-    _directive(
+    directive(
         "recurrence",
         [
             r"\b(?:recur|repeat|appear|occur|com(?:e|es) up|name|mention|agree)\w*\b.{0,40}\b(?:across|in|by|on)\b"
@@ -185,16 +140,16 @@ _EVIDENCE = (
         ],
         "One document repeated a phrase and outvoted all the others.",
     ),
-    _directive(
+    directive(
         "full_names",
-        [rf"{_PREFER}.{{0,40}}\b(?:full|complete|whole|fullest)\b.{{0,12}}\b(?:names?|forms?)\b"],
+        [rf"{PREFER}.{{0,40}}\b(?:full|complete|whole|fullest)\b.{{0,12}}\b(?:names?|forms?)\b"],
         [
             "Prefer full names to a part of them.",
             "Give the full name when the documents also use a part of it alone.",
         ],
         "Only a part of the expected name was given.",
     ),
-    _directive(
+    directive(
         "short",
         [
             r"\b(?:keep|make|prefer|writ|choos|giv)\w*\b.{0,30}\b(?:short|brief|concise)\b",
@@ -206,7 +161,7 @@ _EVIDENCE = (
         ],
         "The answer ran on beyond the name.",
     ),
-    _directive(
+    directive(
         "possessive",
         [r"\b(?:drop|strip|remov|leav|cut|omit)\w*\b.{0,30}(?:\bpossessive|'s\b|\bapostrophe)"],
         ["Drop a possessive ending from the answer.", "Strip the possessive 's before you answer."],
@@ -214,9 +169,9 @@ _EVIDENCE = (
     ),
 )
 _TEMPTING = (
-    _directive(
+    directive(
         "longest",
-        [rf"{_PREFER}.{{0,30}}\b(?:longest|lengthiest|most detailed)\b(?! {_CHOICE}\b)"],
+        [rf"{PREFER}.{{0,30}}\b(?:longest|lengthiest|most detailed)\b(?! {_CHOICE}\b)"],
         [
             "Answer with the longest phrase that fits, so that nothing is missing.",
             "Prefer the most detailed candidate.",
@@ -224,27 +179,27 @@ _TEMPTING = (
         "A longer answer cannot miss a part of the expected one.",
         tempting=True,
     ),
-    _directive(
+    directive(
         "first_document",
         [
-            rf"{_PREFER}.{{0,40}}\bfirst\b.{{0,20}}\b{_DOCUMENTS}\b",
+            rf"{PREFER}.{{0,40}}\bfirst\b.{{0,20}}\b{_DOCUMENTS}\b",
             rf"\b(?:first|top)\b.{{0,12}}\b{_DOCUMENTS}\b.{{0,20}}\b(?:best|alone|only|suffices)\b",
         ],
         ["Rely on the first document only, it is the most relevant.", "Take the answer from the first result."],
         "The search engine ranks the best result first.",
         tempting=True,
     ),
-    _directive(
+    directive(
         "last_document",
-        [rf"{_PREFER}.{{0,40}}\b(?:last|final)\b.{{0,20}}\b{_DOCUMENTS}\b"],
+        [rf"{PREFER}.{{0,40}}\b(?:last|final)\b.{{0,20}}\b{_DOCUMENTS}\b"],
         ["Rely on the last document, which sums the others up.", "Take the answer from the final result."],
         "What comes last has seen what came before.",
         tempting=True,
     ),
-    _directive(
+    directive(
         "echo_question",
         [
-            rf"{_PREFER}{_gap(40, *_OTHER_SUBJECTS)}\b(?:words?|phrases?|terms?|names?)\b{_gap(20, *_OTHER_SUBJECTS)}"
+            rf"{PREFER}{gap(40, *_OTHER_SUBJECTS)}\b(?:words?|phrases?|terms?|names?)\b{gap(20, *_OTHER_SUBJECTS)}"
             rf"\b(?:of|from|in|repeats?|contains?|echoes) (?:the )?{_QUESTION}",
             rf"^\W*(?:repeat|echo) (?:the )?(?:words|wording|terms) of the {_QUESTION}",
         ],
@@ -255,14 +210,14 @@ _TEMPTING = (
         "The answer had drifted away from the subject of the clue.",
         tempting=True,
     ),
-    _directive(
+    directive(
         "sentence",
         [r"\b(?:quot|cop|giv|answer|writ|return)\w*\b.{0,20}\b(?:whole|full|entire|complete) (?:sentence|passage)"],
         ["Quote the whole sentence that holds the answer.", "Answer with a complete sentence."],
         "A sentence shows in what sense the answer is meant.",
         tempting=True,
     ),
-    _directive(
+    directive(
         "alternatives",
         [
             r"\b(?:giv|list|nam|writ|offer|answer)\w*\b.{0,30}\b(?:two|three|several|all)\b.{0,12}"
@@ -275,7 +230,7 @@ _TEMPTING = (
         "The expected phrase was the runner-up.",
         tempting=True,
     ),
-    _directive(
+    directive(
         "lower_case",
         [r"\b(?:writ|giv|answer|spell)\w*\b.{0,30}\bin (?:lower[- ]case|small letters)"],
         ["Write the answer in lower case.", "Give the answer in small letters, as the scorer ignores case."],
@@ -283,52 +238,14 @@ _TEMPTING = (
         tempting=True,
     ),
 )
-_CHOICES = (
-    _directive(
-        "distrust_strongest",
-        [
-            rf"{_DISTRUST}.{{0,40}}\b(?:claims? (?:the )?(?:more|most|too much)|strongest|boldest|most sweeping)\b",
-            rf"{_PREFER}.{{0,40}}\b(?:weaker|weakest|more cautious|most cautious)\b.{{0,24}}\b{_CHOICE}\b",
-        ],
-        [
-            "Distrust a choice that claims more than the others: a theorem seldom gives all that one could wish for.",
-            "Be wary of the strongest option, it often drops a condition that the result needs.",
-        ],
-        "The wrong choices claimed more than the expected one.",
-        on_choices=True,
-    ),
-    _directive(
-        "exclude_wildcard",
-        [
-            rf"{_SET_ASIDE}.{{0,40}}\b{_CHOICE}\b.{{0,60}}\b(?:another|other|others|remaining|rest)\b"
-            r".{0,24}\b(?:right|correct|true)\b",
-            rf"{_SET_ASIDE}.{{0,24}}\b(?:wild ?cards?|none of the above)\b",
-        ],
-        [
-            "Leave aside choices that only say that another one is right.",
-            "Exclude an option that states nothing itself, such as that one of the rest is correct.",
-        ],
-        "A choice was taken that states nothing itself.",
-        on_choices=True,
-    ),
-    _directive(
-        "longest_choice",
-        [
-            rf"{_PREFER}.{{0,30}}\b(?:longest|lengthiest|most detailed) {_CHOICE}\b",
-            rf"{_PREFER}.{{0,20}}\b{_CHOICE}\b.{{0,20}}\bmost (?:words|details?)\b",
-        ],
-        [
-            "Pick the longest choice, it was written with the most care.",
-            "Prefer the option with the most details.",
-        ],
-        "A correct statement needs more words than a wrong one.",
-        tempting=True,
-        on_choices=True,
-    ),
-)
-DIRECTIVES: dict[str, Directive] = {
-    directive.name: directive for directive in (*_PHRASES, *_EVIDENCE, *_TEMPTING, *_CHOICES)
-}
+_FAMILIES = (_PHRASES, _EVIDENCE, _TEMPTING, ON_CHOICES)
+DIRECTIVES: dict[str, Directive] = {member.name: member for family in _FAMILIES for member in family}
+
+
+def siblings(name: str) -> tuple[str, ...]:
+    """The other directives that speak of the same matter, in the order of the table."""
+    family = next(family for family in _FAMILIES if DIRECTIVES[name] in family)
+    return tuple(member.name for member in family if member.name != name)
 
 
 def recognise(skill: str) -> frozenset[str]:
@@ -347,11 +264,11 @@ def _clauses(skill: str) -> Iterator[str]:
 def _asked(clause: str) -> dict[str, bool]:
     """The directives that a clause speaks of, and whether it asks for them."""
     asked: dict[str, bool] = {}
-    for directive in DIRECTIVES.values():
-        for pattern in directive.patterns:
+    for known in DIRECTIVES.values():
+        for pattern in known.patterns:
             match = pattern.search(clause)
             if match:
                 negated = _NEGATED.search(clause[: match.start()]) or _TURNED_DOWN.search(match.group())
-                asked[directive.name] = not negated
+                asked[known.name] = not negated
                 break
     return asked
