@@ -1,48 +1,13 @@
 """The validation gate (paper section 3.5): a pure function of paired per-item scores."""
 
-import math
-from enum import StrEnum
-
 from include.core.config import EvaluationGroup
-from include.core.scoring import Evaluation, covers, metric_value
+from include.core.paired import PairedTable, paired
+from include.core.policies import evidence_of, judge
+from include.core.scoring import Evaluation, covers
 from include.core.types import Value
+from include.core.verdict import Action, Verdict
 
-SAME_MEAN = 1e-12
-"""Means that are this close are a tie: far below one token of one item, far above the rounding of fractions."""
-
-
-class Action(StrEnum):
-    """What the gate does with a candidate; an indecisive evaluation neither accepts nor rejects."""
-
-    ACCEPT_NEW_BEST = "accept_new_best"
-    ACCEPT = "accept"
-    REJECT = "reject"
-    INDECISIVE = "indecisive"
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the candidate becomes the current skill."""
-        return self in (Action.ACCEPT_NEW_BEST, Action.ACCEPT)
-
-
-class PairedTable(Value):
-    """Two skills on the items that both have a score for; scores are means of the gate metric over these."""
-
-    wins: int
-    losses: int
-    ties: int
-    score: float
-    other_score: float
-
-    @property
-    def pairs(self) -> int:
-        """Items that both skills have a score for."""
-        return self.wins + self.losses + self.ties
-
-    @property
-    def better(self) -> bool:
-        """Whether the first skill is strictly better; equal fractions that floats round apart are a tie."""
-        return self.score - self.other_score > SAME_MEAN
+__all__ = ["Action", "GateDecision", "decide"]
 
 
 class GateDecision(Value):
@@ -51,55 +16,68 @@ class GateDecision(Value):
     action: Action
     reason: str
     metric: str
+    policy: str
     coverage: float
     against_current: PairedTable
+    """Of an early-rejected candidate over the items that ran, which are the hard ones: see bound."""
     against_best: PairedTable
+    statistic: float | None = None
+    """What the policy computed: a p-value, an E-value or a t; None where it computes nothing, or never got there."""
+    bound: float | None = None
+    """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
 
 
-def decide(candidate: Evaluation, current: Evaluation, best: Evaluation, rules: EvaluationGroup) -> GateDecision:
-    """Accept only what is strictly better than current, and call best only what is strictly better than best."""
-    against_current = paired(candidate, current, rules)
+def decide(
+    candidate: Evaluation,
+    current: Evaluation,
+    best: Evaluation,
+    rules: EvaluationGroup,
+    confirmation: tuple[Evaluation, Evaluation] | None = None,
+    force: bool = False,
+) -> GateDecision:
+    """Accept only what is strictly better than current and passes the policy; best is what is also better than best.
+
+    `confirmation` holds fresh draws of (candidate, current) on the ids of `policies.to_confirm`. With `force`, or
+    without use_gate, the candidate is taken and the reason tells what the gate would have said.
+    """
+    evidence = evidence_of(candidate, current, rules, confirmation)
     against_best = paired(candidate, best, rules)
-    action, reason = _verdict(candidate, against_current, against_best, rules)
+    covered = covers(candidate, rules)
+    if not covered:
+        verdict = Verdict(action=Action.INDECISIVE, reason=_too_few(candidate, rules))
+    elif not evidence.table.pairs:
+        verdict = Verdict(action=Action.INDECISIVE, reason="no item has a score under both skills")
+    else:
+        verdict = judge(evidence, rules)
+    action, reason = _ranked(verdict, evidence.table, against_best)
+    if force or not rules.use_gate:
+        reason = f"taken without the gate, which says {action}: {reason}"
+        action = Action.ACCEPT_NEW_BEST if covered and against_best.better else Action.ACCEPT
     return GateDecision(
         action=action,
         reason=reason,
         metric=rules.gate_metric,
+        policy=rules.gate_policy,
         coverage=candidate.coverage,
-        against_current=against_current,
+        against_current=evidence.table,
         against_best=against_best,
+        statistic=verdict.statistic,
     )
 
 
-def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> PairedTable:
-    """Compare on the items that both were scored on, so that a missing item favours neither."""
-    pairs = [
-        tuple(metric_value(score, rules.gate_metric, rules.gate_mixed_weight) for score in (mine, other.scores[item]))
-        for item, mine in sorted(candidate.scores.items())
-        if item in other.scores
-    ]
-    count = len(pairs)
-    return PairedTable(
-        wins=sum(mine > theirs for mine, theirs in pairs),
-        losses=sum(mine < theirs for mine, theirs in pairs),
-        ties=sum(mine == theirs for mine, theirs in pairs),
-        # fsum: a plain sum depends on the order, and would let a tie win by a rounding error.
-        score=math.fsum(mine for mine, _ in pairs) / count if count else 0.0,
-        other_score=math.fsum(theirs for _, theirs in pairs) / count if count else 0.0,
-    )
-
-
-def _verdict(
-    candidate: Evaluation, against_current: PairedTable, against_best: PairedTable, rules: EvaluationGroup
-) -> tuple[Action, str]:
-    if not covers(candidate, rules):
-        statuses = ", ".join(f"{count} {status}" for status, count in sorted(candidate.failures.items()))
-        return Action.INDECISIVE, f"coverage {candidate.coverage:.3f} is below {rules.min_coverage} ({statuses})"
-    if not against_current.pairs:
-        return Action.INDECISIVE, "no item has a score under both skills"
+def _ranked(verdict: Verdict, against_current: PairedTable, against_best: PairedTable) -> tuple[Action, str]:
+    """The policy's verdict in the light of best."""
     score, current = against_current.score, against_current.other_score
-    if not against_current.better:
-        return Action.REJECT, f"{score:.4f} is not better than current {current:.4f}"
+    found = f"; {verdict.reason}" if verdict.reason else ""
+    if verdict.action is not Action.ACCEPT:
+        return verdict.action, verdict.reason
     if against_best.better:
-        return Action.ACCEPT_NEW_BEST, f"{score:.4f} is better than best {against_best.other_score:.4f}"
-    return Action.ACCEPT, f"{score:.4f} is better than current {current:.4f}, not than best"
+        return Action.ACCEPT_NEW_BEST, f"{score:.4f} is better than best {against_best.other_score:.4f}{found}"
+    return Action.ACCEPT, f"{score:.4f} is better than current {current:.4f}, not than best{found}"
+
+
+def _too_few(candidate: Evaluation, rules: EvaluationGroup) -> str:
+    lacking = [f"{count} {status}" for status, count in sorted(candidate.failures.items())]
+    if candidate.cancelled:
+        lacking.append(f"{candidate.cancelled} cancelled")
+    return f"coverage {candidate.coverage:.3f} is below {rules.min_coverage} ({', '.join(lacking)})"

@@ -1,7 +1,7 @@
 """From rollouts to an evaluation; what failed counts as missing, never as 0."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -15,7 +15,7 @@ Metric = Literal["hard", "soft", "mixed"]
 
 
 class ItemScore(Value):
-    """The two scores of one item."""
+    """The two scores of one item, each the mean of its scored draws."""
 
     hard: UnitInterval
     soft: UnitInterval
@@ -26,11 +26,13 @@ class Evaluation(Value):
 
     scores: dict[str, ItemScore]
     failures: dict[Status, int] = Field(default_factory=dict)
+    cancelled: int = Field(default=0, ge=0)
+    """Items that did not run because the candidate had already lost; they are no failures."""
 
     @property
     def size(self) -> int:
         """Items that were meant to be scored."""
-        return len(self.scores) + sum(self.failures.values())
+        return len(self.scores) + sum(self.failures.values()) + self.cancelled
 
     @property
     def coverage(self) -> float:
@@ -45,22 +47,29 @@ class Evaluation(Value):
         """
         if not self.scores:
             raise DataError("no item of this evaluation was scored, so it has no mean")
-        values = [metric_value(score, metric, mixed_weight) for score in self.scores.values()]
-        return math.fsum(values) / len(values)
+        return _mean(metric_value(score, metric, mixed_weight) for score in self.scores.values())
 
 
-def evaluation_of(item_ids: Sequence[str], rollouts: Iterable[Rollout]) -> Evaluation:
-    """Collect the rollouts of the items; an item without a rollout is a sandbox_error."""
-    by_item = {rollout.trajectory.item_id: rollout for rollout in rollouts}
+def evaluation_of(item_ids: Sequence[str], rollouts: Iterable[Rollout], cancelled: int = 0) -> Evaluation:
+    """Collect the rollouts of the items that ran, one or more draws of each, in any order.
+
+    An item's score is the mean of its scored draws. One without any counts under the status of its latest draw,
+    one without a rollout as sandbox_error.
+    """
+    draws: defaultdict[str, list[Rollout]] = defaultdict(list)
+    for rollout in rollouts:
+        draws[rollout.trajectory.item_id].append(rollout)
     scores: dict[str, ItemScore] = {}
     failures: Counter[Status] = Counter()
     for item_id in item_ids:
-        rollout = by_item.get(item_id)
-        if rollout is not None and rollout.score is not None:
-            scores[item_id] = ItemScore(hard=rollout.score.hard, soft=rollout.score.soft)
+        scored = [rollout.score for rollout in draws[item_id] if rollout.score is not None]
+        if scored:
+            scores[item_id] = ItemScore(
+                hard=_mean(score.hard for score in scored), soft=_mean(score.soft for score in scored)
+            )
         else:
-            failures[rollout.trajectory.status if rollout else Status.SANDBOX_ERROR] += 1
-    return Evaluation(scores=scores, failures=dict(failures))
+            failures[_last_status(draws[item_id])] += 1
+    return Evaluation(scores=scores, failures=dict(failures), cancelled=cancelled)
 
 
 def metric_value(score: ItemScore | Score, metric: Metric, mixed_weight: float) -> float:
@@ -78,3 +87,14 @@ def is_failure(score: Score) -> bool:
 def covers(evaluation: Evaluation, rules: EvaluationGroup) -> bool:
     """Whether enough items were scored to decide on."""
     return evaluation.size > 0 and evaluation.coverage >= rules.min_coverage
+
+
+def _mean(values: Iterable[float]) -> float:
+    numbers = list(values)
+    # fsum: a plain sum depends on the order, and would let a tie win by a rounding error.
+    return math.fsum(numbers) / len(numbers)
+
+
+def _last_status(draws: Sequence[Rollout]) -> Status:
+    ended = ((draw.trajectory.started, draw.trajectory.status) for draw in draws)
+    return max(ended, default=(0.0, Status.SANDBOX_ERROR))[1]
