@@ -1,0 +1,156 @@
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.core.budget import ModelPrice, Prices, Role, Spent, by_stage, dearest, exceeded, spent, unpriced
+from include.core.config import BudgetGroup, TrainConfig
+from include.core.types import ModelCall
+
+CHEAP = ModelPrice(input=0.5, output=2.0, source="budget.prices")
+DEAR = ModelPrice(input=10.0, output=30.0, source="budget.prices")
+PRICES: Prices = {"target": CHEAP, "optimizer": DEAR}
+
+COUNTS = st.integers(0, 10_000)
+CALLS = st.lists(
+    st.builds(
+        ModelCall,
+        role=st.sampled_from(["target", "optimizer"]),
+        stage=st.sampled_from(["rollout", "evaluate", "reflect"]),
+        model=st.just("m"),
+        http_status=st.just(200),
+        attempts=st.integers(1, 3),
+        prompt_tokens=COUNTS,
+        completion_tokens=COUNTS,
+        started=st.integers(0, 100).map(float),
+        seconds=st.integers(0, 9).map(float),
+    ),
+    max_size=12,
+)
+STEPS = st.builds(Spent, calls=COUNTS, tokens=COUNTS, usd=st.integers(0, 100).map(float))
+
+
+def call(role: Role, stage: str, prompt: int, completion: int, started: float = 0.0, attempts: int = 1) -> ModelCall:
+    return ModelCall(
+        role=role,
+        stage=stage,
+        model="m",
+        http_status=200,
+        attempts=attempts,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        started=started,
+        seconds=1.5,
+    )
+
+
+def test_each_role_has_its_own_price() -> None:
+    calls = [call("target", "rollout", 1_000_000, 500_000), call("optimizer", "reflect", 100_000, 10_000)]
+    assert spent(calls, PRICES) == Spent(calls=2, tokens=1_610_000, usd=0.5 + 1.0 + 1.0 + 0.3)
+
+
+def test_tries_of_one_call_count_once() -> None:
+    assert spent([call("target", "rollout", 10, 1, attempts=4)], PRICES).calls == 1
+    assert by_stage([call("target", "rollout", 10, 1, attempts=4)], PRICES)[0].attempts == 4
+
+
+@pytest.mark.parametrize("prices", [{"target": CHEAP, "optimizer": None}, {"target": CHEAP}])
+def test_a_price_that_nobody_knows_is_not_free(prices: Prices) -> None:
+    calls = [call("target", "rollout", 1_000_000, 0), call("optimizer", "reflect", 10, 1)]
+    assert spent(calls, prices).usd is None
+    assert spent(calls[:1], prices).usd == 0.5
+    assert [cost.usd for cost in by_stage(calls, prices)] == [None, 0.5]
+
+
+def test_no_call_costs_nothing() -> None:
+    assert spent([], {}) == Spent(calls=0, tokens=0, usd=0.0)
+
+
+def test_stages_come_in_the_order_in_which_they_began() -> None:
+    calls = [
+        call("optimizer", "reflect", 1, 1, started=20.0),
+        call("target", "rollout", 1, 1, started=10.0),
+        call("target", "evaluate", 1, 1, started=30.0),
+        call("target", "rollout", 1, 1, started=40.0),
+    ]
+    costs = by_stage(calls, PRICES)
+    assert [(cost.stage, cost.role, cost.calls, cost.seconds) for cost in costs] == [
+        ("rollout", "target", 2, 3.0),
+        ("reflect", "optimizer", 1, 1.5),
+        ("evaluate", "target", 1, 1.5),
+    ]
+
+
+@given(CALLS, st.randoms(use_true_random=False))
+def test_the_order_of_the_calls_makes_no_difference(calls: list[ModelCall], order: random.Random) -> None:
+    shuffled = list(calls)
+    order.shuffle(shuffled)
+    assert spent(shuffled, PRICES) == spent(calls, PRICES)
+
+
+@given(CALLS, CALLS)
+def test_spending_adds_up(first: list[ModelCall], second: list[ModelCall]) -> None:
+    one, other, both = (spent(calls, PRICES) for calls in (first, second, first + second))
+    assert both.calls == one.calls + other.calls
+    assert both.tokens == one.tokens + other.tokens
+    assert one.usd is not None
+    assert other.usd is not None
+    assert both.usd == pytest.approx(one.usd + other.usd)
+
+
+def test_the_dearest_step_is_the_maximum_of_each_part() -> None:
+    steps = [Spent(calls=120, tokens=5, usd=0.1), Spent(calls=3, tokens=900, usd=0.2)]
+    assert dearest(steps) == Spent(calls=120, tokens=900, usd=0.2)
+    assert dearest([*steps, Spent(calls=1, tokens=1, usd=None)]) == Spent(calls=120, tokens=900, usd=None)
+    assert dearest([]) == Spent()
+
+
+@pytest.mark.parametrize(
+    ("budget", "why"),
+    [
+        ({}, ""),
+        ({"max_calls": 1_550, "max_tokens": 21_000, "max_usd": 2.5}, ""),
+        ({"max_calls": 1_500}, "budget.max_calls = 1,500: 1,430 are spent and a step takes up to 120 more"),
+        ({"max_tokens": 20_500}, "budget.max_tokens = 20,500: 20,000 are spent and a step takes up to 1,000 more"),
+        ({"max_usd": 2.25}, "budget.max_usd = 2.25: 2.0000 are spent and a step takes up to 0.5000 more"),
+    ],
+)
+def test_the_run_stops_before_the_step_that_would_pass_a_limit(budget: dict[str, float], why: str) -> None:
+    total, step = Spent(calls=1_430, tokens=20_000, usd=2.0), Spent(calls=120, tokens=1_000, usd=0.5)
+    assert exceeded(total, step, BudgetGroup.model_validate(budget)) == why
+
+
+def test_a_limit_that_is_used_up_stops_the_run_although_no_step_is_known() -> None:
+    assert exceeded(Spent(calls=500), Spent(), BudgetGroup(max_calls=500))
+    assert not exceeded(Spent(calls=499), Spent(), BudgetGroup(max_calls=500))
+
+
+def test_an_unknown_price_does_not_pass_a_limit_in_dollars() -> None:
+    assert "set budget.prices" in exceeded(Spent(usd=None), Spent(), BudgetGroup(max_usd=5))
+    assert not exceeded(Spent(usd=None), Spent(usd=None), BudgetGroup(max_calls=5))
+
+
+@given(st.lists(STEPS, max_size=8), st.integers(1, 40_000))
+def test_steps_like_those_before_never_pass_the_limit(steps: list[Spent], limit: int) -> None:
+    budget, done = BudgetGroup(max_calls=limit), steps[:1]
+    for step in steps[1:]:
+        total = Spent(calls=sum(each.calls for each in done))
+        if exceeded(total, dearest(done), budget) or step.calls > dearest(done).calls:
+            break
+        done.append(step)
+        assert sum(each.calls for each in done) <= limit
+
+
+def configured(**budget: float) -> TrainConfig:
+    models = {"target": "openai-chat:stand-in", "optimizer": "openai:gpt-5"}
+    return TrainConfig.from_layers({"model": models, "budget": budget})
+
+
+def test_a_limit_in_dollars_needs_every_price() -> None:
+    text = unpriced({"target": None, "optimizer": DEAR}, configured(max_usd=5))
+    assert text.startswith("budget.max_usd = 5: no price is known for the target openai-chat:stand-in; ")
+    assert '{"openai-chat:stand-in": {"input": 1.25, "output": 10}}' in text
+    assert "the target openai-chat:stand-in and the optimizer openai:gpt-5" in unpriced({}, configured(max_usd=5))
+    assert unpriced(PRICES, configured(max_usd=5)) == ""
+    assert unpriced({}, configured(max_tokens=5)) == ""

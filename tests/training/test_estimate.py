@@ -1,0 +1,255 @@
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.core.budget import ModelPrice, Prices
+from include.core.config import TrainConfig
+from include.core.errors import ModelOutputError
+from include.core.ports import Output
+from include.core.types import Edit, Patch, SourceType, Split
+from include.optimizer.aggregate import aggregate
+from include.training.estimate import Estimate, estimate, most_merges
+
+MODELS = {"target": "openai-chat:small", "optimizer": "openai:large"}
+PRICES: Prices = {
+    "target": ModelPrice(input=0.25, output=2.0, source="budget.prices"),
+    "optimizer": ModelPrice(input=1.25, output=10.0, source="a table of 2026"),
+}
+SEARCHQA = (400, 200, 1400)
+
+
+def steps_in_epoch(train_size: int, config: TrainConfig) -> int:
+    train = config.train
+    return min(train.steps_per_epoch, math.ceil(train_size / (train.batch_size * train.accumulation)))
+
+
+def estimated(sizes: tuple[int, int, int], prices: Prices = PRICES, **layers: Any) -> Estimate:
+    config = TrainConfig.from_layers({"model": MODELS}, layers)
+    by_split = dict(zip(Split, sizes, strict=True))
+    return estimate(config, by_split, 2000.0, 800, steps_in_epoch(sizes[0], config), prices)
+
+
+def calls(found: Estimate) -> dict[str, int]:
+    return {stage.stage: stage.calls for stage in found.stages}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "steps", "rollouts", "val_share", "optimizer_calls", "with_shorter_slices"),
+    [
+        pytest.param(SEARCHQA, 40, (12_920, 14_320), 83, 406, 406, id="SearchQA"),
+        pytest.param((107, 53, 374), 12, (2_038, 2_412), 58, 126, 122, id="DocVQA"),
+        pytest.param((80, 40, 280), 8, (1_400, 1_680), 48, 86, 86, id="SpreadsheetBench"),
+        pytest.param((50, 24, 172), 8, (904, 1_076), 43, 86, 70, id="OfficeQA"),
+        pytest.param((39, 18, 134), 4, (652, 786), 28, 46, 46, id="ALFWorld"),
+        pytest.param((35, 17, 125), 4, (612, 737), 28, 46, 46, id="LiveMathematicianBench"),
+    ],
+)
+def test_the_papers_protocol_takes_as_much_as_the_reference_implementation(
+    sizes: tuple[int, int, int],
+    steps: int,
+    rollouts: tuple[int, int],
+    val_share: int,
+    optimizer_calls: int,
+    with_shorter_slices: int,
+) -> None:
+    """The reference measures no slow update, only the last skill at the end; otherwise the numbers are the same.
+
+    Its tests are of two or three skills. It takes every slice for a full one, and writes a memory after the last epoch.
+    """
+    found, (_, val, test) = estimated(sizes), sizes
+    counted = calls(found)
+    assert counted["rank"] == steps
+    slow_updates = 3 * val
+    of_reference = found.calls("target") - counted["test"] - slow_updates + val
+    assert (of_reference + 2 * test, of_reference + 3 * test) == rollouts
+    on_val = counted["seed"] + counted["evaluate"] - slow_updates + val
+    assert round(100 * on_val / of_reference) == val_share
+    memory_after_the_last = 1
+    assert found.calls("optimizer") + memory_after_the_last == with_shorter_slices <= optimizer_calls
+
+
+BASE = calls(estimated(SEARCHQA))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "changes"),
+    [
+        ("evaluation.draws", 3, {"seed": 600, "evaluate": 25_800, "test": 12_600}),
+        ("evaluation.val_limit", 50, {"seed": 50, "evaluate": 2_150}),
+        ("evaluation.test_limit", 100, {"test": 300}),
+        ("evaluation.eval_test", False, {"test": None}),
+        ("evaluation.gate_policy", "confirm", {"confirm": 43 * 2 * 200}),
+        ("evaluation.use_gate", False, {"final": 200}),
+        ("optimizer.slow_update_gate", False, {"final": 200}),
+        ("optimizer.use_slow_update", False, {"evaluate": 8_000, "longitudinal": 80, "slow_update": None}),
+        ("optimizer.use_meta_skill", False, {"meta_skill": None}),
+        ("optimizer.use_meta_reflect", True, {"evaluate": 47 * 200, "meta_reflect": 4}),
+        ("optimizer.slow_update_samples", 1_000, {"longitudinal": 3 * 2 * 400}),
+        ("optimizer.lr_control_mode", "autonomous", {"learning_rate": 40}),
+        ("optimizer.lr_control_mode", "none", {"rank": None}),
+        ("optimizer.skill_update_mode", "rewrite_from_suggestions", {"rewrite": 40}),
+        ("optimizer.skill_update_mode", "full_rewrite_minibatch", {"merge": None}),
+        ("gradient.use_deep_reflect", True, {"follow_up": 240, "deep_reflect": 240}),
+        ("gradient.failure_only", True, {"reflect": 200, "merge": 40}),
+        ("gradient.minibatch_size", 40, {"reflect": 80, "merge": 40}),
+        # Between two steps of an epoch; a slow update stands between those of two epochs, but not of the first two.
+        ("train.speculative_rollout", True, {"speculate": 37 * 40}),
+        (
+            "train.accumulation",
+            3,
+            # Three slices a step, one for the fourth; up to 18 minibatches, such as 9 and 9, then 2 + 2 + 1 merges.
+            {"evaluate": 19 * 200, "merge": 4 * (3 * 5 + 3), "rank": 16},
+        ),
+    ],
+)
+def test_a_knob_changes_the_stages_that_it_is_about(path: str, value: object, changes: dict[str, int | None]) -> None:
+    group, key = path.split(".")
+    found = calls(estimated(SEARCHQA, **{group: {key: value}}))
+    expected = {stage: count for stage, count in (BASE | changes).items() if count is not None}
+    assert found == expected
+
+
+def test_consolidation_needs_notes_and_a_threshold() -> None:
+    assert "consolidate" not in calls(estimated(SEARCHQA, optimizer={"skill_aware_consolidate_threshold": 5}))
+    aware = {"use_skill_aware_reflection": True, "skill_aware_consolidate_threshold": 5}
+    assert calls(estimated(SEARCHQA, optimizer=aware))["consolidate"] == 40
+
+
+def test_one_epoch_has_nothing_to_compare() -> None:
+    counted = calls(estimated(SEARCHQA, train={"num_epochs": 1}))
+    assert not counted.keys() & {"longitudinal", "slow_update", "meta_skill"}
+    assert counted["evaluate"] == 2_000
+
+
+def test_tokens_and_price() -> None:
+    found = estimated((1, 1, 1), train={"num_epochs": 1}, evaluation={"eval_test": False})
+    assert calls(found) == {"seed": 1, "rollout": 1, "evaluate": 1, "reflect": 1, "rank": 1}
+    seed, reflect = found.stages[0], found.stages[3]
+    assert (seed.likely.prompt, seed.likely.completion) == (700, 200)
+    assert (seed.most.prompt, seed.most.completion) == (825, 2048)
+    # 4,000 characters of instructions, 800 of skill, and 8 trajectories of 2,000 and an answer of 800.
+    assert (reflect.likely.prompt, reflect.likely.completion) == (6_800, 700)
+    by_hand = sum(
+        stage.likely.prompt * price.input + stage.likely.completion * price.output
+        for stage in found.stages
+        for price in (PRICES[stage.role],)
+        if price is not None
+    )
+    assert found.usd("likely") == pytest.approx(by_hand / 1e6)
+
+
+def test_the_log_says_what_each_stage_takes_and_what_it_costs() -> None:
+    lines = estimated(SEARCHQA, budget={"max_calls": 15_000, "max_usd": 2.5}).lines()
+    assert "  evaluate (target): 8,600 calls, 7.7 M to 66.6 M tokens" in lines
+    assert any(line.startswith("  together: 14,720 target and 405 optimizer calls, ") for line in lines)
+    assert any(
+        "openai:large at 1.25 and 10 a million tokens read and written (a table of 2026)" in line for line in lines
+    )
+    assert lines[-2:] == [
+        f"  budget.{limit} may not be enough for the whole run; it would then stop after a step"
+        for limit in ("max_calls = 15,000", "max_usd = 2.5")
+    ]
+
+
+def test_an_unknown_price_is_said() -> None:
+    found = estimated(SEARCHQA, prices={"target": None, "optimizer": PRICES["optimizer"]})
+    assert found.usd("likely") is None
+    assert "  price: no price known for openai-chat:small; set budget.prices" in found.lines()
+    assert not [line for line in found.lines() if "budget.max" in line]
+
+
+CONFIGS = st.fixed_dictionaries(
+    {
+        "train": st.fixed_dictionaries(
+            {
+                "num_epochs": st.integers(1, 4),
+                "steps_per_epoch": st.integers(1, 12),
+                "batch_size": st.integers(1, 50),
+                "accumulation": st.integers(1, 4),
+                "speculative_rollout": st.booleans(),
+            }
+        ),
+        "gradient": st.fixed_dictionaries(
+            {
+                "minibatch_size": st.integers(1, 12),
+                "merge_batch_size": st.integers(2, 9),
+                "failure_only": st.booleans(),
+                "use_deep_reflect": st.booleans(),
+            }
+        ),
+        "optimizer": st.fixed_dictionaries(
+            {
+                "use_slow_update": st.booleans(),
+                "slow_update_gate": st.booleans(),
+                "use_meta_skill": st.booleans(),
+                "use_meta_reflect": st.booleans(),
+                "lr_control_mode": st.sampled_from(["fixed", "autonomous", "none"]),
+            }
+        ),
+        "evaluation": st.fixed_dictionaries(
+            {
+                "draws": st.integers(1, 3),
+                "gate_policy": st.sampled_from(["paper", "confirm"]),
+                "val_limit": st.none() | st.integers(1, 100),
+                "eval_test": st.booleans(),
+            }
+        ),
+    }
+)
+SIZES = st.tuples(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300))
+
+
+@given(CONFIGS, SIZES, SIZES)
+def test_more_items_never_take_less(
+    layers: dict[str, Any], sizes: tuple[int, int, int], more: tuple[int, int, int]
+) -> None:
+    larger = (sizes[0] + more[0], sizes[1] + more[1], sizes[2] + more[2])
+    small, large = estimated(sizes, **layers), estimated(larger, **layers)
+    for stage, count in calls(small).items():
+        assert calls(large)[stage] >= count
+    for case in ("likely", "most"):
+        assert large.tokens(case) >= small.tokens(case)
+
+
+@given(CONFIGS, SIZES)
+def test_the_most_is_at_least_what_is_likely(layers: dict[str, Any], sizes: tuple[int, int, int]) -> None:
+    found = estimated(sizes, **layers)
+    assert all(stage.likely.prompt <= stage.most.prompt for stage in found.stages)
+    assert all(stage.likely.completion <= stage.most.completion for stage in found.stages)
+    likely, most = found.usd("likely"), found.usd("most")
+    assert likely is not None
+    assert most is not None
+    assert 0 < likely <= most
+
+
+class Refusing:
+    """An optimizer that counts what it is asked and never answers."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+
+    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+        self.stages.append(stage)
+        raise ModelOutputError("no answer")
+
+
+def merges(failures: int, successes: int, merge_batch_size: int) -> int:
+    kinds: list[SourceType] = ["failure"] * failures + ["success"] * successes
+    patches = [
+        Patch(edits=(Edit(op="append", content=f"rule {index}", source_type=kind, minibatches=(f"{kind}-{index}",)),))
+        for index, kind in enumerate(kinds)
+    ]
+    optimizer = Refusing()
+    aggregate(optimizer, "# Skill\n", patches, merge_batch_size, 1, "")
+    return len(optimizer.stages)
+
+
+@pytest.mark.parametrize("merge_batch_size", [2, 3, 8])
+@pytest.mark.parametrize("patches", [0, 1, 2, 3, 6, 9, 18])
+def test_most_merges_is_the_exact_maximum_of_what_aggregate_asks(patches: int, merge_batch_size: int) -> None:
+    asked = [merges(failures, patches - failures, merge_batch_size) for failures in range(patches + 1)]
+    assert most_merges(patches, merge_batch_size, failure_only=False) == max(asked)
+    assert most_merges(patches, merge_batch_size, failure_only=True) == asked[-1]
