@@ -6,14 +6,17 @@ from pydantic import BaseModel
 
 from benchmarks.searchqa.adapter import BENCHMARK
 from include.core.buffer import BufferEntry, StepBuffer
+from include.core.config import OptimizerGroup
 from include.core.errors import ModelError
 from include.core.ports import Output
 from include.core.types import Edit, Patch, Rollout, Status, Trajectory
 from include.models.standin import chat
 from include.models.standin.directives import DIRECTIVES, recognise
+from include.models.standin.memory import Memory
 from include.models.standin.requests import SeenTrajectory
 from include.optimizer.aggregate import merge
-from include.optimizer.reflect import minibatches, reflect
+from include.optimizer.minibatches import minibatches
+from include.optimizer.reflect import ReflectContext, reflect
 from include.optimizer.select import select
 
 SEED = "# Skill\n\n- Take the answer from the first document.\n- Copy it as the document spells it."
@@ -49,12 +52,20 @@ def rollouts(skill: str) -> list[Rollout]:
     return made
 
 
-def reflected(skill: str, *, buffer: StepBuffer | None = None, seeds: int = 12) -> list[Patch]:
+def reflected(
+    skill: str,
+    *,
+    buffer: StepBuffer | None = None,
+    meta_skill: str = "",
+    budget: int | None = BUDGET,
+    seeds: int = 12,
+) -> list[Patch]:
     """Patches for many minibatches of the same rollouts."""
     done = rollouts(skill)
-    batches = [batch for seed in range(seeds) for batch in minibatches(done, 8, str(seed))]
+    batches = [batch for seed in range(seeds) for batch in minibatches([done], 8, str(seed), failure_only=False)]
     known = buffer if buffer is not None else StepBuffer()
-    return [reflect(InProcess(), skill, batch, BUDGET, known) for batch in batches]
+    context = ReflectContext(skill=skill, budget=budget, buffer=known, meta_skill=meta_skill, follow_ups={})
+    return [reflect(InProcess(), batch, context, OptimizerGroup()) for batch in batches]
 
 
 def directives_of(patches: list[Patch]) -> set[str]:
@@ -93,6 +104,19 @@ def test_rejected_edits_are_not_proposed_again() -> None:
     assert "question_words" not in directives_of(reflected(SEED, buffer=StepBuffer(entries=(entry,))))
 
 
+def test_what_the_memory_names_as_rejected_is_not_proposed() -> None:
+    rejected = Memory(rejected=("question_words",))
+    proposed = directives_of(reflected(SEED, meta_skill=rejected.text))
+    assert "question_words" not in proposed
+    assert proposed
+
+
+def test_without_a_limit_all_that_helps_is_proposed() -> None:
+    echoing = "# Skill\n\n- Prefer names from the question, they are its subject.\n"
+    assert max(len(patch.edits) for patch in reflected(echoing, budget=None)) > 1
+    assert all(len(patch.edits) <= 1 for patch in reflected(echoing, budget=1))
+
+
 def test_failure_patterns_cover_the_minibatch() -> None:
     for patch in reflected(SEED, seeds=2):
         assert {identity for pattern in patch.failure_patterns for identity in pattern.item_ids} <= {
@@ -115,7 +139,7 @@ def test_merge_unites_wordings_of_one_directive_and_puts_failures_first() -> Non
         Edit(op="append", content=f"- {first}", minibatches=("failure-0",)),
         Edit(op="insert_after", anchor="# Skill", content=f"- {second}", minibatches=("failure-1",)),
     ]
-    merged = merge(InProcess(), SEED, [[success], failures], "failure-over-success")
+    merged = merge(InProcess(), SEED, [[success], failures], "failure-over-success", "")
     assert not merged.fallback
     assert [edit.support_count for edit in merged.edits] == [2, 1]
     assert [edit.source_type for edit in merged.edits] == ["failure", "success"]
@@ -127,7 +151,7 @@ def test_rank_goes_by_support_and_is_sometimes_taken_in() -> None:
         good = Edit(op="append", content=f"- {DIRECTIVES['titles'].rules[0]}", support_count=3)
         bad = Edit(op="append", content=f"- {DIRECTIVES['longest'].rules[0]}")
         empty = Edit(op="append", content="- Stay calm.")
-        chosen = select(InProcess(), f"{SEED}\n{trial}", Patch(edits=(empty, bad, good)), 1)
+        chosen = select(InProcess(), f"{SEED}\n{trial}", Patch(edits=(empty, bad, good)), 1, "")
         assert not chosen.fallback
         fooled += chosen.edits[0] == bad
     assert 0 < fooled < 20
@@ -144,7 +168,7 @@ class Probe(BaseModel):
         ("rank", "no sections", "no <skill> section"),
         ("rank", "<skill>x</skill>", "no <edits> section"),
         ("rank", "<skill>x</skill><edits>[{}]</edits>", "<edits> section cannot be read"),
-        ("merge", "<skill>x</skill><edits>[</edits>", "<edits> section cannot be read"),
+        ("merge", "<skill>x</skill><priority>failure</priority><edits>[</edits>", "<edits> section cannot be read"),
     ],
 )
 def test_a_request_that_cannot_be_read_is_explained(stage: str, prompt: str, complaint: str) -> None:

@@ -1,11 +1,12 @@
-"""The stand-in as optimizer, stages merge and rank."""
+"""The stand-in as optimizer, stages merge, rank and learning_rate."""
 
 from collections import defaultdict
 from typing import Any
 
 from include.models.standin.chance import fraction
 from include.models.standin.directives import DIRECTIVES, recognise
-from include.models.standin.requests import BareEdit, MergeRequest, PooledEdit, RankRequest
+from include.models.standin.memory import Memory
+from include.models.standin.requests import BareEdit, EditsRequest, PooledEdit
 from include.models.standin.words import key
 
 _GULLIBILITY = 0.25
@@ -13,7 +14,7 @@ _GULLIBILITY = 0.25
 Meaning = tuple[str, tuple[str, ...]]
 
 
-def merge(request: MergeRequest) -> dict[str, Any]:
+def merge(request: EditsRequest) -> dict[str, Any]:
     """One edit for all that mean the same, in order of first mention; where failures have priority they go first."""
     edits = list(request.edits)
     if request.priority == "failure-over-success":
@@ -24,10 +25,19 @@ def merge(request: MergeRequest) -> dict[str, Any]:
     return {"edits": [_united(group) for group in groups.values()]}
 
 
-def rank(request: RankRequest) -> dict[str, Any]:
+def rank(request: EditsRequest) -> dict[str, Any]:
     """All indices, best first: by support, times a belief in the wording that can be wrong."""
-    order = sorted(request.edits, key=lambda edit: (-edit.support_count * _belief(edit, request.skill), edit.index))
-    return {"order": [edit.index for edit in order]}
+    rejected = frozenset(Memory.parse(request.meta_skill).rejected)
+    weights = {edit.index: edit.support_count * _belief(edit, request.skill, rejected) for edit in request.edits}
+    return {"order": sorted(weights, key=lambda index: (-weights[index], index))}
+
+
+def learning_rate(request: EditsRequest) -> dict[str, Any]:
+    """As many edits as several minibatches agree on, at least one and at most `most`."""
+    agreed = sum(edit.support_count > 1 for edit in request.edits)
+    rate = max(agreed, 1) if request.most is None else min(max(agreed, 1), request.most)
+    reason = f"{agreed} of {len(request.edits)} edits were proposed by more than one minibatch."
+    return {"learning_rate": rate, "reason": reason}
 
 
 def _meaning(edit: BareEdit) -> Meaning:
@@ -45,9 +55,11 @@ def _united(group: list[PooledEdit]) -> dict[str, Any]:
     return best.model_dump(include={"op", "anchor", "content", "rationale"}) | {"sources": sources}
 
 
-def _belief(edit: PooledEdit, skill: str) -> float:
+def _belief(edit: PooledEdit, skill: str, rejected: frozenset[str]) -> float:
     asked = recognise(edit.content)
-    if any(DIRECTIVES[name].tempting for name in asked):
+    if asked & rejected:
+        weight = 0.25
+    elif any(DIRECTIVES[name].tempting for name in asked):
         weight = 4.0 if fraction(skill, edit.content, "enthusiasm") < _GULLIBILITY else 1.0
     else:
         weight = 1.5 if asked or edit.op == "delete" else 0.5

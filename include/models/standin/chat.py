@@ -6,17 +6,39 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from include.core.errors import ModelError
-from include.models.standin.aggregate import merge, rank
+from include.models.standin.aggregate import learning_rate, merge, rank
+from include.models.standin.appendix import consolidate
+from include.models.standin.deep_reflect import deep_reflect, explain
+from include.models.standin.epoch_end import meta_reflect, meta_skill, slow_update
+from include.models.standin.epoch_requests import parse_meta_reflect, parse_meta_skill, parse_slow_update
 from include.models.standin.reader import respond
-from include.models.standin.reflect import reflect
-from include.models.standin.requests import parse_merge, parse_rank, parse_reflect
+from include.models.standin.reflect import reflect, reflect_rewrite, reflect_skill_aware
+from include.models.standin.requests import (
+    parse_consolidate,
+    parse_deep_reflect,
+    parse_edits,
+    parse_learning_rate,
+    parse_merge,
+    parse_reflect,
+    parse_reflect_rewrite,
+)
+from include.models.standin.rewriting import rewrite
 
 FINGERPRINT = "stand-in"
 MODELS = ("stand-in-target", "stand-in-optimizer")
 STAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "reflect_result": lambda prompt: reflect(parse_reflect(prompt)),
     "merge_result": lambda prompt: merge(parse_merge(prompt)),
-    "rank_result": lambda prompt: rank(parse_rank(prompt)),
+    "rank_result": lambda prompt: rank(parse_edits(prompt)),
+    "reflect_skill_aware_result": lambda prompt: reflect_skill_aware(parse_reflect(prompt)),
+    "reflect_rewrite_result": lambda prompt: reflect_rewrite(parse_reflect_rewrite(prompt)),
+    "learning_rate_result": lambda prompt: learning_rate(parse_learning_rate(prompt)),
+    "rewrite_result": lambda prompt: rewrite(parse_edits(prompt)),
+    "deep_reflect_result": lambda prompt: deep_reflect(parse_deep_reflect(prompt)),
+    "consolidate_result": lambda prompt: consolidate(parse_consolidate(prompt)),
+    "slow_update_result": lambda prompt: slow_update(parse_slow_update(prompt)),
+    "meta_skill_result": lambda prompt: meta_skill(parse_meta_skill(prompt)),
+    "meta_reflect_result": lambda prompt: meta_reflect(parse_meta_reflect(prompt)),
 }
 
 
@@ -34,7 +56,8 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     system, prompt = _text(messages, ("system", "developer")), _text(messages, ("user",))
     tools = _tool_names(request)
     if not tools:
-        message: dict[str, Any] = {"role": "assistant", "content": respond(system, prompt)}
+        said = respond(system, prompt) if _opens(messages) else explain(system, *_asked_about(messages))
+        message: dict[str, Any] = {"role": "assistant", "content": said}
         return _completion(request, messages, message, "stop")
     stage = next((name for name in tools if name in STAGES), None)
     if stage is None:
@@ -43,6 +66,19 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     call = {"id": f"call_{_digest(arguments)}", "type": "function", "function": {"name": stage, "arguments": arguments}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     return _completion(request, messages, message, "tool_calls")
+
+
+def _opens(messages: list[dict[str, Any]]) -> bool:
+    """Whether the last message is the item itself, and not a question about an answer that was given to it."""
+    answered = any(message.get("role") == "assistant" for message in messages)
+    return not answered or messages[-1].get("role") != "user" or "<documents>" in _content(messages[-1])
+
+
+def _asked_about(messages: list[dict[str, Any]]) -> tuple[str, str]:
+    """The item's prompt and the last answer that was given."""
+    prompt = next((_content(message) for message in messages if message.get("role") == "user"), "")
+    given = [_content(message) for message in messages if message.get("role") == "assistant"]
+    return prompt, given[-1]
 
 
 def _tool_names(request: Mapping[str, Any]) -> list[str]:

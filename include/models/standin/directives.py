@@ -250,10 +250,15 @@ def siblings(name: str) -> tuple[str, ...]:
 
 def recognise(skill: str) -> frozenset[str]:
     """Names of the directives that a skill switches on."""
+    return frozenset(name for name, on in spoken_of(skill).items() if on)
+
+
+def spoken_of(skill: str) -> dict[str, bool]:
+    """The directives that a skill speaks of, and whether it switches them on."""
     state: dict[str, bool] = {}
     for clause in _clauses(skill):
         state |= _asked(clause)
-    return frozenset(name for name, on in state.items() if on)
+    return state
 
 
 def _clauses(skill: str) -> Iterator[str]:

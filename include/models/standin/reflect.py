@@ -1,125 +1,185 @@
 """The stand-in as optimizer, stage reflect: edits that would have helped, and some that only sound so."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from include.models.standin.chance import fraction, pick
 from include.models.standin.directives import DIRECTIVES, recognise
 from include.models.standin.evidence import Toggle, toggles
+from include.models.standin.memory import Memory
+from include.models.standin.proposing import JsonEdit, addition, edit, free_tempting, removal
 from include.models.standin.ranking import Active
 from include.models.standin.requests import ReflectRequest
+from include.models.standin.rewriting import worked_in
 
-JsonEdit = dict[str, Any]
-_WORTH_AN_EDIT = 0.2
+WORTH_A_RULE = 0.2
+"""Gain (see Toggle) from which on a directive is proposed."""
+_MOST_NOTES = 2
 _MISSING_ANCHOR = "## Checks before answering"
 _EMPTY_ADVICE = (
     ("Read every document before you decide.", "A hasty reading may miss the answer."),
     ("Check the spelling of the answer against the documents.", "A misspelt answer does not match."),
     ("Stay with what worked: one clue, one answer.", "The rollouts that went well gave one answer."),
 )
+_EMPTY_ADVICE_ON_CHOICES = (
+    ("Read the statement to its end before you decide.", "A hasty reading may miss a condition."),
+    ("Stay with what worked: one statement, one letter.", "The rollouts that went well gave one letter."),
+)
+
+
+@dataclass(frozen=True)
+class _Study:
+    """What a minibatch shows: every directive tried on it, and which of them are worth an edit."""
+
+    seed: str
+    active: Active
+    barred: frozenset[str]
+    """Directives that were rejected, by the step buffer or by the memory."""
+    tried: Sequence[Toggle]
+    helpful: Sequence[Toggle]
 
 
 def reflect(request: ReflectRequest) -> dict[str, Any]:
     """Failure patterns and at most `budget` edits; a pure function of the request."""
+    return _reflection(request, _study(request))
+
+
+def reflect_skill_aware(request: ReflectRequest) -> dict[str, Any]:
+    """As reflect, with notes on rules that the skill holds already and that should have been enough."""
+    study = _study(request)
+    return _reflection(request, study) | {"notes": _notes(request, study)}
+
+
+def reflect_rewrite(request: ReflectRequest) -> dict[str, Any]:
+    """As reflect, with the proposals worked into the skill's body."""
+    answer = reflect(request)
+    reasons = list(dict.fromkeys(str(proposed["rationale"]) for proposed in answer["edits"]))
+    return {
+        "failure_patterns": answer["failure_patterns"],
+        "body": worked_in(request.skill, answer["edits"]),
+        "rationale": " ".join(reasons) if reasons else "The skill stands as it is.",
+    }
+
+
+def _study(request: ReflectRequest) -> _Study:
     seed = "|".join([request.skill, request.outcome, *(trajectory.item_id for trajectory in request.trajectories)])
-    active = recognise(request.skill)
+    active, memory, barred = recognise(request.skill), Memory.parse(request.meta_skill), _barred(request)
     if request.outcome == "success":
-        return {"failure_patterns": [], "edits": _protect(request, active, seed)[: request.budget]}
-    barred = _barred(request)
-    tried = [toggle for toggle in toggles(request.trajectories, active) if toggle.name not in barred]
-    helpful = [toggle for toggle in tried if toggle.gain >= _WORTH_AN_EDIT][: (request.budget + 1) // 2]
-    edits = _corrections(request, helpful, active, seed)
-    doubtful = _doubtful(request, active, barred, seed)
-    if doubtful:
-        edits = [*edits[: max(request.budget - len(doubtful), 0)], *doubtful]
-    return {"failure_patterns": _patterns(helpful, request), "edits": edits[: request.budget]}
+        return _Study(seed, active, barred, (), ())
+    tried = toggles(request.trajectories, active)
+    helpful = [toggle for toggle in tried if toggle.gain >= WORTH_A_RULE and toggle.name not in barred]
+    helpful.sort(key=lambda toggle: toggle.name not in memory.missing)
+    most = None if request.budget is None else (request.budget + 1) // 2
+    return _Study(seed, active, barred, tried, helpful[:most])
+
+
+def _reflection(request: ReflectRequest, study: _Study) -> dict[str, Any]:
+    if request.outcome == "success":
+        return {"failure_patterns": [], "edits": _protect(request, study)[: request.budget]}
+    edits = _corrections(request, study)
+    doubtful = _guess(request, study) if _unexplained_kind(request, study) else _doubtful(request, study)
+    if doubtful and request.budget is not None:
+        edits = edits[: max(request.budget - len(doubtful), 0)]
+    edits += doubtful
+    return {"failure_patterns": _patterns(request, study), "edits": edits[: request.budget]}
 
 
 def _barred(request: ReflectRequest) -> frozenset[str]:
-    """Directives that rejected edits of this epoch were about."""
+    """Directives that rejected edits of this epoch were about, or that the memory names as rejected."""
     texts = (
         text for step in request.step_buffer for edit in step.rejected_edits for text in (edit.content, edit.anchor)
     )
-    return frozenset(name for text in texts for name in recognise(text))
+    rejected = Memory.parse(request.meta_skill).rejected
+    return frozenset(name for text in texts for name in recognise(text)) | frozenset(rejected)
 
 
-def _patterns(helpful: Sequence[Toggle], request: ReflectRequest) -> list[dict[str, Any]]:
+def _patterns(request: ReflectRequest, study: _Study) -> list[dict[str, Any]]:
     patterns = [
         {"description": DIRECTIVES[toggle.name].reason, "item_ids": list(toggle.fixed)}
-        for toggle in helpful
+        for toggle in study.helpful
         if toggle.fixed
     ]
-    explained = {identity for toggle in helpful for identity in toggle.fixed}
-    rest = [trajectory.item_id for trajectory in request.trajectories if trajectory.item_id not in explained]
+    rest = _unexplained(request, study)
     if rest:
         patterns.append({"description": "No single rule explains these misses.", "item_ids": rest})
     return patterns
 
 
-def _corrections(request: ReflectRequest, helpful: Sequence[Toggle], active: Active, seed: str) -> list[JsonEdit]:
-    edits: list[JsonEdit] = []
-    for toggle in helpful:
-        if toggle.name not in active:
-            edits.append(_addition(request.skill, toggle.name, seed))
-        else:
-            line = _line_of(request.skill, toggle.name)
-            if line is not None:
-                edits.append(_removal(toggle.name, line, request.skill, seed))
-    return edits
+def _unexplained(request: ReflectRequest, study: _Study) -> list[str]:
+    explained = {identity for toggle in study.helpful for identity in toggle.fixed}
+    return [trajectory.item_id for trajectory in request.trajectories if trajectory.item_id not in explained]
 
 
-def _addition(skill: str, name: str, seed: str) -> JsonEdit:
-    """A rule for a directive: behind the last rule of the skill if there is one and chance agrees, else at the end."""
-    directive = DIRECTIVES[name]
-    rule = f"- {pick(directive.rules, seed, name)}"
-    rules = [line for line in skill.splitlines() if line.startswith("- ")]
-    if rules and fraction(seed, name, "place") < 0.5:
-        return _edit("insert_after", rules[-1], rule, directive.reason)
-    return _edit("append", "", rule, directive.reason)
+def _corrections(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
+    proposed = (
+        removal(request.skill, toggle.name, study.seed)
+        if toggle.name in study.active
+        else addition(request.skill, toggle.name, study.seed)
+        for toggle in study.helpful
+    )
+    return [made for made in proposed if made is not None]
 
 
-def _removal(name: str, line: str, skill: str, seed: str) -> JsonEdit:
-    """Delete the line that asks for a directive, or keep what else it says."""
-    others = recognise(line) - {name}
-    reason = f"This rule led astray: {line.removeprefix('- ').rstrip('.')}."
-    if others:
-        kept = "\n".join(f"- {DIRECTIVES[other].rules[0]}" for other in sorted(others))
-        return _edit("replace", line, kept, reason)
-    if name in {"first_document", "last_document"} and "matching_documents" not in recognise(skill):
-        rule = pick(DIRECTIVES["matching_documents"].rules, seed, name)
-        return _edit("replace", line, f"- {rule}", reason)
-    return _edit("delete", line, "", reason)
+def _doubtful(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
+    """What a careless optimizer adds: tempting rules, empty advice, an anchor that is not there.
 
-
-def _line_of(skill: str, name: str) -> str | None:
-    return next((line for line in skill.splitlines() if name in recognise(line)), None)
-
-
-def _doubtful(request: ReflectRequest, active: Active, barred: frozenset[str], seed: str) -> list[JsonEdit]:
-    """What a careless optimizer adds: tempting rules, empty advice, an anchor that is not there."""
-    draw = fraction(seed, "doubt")
+    It adds nothing if it has asked the target: then it knows better.
+    """
+    draw = fraction(study.seed, "doubt")
+    if any(trajectory.follow_up is not None for trajectory in request.trajectories):
+        return []
     if draw < 0.25:
-        tempting = [n for n, directive in DIRECTIVES.items() if directive.tempting and not directive.on_choices]
-        free = [name for name in tempting if name not in active and name not in barred]
-        return [_addition(request.skill, pick(free, seed, "tempting"), seed)] if free else []
+        free = free_tempting(study.active | study.barred, on_choices=request.on_choices)
+        return [addition(request.skill, pick(free, study.seed, "tempting"), study.seed)] if free else []
     if draw < 0.4:
-        advice, reason = pick(_EMPTY_ADVICE, seed, "advice")
-        return [_edit("append", "", f"- {advice}", reason)]
+        return [_empty_advice(request, study.seed)]
     if draw < 0.5:
-        advice, reason = pick(_EMPTY_ADVICE, seed, "lost")
-        return [_edit("insert_after", _MISSING_ANCHOR, f"- {advice}", reason)]
+        return [_empty_advice(request, study.seed) | {"op": "insert_after", "anchor": _MISSING_ANCHOR}]
     return []
 
 
-def _protect(request: ReflectRequest, active: Active, seed: str) -> list[JsonEdit]:
+def _unexplained_kind(request: ReflectRequest, study: _Study) -> bool:
+    """Whether nothing helps, on items that no directive for documents can speak of."""
+    readable = any(trajectory.references for trajectory in request.trajectories)
+    return bool(request.trajectories) and not study.helpful and (request.on_choices or not readable)
+
+
+def _guess(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
+    """Without evidence: some rule on choices if there are choices, or empty advice."""
+    known = study.active | study.barred
+    free = [name for name, directive in DIRECTIVES.items() if directive.on_choices and name not in known]
+    if request.on_choices and free and fraction(study.seed, "guess") < 0.7:
+        return [addition(request.skill, pick(free, study.seed, "guess"), study.seed)]
+    return [_empty_advice(request, study.seed)]
+
+
+def _protect(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
     """After successes: say again what the skill already says, or something empty."""
-    said = sorted(name for name in active if not DIRECTIVES[name].tempting)
-    if said and fraction(seed, "protect") < 0.6:
-        name = pick(said, seed, "said")
-        return [_addition(request.skill, name, f"{seed}|again")]
-    advice, reason = pick(_EMPTY_ADVICE, seed, "advice")
-    return [_edit("append", "", f"- {advice}", reason)]
+    said = _sound(study.active)
+    if said and fraction(study.seed, "protect") < 0.6:
+        return [addition(request.skill, pick(said, study.seed, "said"), f"{study.seed}|again")]
+    return [_empty_advice(request, study.seed)]
 
 
-def _edit(op: str, anchor: str, content: str, rationale: str) -> JsonEdit:
-    return {"op": op, "anchor": anchor, "content": content, "rationale": rationale}
+def _notes(request: ReflectRequest, study: _Study) -> list[str]:
+    """Rules of the skill that the minibatch needs most, where it fails all the same; after successes now and then."""
+    if request.outcome == "success":
+        said = _sound(study.active)
+        kept = [pick(said, study.seed, "note")] if said and fraction(study.seed, "keep") < 0.5 else []
+        notes = [f"Keep to this, it works: {pick(DIRECTIVES[name].rules, study.seed, name)}" for name in kept]
+    else:
+        gains = {toggle.name: toggle.gain for toggle in study.tried}
+        lapsed = sorted((name for name in _sound(study.active) if gains[name] <= 0), key=lambda name: gains[name])
+        needed = lapsed[:_MOST_NOTES] if _unexplained(request, study) else []
+        notes = [f"Check once more before you answer: {pick(DIRECTIVES[n].rules, study.seed, n)}" for n in needed]
+    return [note for note in notes if note not in request.skill]
+
+
+def _sound(active: Active) -> list[str]:
+    return sorted(name for name in active if not DIRECTIVES[name].tempting)
+
+
+def _empty_advice(request: ReflectRequest, seed: str) -> JsonEdit:
+    advice, reason = pick(_EMPTY_ADVICE_ON_CHOICES if request.on_choices else _EMPTY_ADVICE, seed, "advice")
+    return edit("append", "", f"- {advice}", reason)

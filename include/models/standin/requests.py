@@ -1,15 +1,13 @@
-"""What the optimizer's requests hold: tagged sections, JSON in most of them."""
+"""What the requests of a step's stages hold."""
 
-import json
 import re
-from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from include.core.errors import ModelError
-from include.core.types import EditOp, Message, SourceType
+from include.core.types import AnyEditOp, Message, SourceType
+from include.models.standin.sections import Sections
 
-Section = TypeVar("Section")
+_EXPECTED_CHOICE = re.compile(r"^expected [A-Z]\b")
 _EXPECTED = re.compile(r'^expected "(?P<references>.*?)"; answered "', re.DOTALL)
 
 
@@ -19,13 +17,21 @@ class Received(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+class FollowUp(Received):
+    """What the target was asked about a trajectory, and what it said."""
+
+    question: str = ""
+    answer: str = ""
+
+
 class SeenTrajectory(Received):
     """A scored trajectory as a reflect request shows it."""
 
     item_id: str
-    hard: float
-    feedback: str
-    messages: tuple[Message, ...]
+    hard: float | None = None
+    feedback: str = ""
+    messages: tuple[Message, ...] = ()
+    follow_up: FollowUp | None = None
 
     @property
     def prompt(self) -> str:
@@ -38,11 +44,16 @@ class SeenTrajectory(Received):
         match = _EXPECTED.search(self.feedback)
         return tuple(match["references"].split('" or "')) if match else ()
 
+    @property
+    def on_choices(self) -> bool:
+        """Whether the item is multiple choice, by the feedback, which names a label and not a phrase."""
+        return bool(_EXPECTED_CHOICE.match(self.feedback))
+
 
 class BareEdit(Received):
     """What an edit does, without where it came from."""
 
-    op: EditOp
+    op: AnyEditOp
     anchor: str = ""
     content: str = ""
 
@@ -63,70 +74,111 @@ class BufferedStep(Received):
 
 
 class ReflectRequest(Received):
-    """One minibatch to reflect on."""
+    """One minibatch to reflect on; with rewrites there is no budget, which is None as when it is unlimited."""
 
     skill: str
-    budget: int = Field(ge=0)
+    budget: int | None
     outcome: SourceType
     trajectories: tuple[SeenTrajectory, ...]
     step_buffer: tuple[BufferedStep, ...]
+    meta_skill: str = ""
+
+    @property
+    def on_choices(self) -> bool:
+        """Whether the minibatch is of multiple choice."""
+        return any(trajectory.on_choices for trajectory in self.trajectories)
 
 
-class MergeRequest(Received):
-    """Edits of several patches to unite."""
+class EditsRequest(Received):
+    """Edits to merge, to rank, to choose a learning rate for, or to work into the skill.
+
+    `priority` is of merge alone, `most` of learning_rate alone.
+    """
 
     skill: str
-    priority: str
     edits: tuple[PooledEdit, ...]
+    priority: str = ""
+    most: int | None = None
+    meta_skill: str = ""
 
 
-class RankRequest(Received):
-    """Edits to put in order."""
+class DeepReflectRequest(Received):
+    """Trajectories to ask the target about."""
 
     skill: str
-    edits: tuple[PooledEdit, ...]
+    trajectories: tuple[SeenTrajectory, ...]
+
+
+class ConsolidateRequest(Received):
+    """Notes of the appendix to make fewer."""
+
+    notes: tuple[str, ...]
+    most: int | None
 
 
 def parse_reflect(prompt: str) -> ReflectRequest:
-    """Raises ModelError on a section that is missing or malformed, as the other two do."""
-    return ReflectRequest(
-        skill=_skill(prompt),
-        budget=_json(prompt, "budget", int),
-        outcome="success" if _section(prompt, "outcome").strip() == "success" else "failure",
-        trajectories=_json(prompt, "trajectories", tuple[SeenTrajectory, ...]),
-        step_buffer=_json(prompt, "step_buffer", tuple[BufferedStep, ...]),
+    """Raises ModelError on a section that is missing or malformed, as the others do."""
+    return _reflect_request(prompt, budgeted=True)
+
+
+def parse_reflect_rewrite(prompt: str) -> ReflectRequest:
+    """As reflect, without a budget."""
+    return _reflect_request(prompt, budgeted=False)
+
+
+def parse_merge(prompt: str) -> EditsRequest:
+    """The sections of a merge request."""
+    sections = Sections(prompt)
+    return EditsRequest(
+        skill=sections.raw("skill"),
+        priority=sections.word("priority"),
+        edits=sections.json("edits", tuple[PooledEdit, ...]),
+        meta_skill=sections.meta_skill,
     )
 
 
-def parse_merge(prompt: str) -> MergeRequest:
-    """The sections of a merge request."""
-    edits = _json(prompt, "edits", tuple[PooledEdit, ...])
-    return MergeRequest(skill=_skill(prompt), priority=_section(prompt, "priority").strip(), edits=edits)
+def parse_edits(prompt: str) -> EditsRequest:
+    """The sections of a rank or rewrite request; a rank's order is of all edits, so its budget is of no use here."""
+    sections = Sections(prompt)
+    return EditsRequest(
+        skill=sections.raw("skill"),
+        edits=sections.json("edits", tuple[PooledEdit, ...]),
+        meta_skill=sections.meta_skill,
+    )
 
 
-def parse_rank(prompt: str) -> RankRequest:
-    """The sections of a rank request; the order is of all edits, so the budget is of no use here."""
-    return RankRequest(skill=_skill(prompt), edits=_json(prompt, "edits", tuple[PooledEdit, ...]))
+def parse_learning_rate(prompt: str) -> EditsRequest:
+    """The sections of a learning_rate request."""
+    sections = Sections(prompt)
+    return EditsRequest(
+        skill=sections.raw("skill"),
+        most=sections.limit("most"),
+        edits=sections.json("edits", tuple[PooledEdit, ...]),
+        meta_skill=sections.meta_skill,
+    )
 
 
-def _skill(prompt: str) -> str:
-    """The skill is raw text that may hold tags itself: it ends at the last closing tag."""
-    start, end = prompt.find("<skill>"), prompt.rfind("</skill>")
-    if start < 0 or end < start:
-        raise ModelError("The request has no <skill> section.")
-    return prompt[start + len("<skill>") : end].strip("\n")
+def parse_deep_reflect(prompt: str) -> DeepReflectRequest:
+    """The sections of a deep_reflect request."""
+    sections = Sections(prompt)
+    skill = sections.raw("skill")
+    return DeepReflectRequest(skill=skill, trajectories=sections.json("trajectories", tuple[SeenTrajectory, ...]))
 
 
-def _section(prompt: str, tag: str) -> str:
-    behind_skill = prompt[max(prompt.rfind("</skill>"), 0) :]
-    match = re.search(rf"<{tag}>(.*?)</{tag}>", behind_skill, re.DOTALL)
-    if match is None:
-        raise ModelError(f"The request has no <{tag}> section after its <skill>.")
-    return match[1]
+def parse_consolidate(prompt: str) -> ConsolidateRequest:
+    """The sections of a consolidate request; the notes are united whatever the skill's body says."""
+    sections = Sections(prompt)
+    sections.raw("skill")
+    return ConsolidateRequest(notes=sections.json("notes", tuple[str, ...]), most=sections.limit("most"))
 
 
-def _json(prompt: str, tag: str, section_type: type[Section]) -> Section:
-    try:
-        return TypeAdapter(section_type).validate_python(json.loads(_section(prompt, tag)))
-    except (json.JSONDecodeError, ValidationError) as error:
-        raise ModelError(f"The request's <{tag}> section cannot be read: {error}") from error
+def _reflect_request(prompt: str, *, budgeted: bool) -> ReflectRequest:
+    sections = Sections(prompt)
+    return ReflectRequest(
+        skill=sections.raw("skill"),
+        budget=sections.limit("budget") if budgeted else None,
+        outcome="success" if sections.word("outcome") == "success" else "failure",
+        trajectories=sections.json("trajectories", tuple[SeenTrajectory, ...]),
+        step_buffer=sections.json("step_buffer", tuple[BufferedStep, ...]),
+        meta_skill=sections.meta_skill,
+    )

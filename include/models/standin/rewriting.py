@@ -1,0 +1,48 @@
+"""The stand-in as optimizer, stage rewrite: suggestions worked into the skill's body."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from include.core.edits import apply_edits
+from include.core.errors import ModelError, SkillError
+from include.core.skill import SkillDocument
+from include.core.types import Edit
+from include.models.standin.chance import fraction
+from include.models.standin.directives import recognise
+from include.models.standin.proposing import body_of, repeated_lines
+from include.models.standin.requests import EditsRequest
+
+_TIDINESS = 0.4
+"""How often a rewrite takes out what the body says twice."""
+
+
+def rewrite(request: EditsRequest) -> dict[str, Any]:
+    """The body with all suggestions worked in, sometimes without the lines that repeat others."""
+    body = worked_in(request.skill, (edit.model_dump() for edit in request.edits))
+    return {"body": tidied(body) if fraction(request.skill, body, "tidy") < _TIDINESS else body}
+
+
+def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
+    """The body after the edits; those that do not apply are passed over.
+
+    Raises:
+        ModelError: the body has the marker of a region that does not begin in it.
+    """
+    known = Edit.model_fields.keys()
+    wanted = [Edit.model_validate({key: edit[key] for key in known & edit.keys()}) for edit in edits]
+    try:
+        document, _ = apply_edits(SkillDocument(body_of(skill)), wanted)
+    except SkillError as error:
+        raise ModelError(f"The request's <skill> section cannot be read: {error}") from error
+    return document.text if document.text.endswith("\n") else f"{document.text}\n"
+
+
+def tidied(body: str) -> str:
+    """Without the lines that ask for what an earlier one asks for; as it is if that would change what it asks for."""
+    repeated = repeated_lines(body)
+    # From the end, so that of equal lines the first stays.
+    lines = body.splitlines()[::-1]
+    for line in repeated:
+        lines.remove(line)
+    shorter = "\n".join(lines[::-1]) + "\n"
+    return shorter if recognise(shorter) == recognise(body) else body
