@@ -49,6 +49,32 @@ def test_answers_as_target_and_says_what_it_is(client: openai.OpenAI) -> None:
     assert completion == ask(client)
 
 
+def test_answers_a_question_about_its_own_answer(client: openai.OpenAI) -> None:
+    system, user = BENCHMARK.messages({"question": "Ruritania has this capital", "context": CONTEXT}, SKILL)
+    given = ask(client).choices[0].message.content
+    completion = client.chat.completions.create(
+        model="stand-in-target",
+        messages=[
+            {"role": "system", "content": system.content},
+            {"role": "user", "content": user.content},
+            {"role": "assistant", "content": given},
+            {"role": "user", "content": "Which words made you choose this answer?"},
+        ],
+    )
+    said = completion.choices[0].message.content
+    assert said is not None
+    assert said.startswith('I answered "Strelsau" because of "Strelsau')
+    assert said.endswith("Directives that I followed: question_words.")
+
+
+def test_a_request_of_a_stage_that_lacks_a_part_gets_an_explanation(client: openai.OpenAI) -> None:
+    tool: ChatCompletionToolParam = {"type": "function", "function": {"name": "slow_update_result", "parameters": {}}}
+    with pytest.raises(openai.BadRequestError, match="no <guidance> section"):
+        client.chat.completions.create(
+            model="stand-in-optimizer", messages=[{"role": "user", "content": "<skill>\nx\n</skill>"}], tools=[tool]
+        )
+
+
 def test_answers_as_optimizer_with_the_tool_that_is_offered(client: openai.OpenAI) -> None:
     tool: ChatCompletionToolParam = {"type": "function", "function": {"name": "rank_result", "parameters": {}}}
     edits = '[{"index": 0, "op": "append", "content": "- x"}]'

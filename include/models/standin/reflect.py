@@ -127,7 +127,7 @@ def _doubtful(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
     It adds nothing if it has asked the target: then it knows better.
     """
     draw = fraction(study.seed, "doubt")
-    if any(trajectory.follow_up is not None for trajectory in request.trajectories):
+    if not request.trajectories or any(trajectory.follow_up is not None for trajectory in request.trajectories):
         return []
     if draw < 0.25:
         free = free_tempting(study.active | study.barred, on_choices=request.on_choices)
