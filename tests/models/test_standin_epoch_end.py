@@ -101,8 +101,9 @@ def test_guidance_raises_hits_and_says_why(regressed: int) -> None:
 
 
 def test_guidance_switches_off_what_the_body_asks_for_in_vain() -> None:
-    guidance = slow_update(SEED, "", comparison(SEED))["guidance"]
-    assert "first_document" not in recognise(in_region(SEED, guidance))
+    answer = slow_update(SEED, "", comparison(SEED))
+    assert "first_document" not in recognise(in_region(SEED, answer["guidance"]))
+    assert f"This rule leads astray: {RULE['first_document']}" in answer["reason"]
 
 
 def test_guidance_keeps_the_lines_that_hold_and_drops_the_others() -> None:

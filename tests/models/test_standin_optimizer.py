@@ -64,8 +64,8 @@ def reflected(
     done = rollouts(skill)
     batches = [batch for seed in range(seeds) for batch in minibatches([done], 8, str(seed), failure_only=False)]
     known = buffer if buffer is not None else StepBuffer()
-    context = ReflectContext(skill=skill, budget=budget, buffer=known, meta_skill=meta_skill, follow_ups={})
-    return [reflect(InProcess(), batch, context, OptimizerGroup()) for batch in batches]
+    context = ReflectContext(skill=skill, budget=budget, buffer=known, meta_skill=meta_skill)
+    return [reflect(InProcess(), context, batch, OptimizerGroup(), {}) for batch in batches]
 
 
 def directives_of(patches: list[Patch]) -> set[str]:
@@ -155,6 +155,13 @@ def test_rank_goes_by_support_and_is_sometimes_taken_in() -> None:
         assert not chosen.fallback
         fooled += chosen.edits[0] == bad
     assert 0 < fooled < 20
+
+
+def test_rank_puts_what_the_memory_names_as_rejected_last() -> None:
+    good = Edit(op="append", content=f"- {DIRECTIVES['titles'].rules[0]}", support_count=2)
+    other = Edit(op="append", content=f"- {DIRECTIVES['quoted'].rules[0]}")
+    for memory, first in (("", good), (Memory(rejected=("titles",)).text, other)):
+        assert select(InProcess(), SEED, Patch(edits=(good, other)), 1, memory).edits == (first,)
 
 
 class Probe(BaseModel):

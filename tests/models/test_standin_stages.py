@@ -96,6 +96,13 @@ def test_a_note_says_again_what_the_skill_says_where_no_rule_is_missing() -> Non
     assert reflected("reflect_skill_aware", "\n".join([skill, *notes]), [])["notes"] == []
 
 
+def test_a_note_repeats_a_rule_that_cannot_be_tested_if_there_is_no_other() -> None:
+    skill = f"# Skill\n- {RULE['longest']}\n- Copy the answer letter by letter."
+    hopeless = [trajectory | {"feedback": 'expected "Nowhere"; answered "x"', "hard": 0} for trajectory in searchqa("")]
+    notes = reflected("reflect_skill_aware", skill, hopeless)["notes"]
+    assert notes == ["Check once more before you answer: Copy the answer letter by letter."]
+
+
 def test_successes_bring_a_note_now_and_then() -> None:
     counts = [
         len(reflected("reflect_skill_aware", f"{ECHOING}\n{trial}", choices(1), outcome="success")["notes"])

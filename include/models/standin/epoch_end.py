@@ -34,7 +34,7 @@ def slow_update(request: SlowUpdateRequest) -> dict[str, Any]:
     if groups.everything and free and fraction(seed, "temptation") < _GULLIBILITY:
         lines = [*lines[: _MOST_LINES - 1], f"- {pick(DIRECTIVES[pick(free, seed, 'tempting')].rules, seed)}"]
     counts = f"{len(groups.persistent_failure)} items still fail and {len(groups.regressed)} got worse"
-    reasons = [DIRECTIVES[toggle.name].reason for toggle in helpful[:_MOST_NEW_LINES]]
+    reasons = [_reason(toggle.name, active) for toggle in helpful[:_MOST_NEW_LINES]]
     reason = f"{counts}. {' '.join(reasons) if reasons else 'No single rule explains them.'}"
     return {"guidance": "\n".join(lines if lines else [_EMPTY_GUIDANCE]), "reason": reason}
 
@@ -82,6 +82,11 @@ def _new_lines(
             line = denial(toggle.name) if toggle.name in elsewhere else None
         if line is not None and f"- {line}" not in kept:
             yield f"- {line}"
+
+
+def _reason(name: str, active: Active) -> str:
+    directive = DIRECTIVES[name]
+    return f"This rule leads astray: {directive.rules[0]}" if name in active else directive.reason
 
 
 def _accepted_kin(request: MetaReflectRequest) -> Iterator[str]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from include.models.standin.chance import fraction, pick
-from include.models.standin.directives import DIRECTIVES, recognise
+from include.models.standin.directives import DIRECTIVES, recognise, spoken_of
 from include.models.standin.evidence import Toggle, toggles
 from include.models.standin.memory import Memory
-from include.models.standin.proposing import JsonEdit, addition, edit, free_tempting, removal
+from include.models.standin.proposing import JsonEdit, addition, body_of, edit, free_tempting, removal
 from include.models.standin.ranking import Active
 from include.models.standin.requests import ReflectRequest
 from include.models.standin.rewriting import worked_in
@@ -168,12 +168,21 @@ def _notes(request: ReflectRequest, study: _Study) -> list[str]:
         said = _sound(study.active)
         kept = [pick(said, study.seed, "note")] if said and fraction(study.seed, "keep") < 0.5 else []
         notes = [f"Keep to this, it works: {pick(DIRECTIVES[name].rules, study.seed, name)}" for name in kept]
+    elif _unexplained(request, study):
+        notes = [f"Check once more before you answer: {rule}" for rule in _lapsed(request, study)]
     else:
-        gains = {toggle.name: toggle.gain for toggle in study.tried}
-        lapsed = sorted((name for name in _sound(study.active) if gains[name] <= 0), key=lambda name: gains[name])
-        needed = lapsed[:_MOST_NOTES] if _unexplained(request, study) else []
-        notes = [f"Check once more before you answer: {pick(DIRECTIVES[n].rules, study.seed, n)}" for n in needed]
+        notes = []
     return [note for note in notes if note not in request.skill]
+
+
+def _lapsed(request: ReflectRequest, study: _Study) -> list[str]:
+    """Rules that the skill asks for to good effect; if there are none, one of those that cannot be put to the test."""
+    gains = {toggle.name: toggle.gain for toggle in study.tried}
+    needed = sorted((name for name in _sound(study.active) if gains[name] <= 0), key=lambda name: gains[name])
+    if needed:
+        return [pick(DIRECTIVES[name].rules, study.seed, name) for name in needed[:_MOST_NOTES]]
+    lines = [line for line in body_of(request.skill).splitlines() if line.startswith("- ") and not spoken_of(line)]
+    return [pick(lines, study.seed, "lapse").removeprefix("- ")] if lines else []
 
 
 def _sound(active: Active) -> list[str]:
