@@ -1,13 +1,17 @@
-"""Command line of the measurements: `python -m bench [overhead] [searchqa]`; both when none is named."""
+"""Command line of the measurements: `python -m bench [NAME ...]`; all when none is named."""
 
 import argparse
 import sys
 from collections.abc import Callable, Mapping
 
-from bench import overhead, searchqa
+from bench import false_accepts, overhead, searchqa
 from include.core.errors import SkillOptError
 
-MEASUREMENTS: Mapping[str, Callable[[], None]] = {"overhead": overhead.measure, "searchqa": searchqa.measure}
+MEASUREMENTS: Mapping[str, Callable[[], None]] = {
+    "false_accepts": false_accepts.measure,
+    "overhead": overhead.measure,
+    "searchqa": searchqa.measure,
+}
 
 
 def main(arguments: list[str]) -> int:

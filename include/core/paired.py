@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection
+from operator import itemgetter
 from statistics import NormalDist
 
 from include.core.config import EvaluationGroup
@@ -47,10 +48,10 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
     delta's interval is Student's t over the items, cut to [-1, 1]: an item's draws were averaged before, so that
     draws of one item, which are not independent, count as one. It is [-1, 1] with fewer than 2 pairs.
     """
-    items = [item for item in candidate.scores if item in other.scores]
-    means = [_mean(skill, items, rules) for skill in (candidate, other)]
-    delta = means[0] - means[1]
-    changes = list(differences(candidate, other, rules).values())
+    values = _values(candidate, other, rules)
+    changes = [mine - theirs for _, mine, theirs in values]
+    score, other_score = _mean([mine for _, mine, _ in values]), _mean([theirs for _, _, theirs in values])
+    delta = score - other_score
     error = standard_error(changes)
     reach = math.inf if error is None else error * two_sided_quantile(CONFIDENCE, len(changes) - 1)
     wins, losses = signs(changes)
@@ -58,8 +59,8 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
         wins=wins,
         losses=losses,
         ties=len(changes) - wins - losses,
-        score=means[0],
-        other_score=means[1],
+        score=score,
+        other_score=other_score,
         delta=delta,
         low=max(-1.0, delta - reach),
         high=min(1.0, delta + reach),
@@ -68,12 +69,7 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
 
 def differences(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> dict[str, float]:
     """The candidate's gate metric less the other's, by id, sorted, of every item that both have a score for."""
-    metric, weight = rules.gate_metric, rules.gate_mixed_weight
-    return {
-        item: metric_value(score, metric, weight) - metric_value(other.scores[item], metric, weight)
-        for item, score in sorted(candidate.scores.items())
-        if item in other.scores
-    }
+    return {item: mine - theirs for item, mine, theirs in _values(candidate, other, rules)}
 
 
 def signs(changes: Collection[float]) -> tuple[int, int]:
@@ -110,8 +106,15 @@ def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, flo
     return max(0.0, min(mean, centre - reach)), min(1.0, max(mean, centre + reach))
 
 
-def _mean(evaluation: Evaluation, items: Collection[str], rules: EvaluationGroup) -> float:
-    if not items:
-        return 0.0
-    values = (metric_value(evaluation.scores[item], rules.gate_metric, rules.gate_mixed_weight) for item in items)
-    return math.fsum(values) / len(items)
+def _values(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> list[tuple[str, float, float]]:
+    """Sorted by id: each common item and the gate metric of both."""
+    metric, weight = rules.gate_metric, rules.gate_mixed_weight
+    return [
+        (item, metric_value(score, metric, weight), metric_value(other.scores[item], metric, weight))
+        for item, score in sorted(candidate.scores.items(), key=itemgetter(0))
+        if item in other.scores
+    ]
+
+
+def _mean(values: Collection[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0

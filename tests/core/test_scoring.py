@@ -11,9 +11,11 @@ from include.core.types import Rollout, Score, Status, Trajectory
 FAILED = [status for status in Status if status is not Status.OK]
 
 
-def rollout(item_id: str, hard: float = 0.0, soft: float = 0.0, status: Status = Status.OK) -> Rollout:
+def rollout(
+    item_id: str, hard: float = 0.0, soft: float = 0.0, status: Status = Status.OK, started: float = 0.0
+) -> Rollout:
     score = Score(hard=hard, soft=soft) if status is Status.OK else None
-    return Rollout(trajectory=Trajectory(item_id=item_id, status=status), score=score)
+    return Rollout(trajectory=Trajectory(item_id=item_id, status=status, started=started), score=score)
 
 
 @pytest.mark.parametrize("status", FAILED)
@@ -81,3 +83,51 @@ def test_metrics() -> None:
 def test_only_a_full_hard_score_is_a_success() -> None:
     assert is_failure(Score(hard=0.99, soft=1))
     assert not is_failure(Score(hard=1, soft=0))
+
+
+def test_an_item_scores_the_mean_of_its_scored_draws() -> None:
+    rows = [rollout("a", 1, 0.5), rollout("a", 0, 0.25), rollout("a", status=Status.TIMEOUT), rollout("b", 1, 1)]
+    measured = evaluation_of(["a", "b"], rows)
+    assert measured.scores == {"a": ItemScore(hard=0.5, soft=0.375), "b": ItemScore(hard=1, soft=1)}
+    assert (measured.failures, measured.coverage) == ({}, 1.0)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_item_without_a_scored_draw_failed_as_its_latest_draw_did(turned: bool) -> None:
+    rows = [rollout("a", status=Status.TIMEOUT, started=2), rollout("a", status=Status.REFUSED, started=1)]
+    measured = evaluation_of(["a"], reversed(rows) if turned else rows)
+    assert (measured.scores, measured.failures) == ({}, {Status.TIMEOUT: 1})
+
+
+@given(
+    st.lists(
+        st.builds(
+            rollout,
+            st.sampled_from("abc"),
+            st.floats(0, 1),
+            st.floats(0, 1),
+            st.sampled_from(Status),
+            st.sampled_from([0.0, 1.0]),
+        ),
+        max_size=12,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_draws_in_any_order_are_the_same_evaluation(rows: list[Rollout], random: object) -> None:
+    measured = evaluation_of(list("abc"), rows)
+    random.shuffle(rows)  # type: ignore[attr-defined]
+    assert evaluation_of(list("abc"), rows).model_dump_json() == measured.model_dump_json()
+    assert measured.size == 3
+
+
+def test_cancelled_items_are_missing_but_no_failures() -> None:
+    measured = evaluation_of(["a", "b"], [rollout("a", 1, 1)], cancelled=2)
+    assert (measured.size, measured.cancelled, measured.coverage) == (4, 2, 0.25)
+    assert measured.failures == {Status.SANDBOX_ERROR: 1}
+    assert not covers(measured, EvaluationGroup(min_coverage=0.26))
+    assert covers(measured, EvaluationGroup(min_coverage=0.25))
+
+
+def test_fewer_than_no_items_cannot_be_cancelled() -> None:
+    with pytest.raises(ValidationError, match="cancelled"):
+        Evaluation(scores={}, cancelled=-1)
