@@ -133,6 +133,7 @@ def test_a_rewrite_works_all_suggestions_in() -> None:
         {"index": 0, "op": "append", "content": f"- {RULE['titles']}", "support_count": 2},
         {"index": 1, "op": "delete", "anchor": f"- {RULE['echo_question']}"},
         {"index": 2, "op": "replace", "anchor": "nowhere", "content": "- x"},
+        {"index": 3, "op": "region", "anchor": "APPENDIX", "content": "- x", "support_count": 0},
     ]
     answer = asked("rewrite", section("skill", ECHOING + REGION), json_section("edits", edits))
     assert answer.keys() == {"body"}

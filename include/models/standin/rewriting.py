@@ -1,12 +1,12 @@
 """The stand-in as optimizer, stage rewrite: suggestions worked into the skill's body."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from include.core.edits import apply_edits
 from include.core.errors import ModelError, SkillError
 from include.core.skill import SkillDocument
-from include.core.types import Edit
+from include.core.types import Edit, EditOp
 from include.models.standin.chance import fraction
 from include.models.standin.directives import recognise
 from include.models.standin.proposing import body_of, repeated_lines
@@ -23,13 +23,16 @@ def rewrite(request: EditsRequest) -> dict[str, Any]:
 
 
 def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
-    """The body after the edits; those that do not apply are passed over.
+    """The body after the edits; those that do not apply, or are of a whole text, are passed over.
 
     Raises:
         ModelError: the body has the marker of a region that does not begin in it.
     """
-    known = Edit.model_fields.keys()
-    wanted = [Edit.model_validate({key: edit[key] for key in known & edit.keys()}) for edit in edits]
+    wanted = [
+        Edit(op=edit["op"], anchor=edit["anchor"], content=edit["content"])
+        for edit in edits
+        if edit["op"] in get_args(EditOp)
+    ]
     try:
         document, _ = apply_edits(SkillDocument(body_of(skill)), wanted)
     except SkillError as error:
