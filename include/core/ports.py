@@ -53,3 +53,15 @@ class Optimizer(Protocol):
             ModelError: the provider did not answer.
         """
         ...
+
+
+class Target(Protocol):
+    """The target model outside of a rollout, for questions about one."""
+
+    def ask(self, stage: str, messages: Sequence[Message]) -> str:
+        """The model's next turn of a conversation.
+
+        Raises:
+            ModelError: the provider did not answer.
+        """
+        ...

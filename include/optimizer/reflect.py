@@ -1,39 +1,45 @@
-"""Reflect: minibatches of trajectories become patches (paper section 3.3)."""
+"""Reflect: a minibatch of trajectories becomes a patch (paper section 3.3)."""
 
-import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from include.core.buffer import StepBuffer
+from include.core.config import OptimizerGroup
 from include.core.errors import ModelOutputError
 from include.core.ports import Optimizer
-from include.core.scoring import is_failure
-from include.core.types import Edit, EditOp, FailurePattern, JsonObject, Patch, Rollout, SourceType, Value
+from include.core.skill import SkillDocument
+from include.core.types import Edit, FailurePattern, Note, Patch, Value
 from include.optimizer import prompts
-from include.optimizer.sections import buffer_section, json_section, section
+from include.optimizer.answers import (
+    MOST_ENTRIES,
+    MOST_OF_SENTENCES,
+    MOST_OF_SKILL,
+    clipped,
+    flaw_of,
+    flaw_of_note,
+    flaw_of_skill,
+    one_line,
+    said,
+)
+from include.optimizer.minibatches import Minibatch
+from include.optimizer.proposals import ProposedEdit, sift
+from include.optimizer.sections import budget_section, buffer_section, meta_skill_section, prompt_of, section
+from include.optimizer.trajectories import FollowUp, trajectories_section
+
+Stage = Literal["reflect", "reflect_skill_aware", "reflect_rewrite"]
 
 
-class Minibatch(Value):
-    """Rollouts of one outcome that one call reflects on."""
+class ReflectContext(Value):
+    """What all reflection calls of a step know besides their trajectories."""
 
-    source_type: SourceType
-    index: int
-    rollouts: tuple[Rollout, ...]
-
-    @property
-    def name(self) -> str:
-        """Its name in keys and in the provenance of edits."""
-        return f"{self.source_type}-{self.index}"
-
-
-class ProposedEdit(BaseModel):
-    """An edit as a model writes it."""
-
-    op: EditOp
-    anchor: str = Field(default="", description="Text copied from the skill; not needed for append.")
-    content: str = Field(default="", description="The new text; not needed for delete.")
-    rationale: str = Field(default="", description="Why this helps on unseen items, in one sentence.")
+    skill: str
+    budget: int | None
+    """Most edits of an answer; None is no limit."""
+    buffer: StepBuffer
+    meta_skill: str
+    """The optimizer's memory of earlier epochs; may be empty."""
 
 
 class ProposedPattern(BaseModel):
@@ -50,64 +56,123 @@ class Reflection(BaseModel):
     edits: list[ProposedEdit] = Field(default_factory=list)
 
 
-def minibatches(rollouts: Sequence[Rollout], size: int, seed: str) -> list[Minibatch]:
-    """Scored rollouts, failures and successes apart, each shuffled by seed and cut; failures first.
+class SkillAwareReflection(Reflection):
+    """The answer of a call that tells defects of the skill from lapses of its execution."""
 
-    The result does not depend on the order in which the rollouts arrive.
+    notes: list[str] = Field(
+        default_factory=list, description="Reminders of what the skill already says and the target did not do."
+    )
+
+
+class Rewriting(BaseModel):
+    """The answer of a call that writes the skill's body anew."""
+
+    failure_patterns: list[ProposedPattern] = Field(default_factory=list)
+    body: str = Field(description="The whole new text of the skill before its first protected region.")
+    rationale: str = Field(default="", description="What changed and why, in one or two sentences.")
+
+
+def reflect(
+    optimizer: Optimizer,
+    context: ReflectContext,
+    minibatch: Minibatch,
+    rules: OptimizerGroup,
+    follow_ups: Mapping[str, FollowUp],
+) -> Patch:
+    """One call of the configured kind: what went wrong (or right) and what to change.
+
+    `follow_ups` is what the target said about its trajectories, by item id. An unusable answer proposes nothing;
+    unusable parts of an answer are left out. The patch's fallback says so.
     """
-    scored = sorted((r for r in rollouts if r.score is not None), key=lambda r: r.trajectory.item_id)
-    groups: dict[SourceType, list[Rollout]] = {"failure": [], "success": []}
-    for rollout in scored:
-        if rollout.score is not None:
-            groups["failure" if is_failure(rollout.score) else "success"].append(rollout)
-    cut: list[Minibatch] = []
-    for source_type, group in groups.items():
-        random.Random(f"{seed}-{source_type}").shuffle(group)  # noqa: S311 - a shuffle, not a secret
-        slices = [tuple(group[start : start + size]) for start in range(0, len(group), size)]
-        cut += [Minibatch(source_type=source_type, index=i, rollouts=part) for i, part in enumerate(slices)]
-    return cut
-
-
-def most_minibatches(batch_size: int, size: int) -> int:
-    """How many minibatches a batch can come to, whichever way it splits into failures and successes."""
-    return min(batch_size, (batch_size - 2) // size + 2)
-
-
-def reflect(optimizer: Optimizer, skill: str, minibatch: Minibatch, budget: int, buffer: StepBuffer) -> Patch:
-    """One call: what went wrong (or right) and at most `budget` edits; an unusable answer proposes nothing."""
-    prompt = "\n\n".join(
-        (
-            section("skill", skill),
-            section("budget", str(budget)),
-            section("outcome", minibatch.source_type),
-            json_section("trajectories", [_shown(rollout) for rollout in minibatch.rollouts]),
-            buffer_section(buffer),
-        )
+    stage = _stage(rules)
+    prompt = prompt_of(
+        section("skill", context.skill),
+        "" if stage == "reflect_rewrite" else budget_section(context.budget),
+        section("outcome", minibatch.source_type),
+        trajectories_section(minibatch.rollouts, follow_ups),
+        buffer_section(context.buffer),
+        meta_skill_section(context.meta_skill),
     )
     try:
-        answer = optimizer.ask("reflect", prompts.load("reflect"), prompt, Reflection)
+        if stage == "reflect_rewrite":
+            return _rewritten(optimizer.ask(stage, prompts.load(stage), prompt, Rewriting), minibatch)
+        if stage == "reflect_skill_aware":
+            aware = optimizer.ask(stage, prompts.load(stage), prompt, SkillAwareReflection)
+            takes_notes = rules.skill_aware_appendix_source in ("both", minibatch.source_type)
+            return _patch(stage, aware, aware.notes if takes_notes else (), minibatch, context)
+        return _patch(stage, optimizer.ask(stage, prompts.load(stage), prompt, Reflection), (), minibatch, context)
     except ModelOutputError as error:
-        return Patch(fallback=f"reflect {minibatch.name}: {error}")
+        return Patch(fallback=said(f"{stage} {minibatch.name}", [str(error)]))
+
+
+def _stage(rules: OptimizerGroup) -> Stage:
+    if rules.skill_update_mode == "full_rewrite_minibatch":
+        return "reflect_rewrite"
+    return "reflect_skill_aware" if rules.use_skill_aware_reflection else "reflect"
+
+
+def _rewritten(answer: Rewriting, minibatch: Minibatch) -> Patch:
+    """One edit that writes the body anew."""
+    patterns, flaws = _patterns(answer.failure_patterns, minibatch)
+    flaw = flaw_of_skill(answer.body, MOST_OF_SKILL)
+    if flaw:
+        fallback = said(f"reflect_rewrite {minibatch.name}", [f"the body {flaw}", *flaws])
+        return Patch(failure_patterns=patterns, fallback=fallback)
+    edit = Edit(
+        op="rewrite",
+        content=answer.body,
+        rationale=clipped(answer.rationale, MOST_OF_SENTENCES),
+        source_type=minibatch.source_type,
+        minibatches=(minibatch.name,),
+    )
+    fallback = said(f"reflect_rewrite {minibatch.name}", flaws)
+    return Patch(edits=(edit,), failure_patterns=patterns, fallback=fallback)
+
+
+def _patch(
+    stage: Stage, answer: Reflection, notes: Sequence[str], minibatch: Minibatch, context: ReflectContext
+) -> Patch:
+    kept, edit_flaws = sift(answer.edits, SkillDocument(context.skill), context.budget)
+    patterns, pattern_flaws = _patterns(answer.failure_patterns, minibatch)
+    kept_notes, note_flaws = _notes(notes, minibatch)
     return Patch(
         edits=tuple(
-            Edit(**proposed.model_dump(), source_type=minibatch.source_type, minibatches=(minibatch.name,))
-            for proposed in answer.edits[:budget]
+            Edit(**edit.model_dump(), source_type=minibatch.source_type, minibatches=(minibatch.name,)) for edit in kept
         ),
-        failure_patterns=tuple(
-            FailurePattern(description=pattern.description, item_ids=tuple(pattern.item_ids))
-            for pattern in answer.failure_patterns
-        ),
+        failure_patterns=patterns,
+        notes=kept_notes,
+        fallback=said(f"{stage} {minibatch.name}", [*edit_flaws, *pattern_flaws, *note_flaws]),
     )
 
 
-def _shown(rollout: Rollout) -> JsonObject:
-    score = rollout.score
-    messages = [m.model_dump() for m in rollout.trajectory.messages if m.role != "system"]
-    return {
-        "item_id": rollout.trajectory.item_id,
-        "hard": score.hard if score else None,
-        "soft": score.soft if score else None,
-        "feedback": score.feedback if score else "",
-        "answer": rollout.trajectory.answer,
-        "messages": list(messages),
-    }
+def _patterns(
+    proposed: Sequence[ProposedPattern], minibatch: Minibatch
+) -> tuple[tuple[FailurePattern, ...], list[str]]:
+    """The patterns with those of their items that the minibatch holds."""
+    kept: list[FailurePattern] = []
+    flaws: list[str] = []
+    known = {rollout.trajectory.item_id for rollout in minibatch.rollouts}
+    for pattern in proposed[:MOST_ENTRIES]:
+        flaw = flaw_of(pattern.description, MOST_OF_SENTENCES)
+        if flaw:
+            flaws.append(f"a failure pattern {flaw}")
+            continue
+        item_ids = tuple(item_id for item_id in dict.fromkeys(pattern.item_ids) if item_id in known)
+        kept.append(FailurePattern(description=pattern.description, item_ids=item_ids))
+    if len(proposed) > MOST_ENTRIES:
+        flaws.append(f"{len(proposed)} failure patterns, {MOST_ENTRIES} are allowed")
+    return tuple(kept), flaws
+
+
+def _notes(proposed: Sequence[str], minibatch: Minibatch) -> tuple[tuple[Note, ...], list[str]]:
+    kept: list[Note] = []
+    flaws: list[str] = []
+    for text in proposed[:MOST_ENTRIES]:
+        flaw = flaw_of_note(text)
+        if flaw:
+            flaws.append(f"a note {flaw}")
+        else:
+            kept.append(Note(text=one_line(text), minibatch=minibatch.name))
+    if len(proposed) > MOST_ENTRIES:
+        flaws.append(f"{len(proposed)} notes, {MOST_ENTRIES} are allowed")
+    return tuple(kept), flaws

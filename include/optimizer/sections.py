@@ -7,6 +7,11 @@ from include.core.buffer import StepBuffer
 from include.core.types import Edit, JsonObject
 
 
+def prompt_of(*sections: str) -> str:
+    """The sections as one message; empty ones are left out."""
+    return "\n\n".join(part for part in sections if part)
+
+
 def section(tag: str, text: str) -> str:
     """Plain text between tags."""
     return f"<{tag}>\n{text}\n</{tag}>"
@@ -15,6 +20,11 @@ def section(tag: str, text: str) -> str:
 def json_section(tag: str, value: object) -> str:
     """JSON between tags; `<` is escaped inside, so that data cannot close the section."""
     return section(tag, json.dumps(value, ensure_ascii=False, indent=1).replace("<", "\\u003c"))
+
+
+def budget_section(budget: int | None) -> str:
+    """The most edits that an answer may hold; None is no limit."""
+    return section("budget", "unlimited" if budget is None else str(budget))
 
 
 def edits_section(edits: Sequence[Edit]) -> str:
@@ -27,9 +37,18 @@ def buffer_section(buffer: StepBuffer) -> str:
     entries: list[JsonObject] = []
     for entry in buffer.entries:
         shown = entry.model_dump(mode="json", exclude={"rejected_edits"})
-        rejected = [edit.model_dump(mode="json", include={"op", "anchor", "content"}) for edit in entry.rejected_edits]
-        entries.append(shown | {"rejected_edits": rejected})
+        entries.append(shown | {"rejected_edits": [bare_edit(edit) for edit in entry.rejected_edits]})
     return json_section("step_buffer", entries)
+
+
+def meta_skill_section(meta_skill: str) -> str:
+    """The optimizer's memory of earlier epochs; no section while there is none."""
+    return section("meta_skill", meta_skill) if meta_skill.strip() else ""
+
+
+def bare_edit(edit: Edit) -> JsonObject:
+    """What an edit does, without where it came from."""
+    return edit.model_dump(mode="json", include={"op", "anchor", "content"})
 
 
 def _shown(edit: Edit) -> JsonObject:

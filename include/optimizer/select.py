@@ -8,7 +8,8 @@ from include.core.errors import ModelOutputError
 from include.core.ports import Optimizer
 from include.core.types import Edit, Patch
 from include.optimizer import prompts
-from include.optimizer.sections import edits_section, section
+from include.optimizer.answers import joined, said
+from include.optimizer.sections import budget_section, edits_section, meta_skill_section, prompt_of, section
 
 
 class Ranking(BaseModel):
@@ -17,18 +18,26 @@ class Ranking(BaseModel):
     order: list[int]
 
 
-def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int) -> Patch:
-    """The `budget` best edits of the patch, best first; at or below the budget all of them, without a call."""
-    if len(patch.edits) <= budget:
+def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int | None, meta_skill: str) -> Patch:
+    """The `budget` best edits of the patch, best first; at or below the budget all of them, without a call.
+
+    None is no limit. Of rewrites of the whole body only one can stay, whatever the budget.
+    """
+    most = _most(patch.edits, budget)
+    if len(patch.edits) <= most:
         return patch
-    prompt = "\n\n".join((section("skill", skill), section("budget", str(budget)), edits_section(patch.edits)))
+    if most == 0:
+        return patch.model_copy(update={"edits": ()})
+    prompt = prompt_of(
+        section("skill", skill), budget_section(most), edits_section(patch.edits), meta_skill_section(meta_skill)
+    )
     try:
         answer = optimizer.ask("rank", prompts.load("rank"), prompt, Ranking)
     except ModelOutputError as error:
-        return _by_rule(patch, budget, str(error))
+        return _by_rule(patch, most, str(error))
     if not any(0 <= index < len(patch.edits) for index in answer.order):
-        return _by_rule(patch, budget, "the answer names none of the edits")
-    return patch.model_copy(update={"edits": _in_order(patch.edits, answer.order)[:budget]})
+        return _by_rule(patch, most, "the answer names none of the edits")
+    return patch.model_copy(update={"edits": _in_order(patch.edits, answer.order)[:most]})
 
 
 def by_support(edits: Sequence[Edit]) -> tuple[Edit, ...]:
@@ -36,13 +45,18 @@ def by_support(edits: Sequence[Edit]) -> tuple[Edit, ...]:
     return tuple(sorted(edits, key=lambda edit: -edit.support_count))
 
 
+def _most(edits: Sequence[Edit], budget: int | None) -> int:
+    most = len(edits) if budget is None else budget
+    return min(most, 1) if any(edit.op == "rewrite" for edit in edits) else most
+
+
 def _by_rule(patch: Patch, budget: int, reason: str) -> Patch:
-    fallback = "; ".join(part for part in (patch.fallback, f"rank: {reason}") if part)
+    fallback = joined(patch.fallback, said("rank", [reason]))
     return patch.model_copy(update={"edits": by_support(patch.edits)[:budget], "fallback": fallback})
 
 
 def _in_order(edits: Sequence[Edit], order: Sequence[int]) -> tuple[Edit, ...]:
     """Unknown and repeated indices are passed over, edits that were left out follow in their own order."""
-    known = [index for index in dict.fromkeys(order) if 0 <= index < len(edits)]
+    known = {index: None for index in order if 0 <= index < len(edits)}
     left_out = [index for index in range(len(edits)) if index not in known]
     return tuple(edits[index] for index in (*known, *left_out))

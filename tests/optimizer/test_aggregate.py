@@ -32,7 +32,7 @@ def test_provenance_goes_through_a_merge() -> None:
     one, two = edit("x", "success", "success-0"), edit("y", "failure", "failure-1", "failure-0", merge_level=2)
     answer = {"edits": [{"op": "append", "content": "xy", "rationale": "why", "sources": [0, 1, 0]}]}
     optimizer = ScriptedOptimizer(answer)
-    merged = merge(optimizer, "# Skill", [[one], [two]], "failure-over-success")
+    merged = merge(optimizer, "# Skill", [[one], [two]], "failure-over-success", "")
     assert merged.edits == (
         Edit(
             op="append",
@@ -57,14 +57,14 @@ def test_provenance_goes_through_a_merge() -> None:
 def test_successes_alone_stay_a_success_edit_and_a_minibatch_counts_once() -> None:
     parts = [[edit("x", "success", "success-0")], [edit("y", "success", "success-0", "success-1")]]
     answer = {"edits": [{"op": "append", "content": "xy", "sources": [0, 1]}]}
-    (united,) = merge(ScriptedOptimizer(answer), "# Skill", parts, "success").edits
+    (united,) = merge(ScriptedOptimizer(answer), "# Skill", parts, "success", "").edits
     assert (united.source_type, united.support_count) == ("success", 2)
 
 
 @pytest.mark.parametrize("parts", [[], [[edit("x")]]])
 def test_a_single_part_is_passed_through_without_a_call(parts: list[list[Edit]]) -> None:
     optimizer = ScriptedOptimizer()
-    assert merge(optimizer, "# Skill", parts, "failure").edits == tuple(e for part in parts for e in part)
+    assert merge(optimizer, "# Skill", parts, "failure", "").edits == tuple(e for part in parts for e in part)
     assert optimizer.calls == []
 
 
@@ -85,7 +85,7 @@ PARTS = [[edit("s", "success", "success-0")], [edit("f", "failure", "failure-0")
 def test_an_unusable_merge_falls_back_to_failures_then_successes(
     answer: dict[str, Any] | ModelOutputError, why: str
 ) -> None:
-    merged = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure-over-success")
+    merged = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure-over-success", "")
     assert [(e.content, e.source_type, e.support_count) for e in merged.edits] == [
         ("f", "failure", 1),
         ("s", "failure", 2),
@@ -100,7 +100,7 @@ def test_an_edit_without_a_known_source_is_left_out_and_recorded() -> None:
             {"op": "append", "content": "f", "sources": [1, 9]},
         ]
     }
-    merged = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure")
+    merged = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure", "")
     assert [(e.content, e.minibatches) for e in merged.edits] == [("f", ("failure-0",))]
     assert merged.fallback == "merge failure: left out, without a known source: invented"
 
@@ -125,7 +125,7 @@ def test_of_equal_edits_other_operations_and_anchors_are_different() -> None:
 def test_levels_and_support_through_a_hierarchy() -> None:
     patches = [proposed("same", "failure", index) for index in range(9)] + [proposed("good", "success", 0)]
     optimizer = AnsweringOptimizer(keep_all)
-    merged = aggregate(optimizer, "# Skill", patches, 3, 4)
+    merged = aggregate(optimizer, "# Skill", patches, 3, 4, "")
     # 9 to 3 to 1 failure patches, then both groups.
     assert len(optimizer.stages) == 3 + 1 + 1
     same, good = merged.edits
@@ -137,16 +137,16 @@ def test_levels_and_support_through_a_hierarchy() -> None:
 def test_a_single_patch_needs_no_call() -> None:
     optimizer = ScriptedOptimizer()
     patches = [proposed("x", "failure", 0), Patch(), Patch(failure_patterns=(FailurePattern(description="d"),))]
-    merged = aggregate(optimizer, "# Skill", patches, 8, 2)
+    merged = aggregate(optimizer, "# Skill", patches, 8, 2, "")
     assert merged.edits == patches[0].edits
     assert merged.failure_patterns == (FailurePattern(description="d"),)
-    assert aggregate(optimizer, "# Skill", [], 8, 2) == Patch()
+    assert aggregate(optimizer, "# Skill", [], 8, 2, "") == Patch()
     assert optimizer.calls == []
 
 
 def test_fallbacks_of_all_stages_are_kept() -> None:
     patches = [proposed("x", "failure", 0), proposed("y", "failure", 1), Patch(fallback="reflect success-0: bad")]
-    merged = aggregate(ScriptedOptimizer(unusable("worse")), "# Skill", patches, 8, 2)
+    merged = aggregate(ScriptedOptimizer(unusable("worse")), "# Skill", patches, 8, 2, "")
     assert [e.content for e in merged.edits] == ["x", "y"]
     assert merged.fallback == "reflect success-0: bad; merge failure: worse"
 
@@ -164,14 +164,14 @@ def test_the_result_does_not_depend_on_which_call_ends_first() -> None:
             later.set()
         return answer
 
-    merged = aggregate(AnsweringOptimizer(last_batch_first), "# Skill", patches, 2, 2)
+    merged = aggregate(AnsweringOptimizer(last_batch_first), "# Skill", patches, 2, 2, "")
     assert [e.content for e in merged.edits] == [f"rule {index}" for index in range(4)]
 
 
 def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
     patches = [proposed("x", "failure", 0), proposed("y", "failure", 1)]
     with pytest.raises(ModelError, match="503"):
-        aggregate(ScriptedOptimizer(ModelError("503")), "# Skill", patches, 8, 2)
+        aggregate(ScriptedOptimizer(ModelError("503")), "# Skill", patches, 8, 2, "")
 
 
 PATCHES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["failure", "success"])), max_size=12).map(
@@ -186,7 +186,7 @@ def test_no_edit_and_no_minibatch_is_lost(patches: list[Patch], merge_batch_size
             raise ModelOutputError("broken")
         return keep_all(stage, prompt)
 
-    merged = aggregate(AnsweringOptimizer(answer), "# Skill", patches, merge_batch_size, 2)
+    merged = aggregate(AnsweringOptimizer(answer), "# Skill", patches, merge_batch_size, 2, "")
     proposals = [e for patch in patches for e in patch.edits]
     assert {e.content for e in merged.edits} == {e.content for e in proposals}
     assert {name for e in merged.edits for name in e.minibatches} == {name for e in proposals for name in e.minibatches}

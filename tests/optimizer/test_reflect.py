@@ -1,53 +1,47 @@
+from typing import Any
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
 from include.core.buffer import BufferEntry, StepBuffer
+from include.core.config import OptimizerGroup
 from include.core.errors import ModelError
-from include.core.types import Edit, FailurePattern, Message
-from include.optimizer.reflect import Minibatch, minibatches, most_minibatches, reflect
+from include.core.types import Edit, FailurePattern, Message, Note, Patch
+from include.optimizer.minibatches import Minibatch
+from include.optimizer.reflect import ReflectContext, reflect
+from include.optimizer.trajectories import FollowUp
 
-HARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=30)
+PLAIN = OptimizerGroup()
+AWARE = OptimizerGroup(use_skill_aware_reflection=True)
+REWRITE = OptimizerGroup(skill_update_mode="full_rewrite_minibatch")
 FAILURES = Minibatch(source_type="failure", index=2, rollouts=(rollout("a"), rollout("b")))
+SUCCESSES = Minibatch(source_type="success", index=0, rollouts=(rollout("c", 1.0),))
+SKILL = "# Skill <x>\n\n- one rule\n\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->\n"
 
 
-@given(HARDS, st.integers(1, 9), st.randoms(use_true_random=False))
-def test_minibatches_do_not_depend_on_the_order_of_arrival(
-    hards: list[float | None], size: int, random: object
-) -> None:
-    rollouts = [rollout(f"i{index:02d}", hard) for index, hard in enumerate(hards)]
-    cut = minibatches(rollouts, size, "42-step-1")
-    random.shuffle(rollouts)  # type: ignore[attr-defined]
-    assert minibatches(rollouts, size, "42-step-1") == cut
+def context(budget: int | None = 2, skill: str = SKILL, **fields: Any) -> ReflectContext:
+    return ReflectContext(skill=skill, budget=budget, **({"buffer": StepBuffer(), "meta_skill": ""} | fields))
 
 
-@given(HARDS, st.integers(1, 9))
-def test_minibatches_hold_each_scored_rollout_once_and_apart(hards: list[float | None], size: int) -> None:
-    rollouts = [rollout(f"i{index:02d}", hard) for index, hard in enumerate(hards)]
-    cut = minibatches(rollouts, size, "s")
-    ids = [part.trajectory.item_id for batch in cut for part in batch.rollouts]
-    assert sorted(ids) == [r.trajectory.item_id for r in rollouts if r.score is not None]
-    assert all(1 <= len(batch.rollouts) <= size for batch in cut)
-    assert len({batch.name for batch in cut}) == len(cut)
-    for batch in cut:
-        expected = "failure" if batch.source_type == "failure" else "success"
-        assert {"success" if r.score and r.score.hard == 1 else "failure" for r in batch.rollouts} == {expected}
+def reflected(
+    answer: dict[str, Any] | Exception,
+    rules: OptimizerGroup = PLAIN,
+    minibatch: Minibatch = FAILURES,
+    budget: int | None = 2,
+) -> Patch:
+    return reflect(ScriptedOptimizer(answer), context(budget), minibatch, rules, {})
 
 
-@given(st.integers(1, 60), st.integers(1, 60))
-def test_most_minibatches_is_the_exact_maximum(batch_size: int, size: int) -> None:
-    def cut(count: int) -> int:
-        return -(-count // size)
-
-    assert most_minibatches(batch_size, size) == max(
-        cut(failures) + cut(scored - failures) for scored in range(batch_size + 1) for failures in range(scored + 1)
-    )
+def shown(rules: OptimizerGroup, reflect_context: ReflectContext, follow_ups: dict[str, FollowUp]) -> tuple[str, str]:
+    """Stage and prompt of a call."""
+    optimizer = ScriptedOptimizer({"body": "x"})
+    reflect(optimizer, reflect_context, FAILURES, rules, follow_ups)
+    ((stage, prompt),) = optimizer.calls
+    return stage, prompt
 
 
-def test_the_seed_shuffles() -> None:
-    rollouts = [rollout(f"i{index:02d}") for index in range(20)]
-    assert minibatches(rollouts, 20, "1") != minibatches(rollouts, 20, "2")
+def append(content: str) -> dict[str, str]:
+    return {"op": "append", "content": content}
 
 
 def test_what_the_optimizer_is_shown() -> None:
@@ -61,10 +55,10 @@ def test_what_the_optimizer_is_shown() -> None:
         score_after=0.0,
     )
     optimizer = ScriptedOptimizer({})
-    reflect(optimizer, "# Skill <x>", minibatch, 4, StepBuffer(entries=(entry,)))
+    reflect(optimizer, context(4, buffer=StepBuffer(entries=(entry,))), minibatch, PLAIN, {})
     ((stage, prompt),) = optimizer.calls
     assert stage == "reflect"
-    assert section(prompt, "skill") == "# Skill <x>"
+    assert section(prompt, "skill") == SKILL
     assert (section(prompt, "budget"), section(prompt, "outcome")) == ("4", "failure")
     assert json_section(prompt, "trajectories") == [
         {
@@ -87,24 +81,176 @@ def test_what_the_optimizer_is_shown() -> None:
     ]
 
 
-def test_edits_carry_where_they_come_from_and_stay_within_the_budget() -> None:
-    edits = [{"op": "append", "content": f"rule {index}"} for index in range(5)]
-    answer = {"edits": edits, "failure_patterns": [{"description": "d", "item_ids": ["a"]}]}
-    patch = reflect(ScriptedOptimizer(answer), "# Skill", FAILURES, 2, StepBuffer())
+@pytest.mark.parametrize(
+    ("rules", "stage", "budget"),
+    [(PLAIN, "reflect", True), (AWARE, "reflect_skill_aware", True), (REWRITE, "reflect_rewrite", False)],
+)
+def test_the_kinds_of_reflection_show_the_same(rules: OptimizerGroup, stage: str, budget: bool) -> None:
+    answered = FollowUp(question="Why <this>?", answer="because")
+    named, prompt = shown(rules, context(None, meta_skill="short rules win"), {"b": answered, "elsewhere": answered})
+    assert named == stage
+    assert ("<budget>\nunlimited\n</budget>" in prompt) == budget
+    assert prompt.count("<budget>") == int(budget)
+    first, second = json_section(prompt, "trajectories")
+    assert "follow_up" not in first
+    assert second["follow_up"] == {"question": "Why <this>?", "answer": "because"}
+    assert prompt.endswith("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
+    assert "<meta_skill>" not in shown(rules, context(), {})[1]
+
+
+def test_rewriting_from_suggestions_reflects_as_usual() -> None:
+    assert shown(OptimizerGroup(skill_update_mode="rewrite_from_suggestions"), context(), {})[0] == "reflect"
+
+
+@pytest.mark.parametrize("rules", [PLAIN, AWARE])
+def test_edits_carry_where_they_come_from_and_stay_within_the_budget(rules: OptimizerGroup) -> None:
+    answer = {
+        "edits": [append(f"rule {index}") for index in range(5)],
+        "failure_patterns": [{"description": "d", "item_ids": ["a", "a", "made up"]}],
+    }
+    patch = reflected(answer, rules)
     assert [edit.content for edit in patch.edits] == ["rule 0", "rule 1"]
     for edit in patch.edits:
         assert (edit.source_type, edit.minibatches) == ("failure", ("failure-2",))
         assert (edit.support_count, edit.merge_level) == (1, 0)
     assert patch.failure_patterns == (FailurePattern(description="d", item_ids=("a",)),)
+    assert patch.fallback.endswith(" failure-2: 5 edits proposed, 2 allowed")
+
+
+def test_within_the_budget_nothing_is_said() -> None:
+    patch = reflected({"edits": [append("one"), append("two")]})
+    assert (len(patch.edits), patch.fallback) == (2, "")
+
+
+def test_without_a_budget_all_edits_stay_that_a_step_could_apply() -> None:
+    assert len(reflected({"edits": [append("r")] * 200}, budget=None).edits) == 200
+    patch = reflected({"edits": [append("r")] * 50_000}, budget=None)
+    assert (len(patch.edits), patch.fallback) == (200, "reflect failure-2: 50000 edits proposed, 200 allowed")
+
+
+@pytest.mark.parametrize(
+    ("edit", "flaw"),
+    [
+        (append("x" * 100_001), "has 100,001 characters, 100,000 are allowed"),
+        (append("x" * 10_000_000), "has 10,000,000 characters, 100,000 are allowed"),
+        ({"op": "delete", "anchor": "x" * 100_001}, "has 100,001 characters, 100,000 are allowed"),
+        (append("<!-- APPENDIX_START -->"), "holds the marker of a protected region"),
+        ({"op": "delete", "anchor": "<!-- SLOW_UPDATE_END -->"}, "holds the marker of a protected region"),
+        ({"op": "replace", "anchor": "guidance", "content": "x"}, "has its anchor in a protected region"),
+        ({"op": "insert_after", "anchor": "guidance", "content": "x"}, "has its anchor in a protected region"),
+    ],
+)
+def test_an_edit_that_cannot_be_applied_is_left_out_and_named(edit: dict[str, str], flaw: str) -> None:
+    patch = reflected({"edits": [edit, append("good"), append("better")]})
+    assert [kept.content for kept in patch.edits] == ["good", "better"]
+    assert patch.fallback == f"reflect failure-2: edit 1 {flaw}"
+
+
+def test_all_edits_of_an_answer_share_the_room_of_one_skill() -> None:
+    patch = reflected({"edits": [append("x" * 60_000), append("y" * 60_000), append("z")]}, budget=9)
+    assert [kept.content[0] for kept in patch.edits] == ["x", "z"]
+    assert patch.fallback == (
+        "reflect failure-2: edit 2 exceeds the 100,000 characters that all edits of an answer may have"
+    )
+
+
+def test_a_lost_anchor_is_left_to_the_update() -> None:
+    patch = reflected({"edits": [{"op": "insert_after", "anchor": "## Gone", "content": "x"}]})
+    assert (len(patch.edits), patch.fallback) == (1, "")
+
+
+def test_absurd_patterns_are_left_out_and_named() -> None:
+    patterns = [{"description": "x" * 2_001}, {"description": " "}, *({"description": "d"} for _ in range(100))]
+    patch = reflected({"failure_patterns": patterns})
+    assert patch.failure_patterns == (FailurePattern(description="d"),) * 48
+    assert patch.fallback == (
+        "reflect failure-2: a failure pattern has 2,001 characters, 2,000 are allowed, a failure pattern is blank, "
+        "102 failure patterns, 50 are allowed"
+    )
+
+
+def test_a_fallback_stays_readable_whatever_was_wrong() -> None:
+    patch = reflected({"edits": [append("x" * 100_001)] * 500})
+    assert patch.fallback.count("edit ") == 5
+    assert patch.fallback.endswith(", and 495 more")
+    assert len(reflected(unusable("x" * 10_000_000)).fallback) < 400
+
+
+def test_lapses_become_notes_of_one_line() -> None:
+    answer = {"edits": [append("rule")], "notes": ["Check \n  the\u2028unit.", "End with the answer."]}
+    patch = reflected(answer, AWARE)
+    assert patch.notes == (
+        Note(text="Check the unit.", minibatch="failure-2"),
+        Note(text="End with the answer.", minibatch="failure-2"),
+    )
+    assert ([edit.content for edit in patch.edits], patch.fallback) == (["rule"], "")
+
+
+@pytest.mark.parametrize(("source", "failure", "success"), [("failure", 1, 0), ("success", 0, 1), ("both", 1, 1)])
+def test_the_configured_minibatches_add_notes(source: Any, failure: int, success: int) -> None:
+    rules = OptimizerGroup(use_skill_aware_reflection=True, skill_aware_appendix_source=source)
+    patches = [reflected({"notes": ["n"]}, rules, minibatch) for minibatch in (FAILURES, SUCCESSES)]
+    assert [len(patch.notes) for patch in patches] == [failure, success]
+    assert [patch.fallback for patch in patches] == ["", ""]
+
+
+def test_without_skill_aware_reflection_there_are_no_notes() -> None:
+    assert reflected({"notes": ["n"]}).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("note", "flaw"),
+    [
+        (" \n", "is blank"),
+        ("x" * 2_001, "has 2,001 characters, 2,000 are allowed"),
+        ("<!-- APPENDIX_END -->", "opens a comment, as a region's marker does"),
+        ("<!-- APPENDIX_END", "opens a comment, as a region's marker does"),
+    ],
+)
+def test_a_note_that_cannot_stand_in_the_appendix_is_left_out(note: str, flaw: str) -> None:
+    patch = reflected({"notes": [note, "good"]}, AWARE)
+    assert [kept.text for kept in patch.notes] == ["good"]
+    assert patch.fallback == f"reflect_skill_aware failure-2: a note {flaw}"
+
+
+def test_a_flood_of_notes() -> None:
+    patch = reflected({"notes": ["n"] * 100_000}, AWARE)
+    assert len(patch.notes) == 50
+    assert patch.fallback == "reflect_skill_aware failure-2: 100000 notes, 50 are allowed"
+
+
+def test_a_minibatch_rewrites_the_whole_body() -> None:
+    answer = {"body": "# New\n", "rationale": "why", "failure_patterns": [{"description": "d", "item_ids": ["b"]}]}
+    patch = reflected(answer, REWRITE, SUCCESSES)
+    assert patch.edits == (
+        Edit(op="rewrite", content="# New\n", rationale="why", source_type="success", minibatches=("success-0",)),
+    )
+    assert patch.failure_patterns == (FailurePattern(description="d"),)
     assert patch.fallback == ""
 
 
-def test_an_unusable_answer_proposes_nothing_and_says_so() -> None:
-    patch = reflect(ScriptedOptimizer(unusable("op: unknown")), "# Skill", FAILURES, 2, StepBuffer())
-    assert patch.edits == ()
-    assert patch.fallback == "reflect failure-2: op: unknown"
+@pytest.mark.parametrize(
+    ("body", "flaw"),
+    [
+        ("\n", "is blank"),
+        ("x" * 100_001, "has 100,001 characters, 100,000 are allowed"),
+        (SKILL, "holds the marker of a protected region"),
+    ],
+)
+def test_an_unusable_body_proposes_nothing(body: str, flaw: str) -> None:
+    patch = reflected({"body": body, "failure_patterns": [{"description": "d"}]}, REWRITE)
+    assert (patch.edits, patch.failure_patterns) == ((), (FailurePattern(description="d"),))
+    assert patch.fallback == f"reflect_rewrite failure-2: the body {flaw}"
 
 
-def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
+@pytest.mark.parametrize(
+    ("rules", "stage"), [(PLAIN, "reflect"), (AWARE, "reflect_skill_aware"), (REWRITE, "reflect_rewrite")]
+)
+def test_an_unusable_answer_proposes_nothing_and_says_so(rules: OptimizerGroup, stage: str) -> None:
+    assert reflected(unusable("op: unknown"), rules) == Patch(fallback=f"{stage} failure-2: op: unknown")
+
+
+@pytest.mark.parametrize("rules", [PLAIN, AWARE, REWRITE])
+def test_a_provider_that_does_not_answer_is_no_fallback(rules: OptimizerGroup) -> None:
     with pytest.raises(ModelError, match="503"):
-        reflect(ScriptedOptimizer(ModelError("503")), "# Skill", FAILURES, 2, StepBuffer())
+        reflected(ModelError("503"), rules)

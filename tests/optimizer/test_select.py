@@ -15,10 +15,10 @@ def contents(patch: Patch) -> str:
     return "".join(edit.content for edit in patch.edits)
 
 
-@pytest.mark.parametrize("budget", [4, 5])
-def test_within_the_budget_there_is_no_call(budget: int) -> None:
+@pytest.mark.parametrize("budget", [4, 5, None])
+def test_within_the_budget_there_is_no_call(budget: int | None) -> None:
     optimizer = ScriptedOptimizer()
-    assert select(optimizer, "# Skill", PATCH, budget) is PATCH
+    assert select(optimizer, "# Skill", PATCH, budget, "") is PATCH
     assert optimizer.calls == []
 
 
@@ -33,7 +33,7 @@ def test_within_the_budget_there_is_no_call(budget: int) -> None:
 )
 def test_the_order_of_the_optimizer_decides(order: list[int], kept: str) -> None:
     optimizer = ScriptedOptimizer({"order": order})
-    chosen = select(optimizer, "# Skill", PATCH, 2)
+    chosen = select(optimizer, "# Skill", PATCH, 2, "")
     assert contents(chosen) == kept
     assert (chosen.fallback, chosen.failure_patterns) == (PATCH.fallback, PATCH.failure_patterns)
     ((stage, prompt),) = optimizer.calls
@@ -44,13 +44,13 @@ def test_the_order_of_the_optimizer_decides(order: list[int], kept: str) -> None
 
 @pytest.mark.parametrize("order", [[], [4, -1, 99]])
 def test_a_ranking_that_names_no_edit_falls_back(order: list[int]) -> None:
-    chosen = select(ScriptedOptimizer({"order": order}), "# Skill", PATCH, 2)
+    chosen = select(ScriptedOptimizer({"order": order}), "# Skill", PATCH, 2, "")
     assert contents(chosen) == "bd"
     assert chosen.fallback == "merge: x; rank: the answer names none of the edits"
 
 
 def test_an_unusable_answer_falls_back_to_support() -> None:
-    chosen = select(ScriptedOptimizer(unusable("not a list")), "# Skill", PATCH, 3)
+    chosen = select(ScriptedOptimizer(unusable("not a list")), "# Skill", PATCH, 3, "")
     assert contents(chosen) == "bdc"
     assert chosen.fallback == "merge: x; rank: not a list"
     assert chosen.failure_patterns == PATCH.failure_patterns
@@ -58,4 +58,37 @@ def test_an_unusable_answer_falls_back_to_support() -> None:
 
 def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
     with pytest.raises(ModelError, match="503"):
-        select(ScriptedOptimizer(ModelError("503")), "# Skill", PATCH, 2)
+        select(ScriptedOptimizer(ModelError("503")), "# Skill", PATCH, 2, "")
+
+
+def test_a_learning_rate_of_0_keeps_nothing_and_asks_nobody() -> None:
+    optimizer = ScriptedOptimizer()
+    chosen = select(optimizer, "# Skill", PATCH, 0, "")
+    assert (chosen.edits, chosen.failure_patterns) == ((), PATCH.failure_patterns)
+    assert optimizer.calls == []
+
+
+@pytest.mark.parametrize(("budget", "kept"), [(4, "y"), (1, "y"), (None, "y"), (0, "")])
+def test_of_rewrites_one_stays(budget: int | None, kept: str) -> None:
+    rewrites = Patch(edits=(Edit(op="rewrite", content="x"), Edit(op="rewrite", content="y")))
+    optimizer = ScriptedOptimizer({"order": [1, 0]})
+    assert contents(select(optimizer, "# Skill", rewrites, budget, "")) == kept
+    assert [section(prompt, "budget") for _, prompt in optimizer.calls] == (["1"] if kept else [])
+
+
+def test_a_single_rewrite_needs_no_call() -> None:
+    single = Patch(edits=(Edit(op="rewrite", content="x"),))
+    assert select(ScriptedOptimizer(), "# Skill", single, 4, "") is single
+
+
+def test_the_memory_is_shown_last_and_only_if_there_is_one() -> None:
+    optimizer = ScriptedOptimizer({"order": [0]}, {"order": [0]})
+    select(optimizer, "# Skill", PATCH, 2, "short rules win")
+    select(optimizer, "# Skill", PATCH, 2, "")
+    (_, with_memory), (_, without) = optimizer.calls
+    assert with_memory.endswith("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
+    assert without == with_memory.removesuffix("\n\n<meta_skill>\nshort rules win\n</meta_skill>")
+
+
+def test_a_ranking_of_a_million_indices() -> None:
+    assert contents(select(ScriptedOptimizer({"order": [*range(1_000_000, 0, -1)]}), "# Skill", PATCH, 2, "")) == "dc"

@@ -4,5 +4,5 @@ from importlib.resources import files
 
 
 def load(stage: str) -> str:
-    """The instructions of a stage: reflect, merge or rank."""
+    """The instructions of a stage, by its name: that of a file beside this one."""
     return files(__name__).joinpath(f"{stage}.md").read_text(encoding="utf-8")

@@ -1,0 +1,82 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_optimizer import rollout
+
+from include.core.types import Rollout
+from include.optimizer.minibatches import minibatches, most_minibatches
+
+HARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=30)
+
+
+@given(HARDS, st.integers(1, 9), st.randoms(use_true_random=False))
+def test_minibatches_do_not_depend_on_the_order_of_arrival(
+    hards: list[float | None], size: int, random: object
+) -> None:
+    rollouts = [rollout(f"i{index:02d}", hard) for index, hard in enumerate(hards)]
+    cut = minibatches([rollouts], size, "42-step-1", False)
+    random.shuffle(rollouts)  # type: ignore[attr-defined]
+    assert minibatches([rollouts], size, "42-step-1", False) == cut
+
+
+@given(HARDS, st.integers(1, 9))
+def test_minibatches_hold_each_scored_rollout_once_and_apart(hards: list[float | None], size: int) -> None:
+    rollouts = [rollout(f"i{index:02d}", hard) for index, hard in enumerate(hards)]
+    cut = minibatches([rollouts], size, "s", False)
+    ids = [part.trajectory.item_id for batch in cut for part in batch.rollouts]
+    assert sorted(ids) == [r.trajectory.item_id for r in rollouts if r.score is not None]
+    assert all(1 <= len(batch.rollouts) <= size for batch in cut)
+    assert len({batch.name for batch in cut}) == len(cut)
+    for batch in cut:
+        expected = "failure" if batch.source_type == "failure" else "success"
+        assert {"success" if r.score and r.score.hard == 1 else "failure" for r in batch.rollouts} == {expected}
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 3))
+def test_most_minibatches_is_the_exact_maximum(batch_size: int, size: int, accumulation: int) -> None:
+    def cut(count: int) -> int:
+        return -(-count // size)
+
+    assert most_minibatches(batch_size, size, accumulation) == accumulation * max(
+        cut(failures) + cut(scored - failures) for scored in range(batch_size + 1) for failures in range(scored + 1)
+    )
+
+
+def test_the_seed_shuffles() -> None:
+    rollouts = [rollout(f"i{index:02d}") for index in range(20)]
+    assert minibatches([rollouts], 20, "1", False) != minibatches([rollouts], 20, "2", False)
+
+
+def slices_of(hards: list[list[float | None]]) -> list[list[Rollout]]:
+    return [
+        [rollout(f"s{number}-{index:02d}", hard) for index, hard in enumerate(part)]
+        for number, part in enumerate(hards)
+    ]
+
+
+@given(st.lists(HARDS, max_size=4), st.integers(1, 9))
+def test_slices_are_cut_apart_and_indices_run_on(hards: list[list[float | None]], size: int) -> None:
+    slices = slices_of(hards)
+    cut = minibatches(slices, size, "s", False)
+    for source_type in ("failure", "success"):
+        indices = [batch.index for batch in cut if batch.source_type == source_type]
+        assert indices == [*range(len(indices))]
+    for batch in cut:
+        assert len({part.trajectory.item_id.split("-")[0] for part in batch.rollouts}) == 1
+    for count in range(len(slices)):
+        earlier = minibatches(slices[:count], size, "s", False)
+        assert cut[: len(earlier)] == earlier
+
+
+@given(st.lists(HARDS, max_size=3), st.integers(1, 9))
+def test_failures_only(hards: list[list[float | None]], size: int) -> None:
+    slices = slices_of(hards)
+    both = minibatches(slices, size, "s", False)
+    assert minibatches(slices, size, "s", True) == [batch for batch in both if batch.source_type == "failure"]
+
+
+def test_one_slice_is_cut_as_ever() -> None:
+    rollouts = [rollout(f"i{index}", float(index % 3 == 0)) for index in range(10)]
+    assert [
+        (batch.name, [part.trajectory.item_id for part in batch.rollouts])
+        for batch in minibatches([rollouts], 4, "42-step-1", False)
+    ] == [("failure-0", ["i4", "i8", "i5", "i2"]), ("failure-1", ["i1", "i7"]), ("success-0", ["i6", "i3", "i0", "i9"])]
