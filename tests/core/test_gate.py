@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.core.config import EvaluationGroup
-from include.core.gate import Action, decide, paired
+from include.core.gate import Action, GateDecision, decide
+from include.core.policies import POLICIES, to_confirm
 from include.core.scoring import Evaluation, ItemScore
 from include.core.types import Status
 
@@ -23,6 +24,7 @@ GATES = st.builds(
     gate_metric=st.sampled_from(["hard", "soft", "mixed"]),
     gate_mixed_weight=st.floats(0, 1),
     min_coverage=st.floats(0, 1),
+    gate_policy=st.sampled_from(sorted(POLICIES)),
 )
 
 
@@ -50,11 +52,15 @@ def test_verdicts(candidate: tuple[float], current: tuple[float], best: tuple[fl
     assert decision.against_current.score == sum(candidate) / len(candidate)
 
 
-@given(EVALUATIONS, EVALUATIONS, EVALUATIONS, GATES)
+@given(EVALUATIONS, EVALUATIONS, EVALUATIONS, GATES, st.none() | st.tuples(EVALUATIONS, EVALUATIONS))
 def test_accepted_is_only_what_is_strictly_better_and_covered(
-    candidate: Evaluation, current: Evaluation, best: Evaluation, rules: EvaluationGroup
+    candidate: Evaluation,
+    current: Evaluation,
+    best: Evaluation,
+    rules: EvaluationGroup,
+    confirmation: tuple[Evaluation, Evaluation] | None,
 ) -> None:
-    decision = decide(candidate, current, best, rules)
+    decision = decide(candidate, current, best, rules, confirmation)
     table = decision.against_current
     if decision.action.accepted:
         assert table.score > table.other_score
@@ -63,27 +69,33 @@ def test_accepted_is_only_what_is_strictly_better_and_covered(
         assert decision.against_best.score > decision.against_best.other_score
     if candidate.coverage < rules.min_coverage or not table.pairs:
         assert decision.action == Action.INDECISIVE
-    else:
-        assert decision.action != Action.INDECISIVE
+    elif not table.better:
+        assert decision.action == Action.REJECT
+    elif rules.gate_policy == "paper":
+        assert decision.action.accepted
+    assert GateDecision.model_validate_json(decision.model_dump_json()) == decision
 
 
-@given(EVALUATIONS, EVALUATIONS, GATES)
-def test_a_skill_never_wins_against_itself(candidate: Evaluation, best: Evaluation, rules: EvaluationGroup) -> None:
-    assert not decide(candidate, candidate, best, rules).action.accepted
+@given(EVALUATIONS, EVALUATIONS, GATES, st.none() | st.tuples(EVALUATIONS, EVALUATIONS))
+def test_a_skill_never_wins_against_itself(
+    candidate: Evaluation,
+    best: Evaluation,
+    rules: EvaluationGroup,
+    confirmation: tuple[Evaluation, Evaluation] | None,
+) -> None:
+    assert decide(candidate, candidate, best, rules, confirmation).action in (Action.REJECT, Action.INDECISIVE)
 
 
-@given(EVALUATIONS, EVALUATIONS, GATES)
-def test_two_skills_cannot_both_beat_each_other(one: Evaluation, other: Evaluation, rules: EvaluationGroup) -> None:
-    forth, back = paired(one, other, rules), paired(other, one, rules)
-    assert (forth.wins, forth.losses, forth.ties) == (back.losses, back.wins, back.ties)
-    assert (forth.score, forth.other_score) == (back.other_score, back.score)
-
-
-@given(st.lists(st.floats(0, 1), min_size=2, max_size=40), st.randoms(use_true_random=False))
-def test_equal_scores_in_another_order_are_a_tie(values: list[float], random: object) -> None:
+@given(
+    st.lists(st.floats(0, 1), min_size=2, max_size=40),
+    st.randoms(use_true_random=False),
+    st.sampled_from(sorted(POLICIES)),
+)
+def test_equal_scores_in_another_order_are_a_tie(values: list[float], random: object, policy: str) -> None:
     other = [*values]
     random.shuffle(other)  # type: ignore[attr-defined]
-    assert decide(measured(*values), measured(*other), measured(*other), SOFT).action == Action.REJECT
+    rules = SOFT.model_copy(update={"gate_policy": policy})
+    assert decide(measured(*values), measured(*other), measured(*other), rules).action == Action.REJECT
 
 
 FRACTIONS = st.builds(Fraction, st.integers(0, 30), st.integers(30, 60))
@@ -129,3 +141,81 @@ def test_without_a_common_item_the_reason_is_not_the_coverage() -> None:
     decision = decide(measured(1, 1), other, other, RULES)
     assert decision.action == Action.INDECISIVE
     assert decision.reason == "no item has a score under both skills"
+
+
+def test_cancelled_items_are_named() -> None:
+    candidate = measured(1, failed=1).model_copy(update={"cancelled": 8})
+    decision = decide(candidate, measured(0, 0), measured(0, 0), RULES)
+    assert decision.reason == "coverage 0.100 is below 0.95 (1 timeout, 8 cancelled)"
+
+
+def gate(policy: str, **knobs: object) -> EvaluationGroup:
+    return EvaluationGroup.model_validate({"gate_policy": policy, **knobs})
+
+
+def test_the_decision_says_what_the_policy_found() -> None:
+    candidate, current = measured(*[1] * 6), measured(*[0] * 5, 1)
+    decision = decide(candidate, current, current, gate("mcnemar"))
+    assert (decision.policy, decision.statistic, decision.bound) == ("mcnemar", 1 / 32, None)
+    assert decision.action == Action.ACCEPT_NEW_BEST
+    assert decision.reason == ("1.0000 is better than best 0.1667; p = 0.03125 of 5 wins and 0 losses is at most 0.05")
+    best = measured(*[1] * 6)
+    decision = decide(candidate, current, best, gate("mcnemar"))
+    assert decision.action == Action.ACCEPT
+    assert decision.reason == (
+        "1.0000 is better than current 0.1667, not than best; p = 0.03125 of 5 wins and 0 losses is at most 0.05"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "action", "reason"),
+    [
+        (4, 2, Action.REJECT, "p = 0.3438 of 4 wins and 2 losses is above 0.05"),
+        (4, 0, Action.UNDERPOWERED, "4 wins and 0 losses are fewer than 5 differences"),
+    ],
+)
+def test_a_better_candidate_may_prove_too_little(wins: int, losses: int, action: Action, reason: str) -> None:
+    candidate, current = measured(*[1] * wins, *[0] * losses), measured(*[0] * wins, *[1] * losses)
+    decision = decide(candidate, current, current, gate("mcnemar"))
+    assert (decision.action, decision.reason) == (action, reason)
+    assert not action.accepted
+
+
+def test_confirmation_decides_on_fresh_draws() -> None:
+    candidate, current = measured(*[1] * 6, 0), measured(*[0] * 6, 1)
+    rules = gate("confirm")
+    decision = decide(candidate, current, current, rules)
+    assert (decision.action, decision.statistic) == (Action.INDECISIVE, None)
+    assert decision.reason == "fresh draws are missing, of the 7 items on which the two skills differ"
+    assert to_confirm(candidate, current, rules) == tuple(f"i{index}" for index in range(7))
+    decision = decide(candidate, current, current, rules, (measured(*[1] * 5, 0, 0), measured(*[0] * 7)))
+    assert (decision.action, decision.statistic) == (Action.ACCEPT_NEW_BEST, 1 / 32)
+    decision = decide(candidate, current, current, rules, (measured(*[1] * 5, 0, 0), measured(*[0] * 6, 1)))
+    assert (decision.action, decision.statistic) == (Action.REJECT, 7 / 64)
+    # Worse on the first draws: no fresh ones help.
+    assert decide(current, candidate, candidate, rules, (measured(*[1] * 7), measured(*[0] * 7))).action == "reject"
+
+
+@pytest.mark.parametrize(("rules", "force"), [(RULES, True), (EvaluationGroup(use_gate=False), False)])
+def test_without_the_gate_a_candidate_is_taken_and_measured(rules: EvaluationGroup, force: bool) -> None:
+    worse = decide(measured(0, 0), measured(1, 0), measured(1, 0), rules, force=force)
+    assert worse.action == Action.ACCEPT
+    assert worse.reason == "taken without the gate, which says reject: 0.0000 is not better than current 0.5000"
+    assert (worse.against_current.losses, worse.coverage) == (1, 1.0)
+    better = decide(measured(1, 1), measured(1, 0), measured(1, 0), rules, force=force)
+    assert better.action == Action.ACCEPT_NEW_BEST
+    assert better.reason == "taken without the gate, which says accept_new_best: 1.0000 is better than best 0.5000"
+    as_good_as_best = decide(measured(1, 1), measured(1, 0), measured(1, 1), rules, force=force)
+    assert as_good_as_best.action == Action.ACCEPT
+    # Better than best, though the policy would want more.
+    strict = rules.model_copy(update={"gate_policy": "mcnemar"})
+    taken = decide(measured(1, 1), measured(0, 1), measured(1, 0), strict, force=force)
+    assert taken.action == Action.ACCEPT_NEW_BEST
+    assert "which says underpowered: 1 wins and 0 losses" in taken.reason
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_what_is_taken_with_too_few_scores_is_never_best(force: bool) -> None:
+    decision = decide(measured(1, failed=1), measured(0, 0), measured(0, 0), RULES, force=force)
+    assert decision.action == (Action.ACCEPT if force else Action.INDECISIVE)
+    assert "coverage 0.500 is below 0.95 (1 timeout)" in decision.reason

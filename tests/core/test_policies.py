@@ -1,0 +1,262 @@
+import typing
+from math import comb
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.false_accepts import HEADER, SIZES, SPLITS, rates
+from include.core.config import EvaluationGroup
+from include.core.paired import SAME_MEAN
+from include.core.policies import (
+    POLICIES,
+    Evidence,
+    FreshDraws,
+    discordant,
+    evidence_of,
+    judge,
+    to_confirm,
+    unknown_protected_items,
+)
+from include.core.scoring import Evaluation, ItemScore
+from include.core.types import Status
+from include.core.verdict import Action
+
+Policy = str
+
+
+def rules(policy: Policy = "paper", **knobs: object) -> EvaluationGroup:
+    return EvaluationGroup.model_validate({"gate_policy": policy, "gate_metric": "soft", **knobs})
+
+
+def measured(*values: float) -> Evaluation:
+    scores = {f"i{index}": ItemScore(hard=int(value), soft=value) for index, value in enumerate(values)}
+    return Evaluation(scores=scores)
+
+
+def outcomes(wins: int, losses: int, ties: int = 0) -> tuple[Evaluation, Evaluation]:
+    candidate = [1] * wins + [0] * losses + [1] * ties
+    return measured(*candidate), measured(*([0] * wins), *([1] * losses), *([1] * ties))
+
+
+def verdict(wins: int, losses: int, ties: int, gate: EvaluationGroup) -> Action:
+    return judge(evidence_of(*outcomes(wins, losses, ties), gate), gate).action
+
+
+def test_every_policy_of_the_configuration_has_its_function() -> None:
+    assert set(typing.get_args(EvaluationGroup.model_fields["gate_policy"].annotation)) == set(POLICIES)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 12))
+def test_no_policy_accepts_what_is_not_better(policy: Policy, wins: int, losses: int, ties: int) -> None:
+    action = verdict(wins, losses, ties, rules(policy))
+    if wins <= losses:
+        assert action == Action.REJECT
+    assert action != Action.ACCEPT_NEW_BEST
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_policy_accepts_a_rounding_error(policy: Policy) -> None:
+    # Ten wins by a hair: the signs would convince a sign test, and confirm has its fresh draws.
+    candidate, current = measured(*[0.5 + SAME_MEAN / 2] * 10), measured(*[0.5] * 10)
+    fresh = measured(*[1] * 10), measured(*[0] * 10)
+    gate = rules(policy)
+    assert judge(evidence_of(candidate, current, gate, fresh), gate).action == Action.REJECT
+
+
+def test_paper_wants_one_win_more() -> None:
+    assert verdict(3, 2, 0, rules()) == Action.ACCEPT
+    assert verdict(2, 2, 3, rules()) == Action.REJECT
+
+
+class TestNoRegression:
+    def test_no_protected_item_may_lose(self) -> None:
+        # i3 is the loss.
+        assert verdict(3, 1, 2, rules("no_regression", gate_protected_items=["i0", "i4"])) == Action.ACCEPT
+        gate = rules("no_regression", gate_protected_items=["i0", "i3"])
+        found = judge(evidence_of(*outcomes(3, 1, 2), gate), gate)
+        assert (found.action, found.reason) == (Action.REJECT, "protected items lose: i3")
+
+    def test_a_rounding_error_is_no_loss(self) -> None:
+        gate = rules("no_regression", gate_protected_items=["i1"])
+        candidate, current = measured(1, 0.5), measured(0, 0.5 + SAME_MEAN / 2)
+        assert judge(evidence_of(candidate, current, gate), gate).action == Action.ACCEPT
+        current = measured(0, 0.5 + 2 * SAME_MEAN)
+        assert judge(evidence_of(candidate, current, gate), gate).action == Action.REJECT
+
+    def test_what_only_the_candidate_misses_decides_nothing(self) -> None:
+        gate = rules("no_regression", gate_protected_items=["i1"])
+        found = judge(evidence_of(measured(1), measured(0, 1), gate), gate)
+        assert found.action == Action.INDECISIVE
+        assert found.reason == "protected items have no score under the candidate: i1"
+        assert judge(evidence_of(measured(1, 1), measured(0), gate), gate).action == Action.ACCEPT
+
+    def test_misspelt_items_are_named(self) -> None:
+        gate = rules("no_regression", gate_protected_items=["i1", "l2", "x"])
+        assert unknown_protected_items(["i1", "i2"], gate) == ("l2", "x")
+        assert unknown_protected_items(iter(["i1", "l2", "x"]), gate) == ()
+
+
+class TestPairedSe:
+    def test_the_gain_must_exceed_the_error(self) -> None:
+        # Differences 1 and 0: mean 0.5, standard error 0.5.
+        assert verdict(1, 0, 1, rules("paired_se", gate_se_factor=1.0)) == Action.REJECT
+        assert verdict(1, 0, 1, rules("paired_se", gate_se_factor=0.999)) == Action.ACCEPT
+
+    def test_the_statistic_is_t(self) -> None:
+        gate = rules("paired_se")
+        found = judge(evidence_of(*outcomes(4, 1, 5), gate), gate)
+        assert found.statistic == pytest.approx(0.3 / (0.674949 / 10**0.5), abs=1e-5)
+        assert found.action == Action.REJECT
+        assert found.reason == "the gain 0.3000 does not exceed 2 standard errors (0.4269)"
+
+    def test_equal_gains_have_no_error(self) -> None:
+        gate = rules("paired_se")
+        found = judge(evidence_of(*outcomes(2, 0), gate), gate)
+        assert (found.action, found.statistic) == (Action.ACCEPT, None)
+
+    def test_one_item_has_no_standard_error(self) -> None:
+        assert verdict(1, 0, 0, rules("paired_se")) == Action.UNDERPOWERED
+
+
+class TestMcNemar:
+    def test_fewer_than_5_differences_are_underpowered(self) -> None:
+        assert verdict(4, 0, 30, rules("mcnemar")) == Action.UNDERPOWERED
+        assert verdict(3, 1, 30, rules("mcnemar")) == Action.UNDERPOWERED
+        assert verdict(5, 0, 30, rules("mcnemar")) == Action.ACCEPT
+        assert verdict(4, 1, 30, rules("mcnemar")) == Action.REJECT
+
+    def test_alpha_is_enough(self) -> None:
+        assert verdict(5, 0, 0, rules("mcnemar", gate_alpha=1 / 32)) == Action.ACCEPT
+        assert verdict(5, 0, 0, rules("mcnemar", gate_alpha=0.0312)) == Action.REJECT
+
+    def test_graded_scores_count_by_sign(self) -> None:
+        gate = rules("mcnemar")
+        candidate, current = measured(*[0.51] * 7, 0.2), measured(*[0.5] * 7, 0.21)
+        found = judge(evidence_of(candidate, current, gate), gate)
+        assert (found.action, found.statistic) == (Action.ACCEPT, 9 / 256)
+        assert found.reason == "p = 0.03516 of 7 wins and 1 losses is at most 0.05"
+
+
+class TestEProcess:
+    def test_one_over_alpha_is_enough(self) -> None:
+        assert 1 / (1 / 10.5) == 10.5
+        assert verdict(5, 0, 3, rules("e_process", gate_alpha=1 / 10.5)) == Action.ACCEPT
+        assert verdict(5, 0, 3, rules("e_process", gate_alpha=1 / 10.51)) == Action.REJECT
+
+    def test_the_statistic_is_e(self) -> None:
+        gate = rules("e_process")
+        found = judge(evidence_of(*outcomes(7, 0), gate), gate)
+        assert (found.action, found.statistic) == (Action.ACCEPT, 31.875)
+        assert found.reason == "E = 31.88 of 7 wins and 0 losses is at least 20"
+
+
+class TestConfirm:
+    GATE = rules("confirm")
+
+    def test_the_items_that_differ_are_drawn_again(self) -> None:
+        candidate, current = measured(1, 0, 1, 0.5), measured(0, 0.5, 1, 0.5)
+        assert to_confirm(candidate, current, self.GATE) == ("i0", "i1")
+
+    @pytest.mark.parametrize(
+        "knobs", [{"gate_policy": "paper"}, {"use_gate": False}, {"gate_metric": "hard", "gate_policy": "mcnemar"}]
+    )
+    def test_only_where_the_policy_asks(self, knobs: dict[str, object]) -> None:
+        assert to_confirm(*outcomes(3, 1), rules(**({"policy": "confirm"} | knobs))) == ()  # type: ignore[arg-type]
+
+    def test_nothing_is_drawn_for_a_candidate_that_lost_or_is_not_covered(self) -> None:
+        candidate, current = outcomes(3, 3, 2)
+        assert to_confirm(candidate, current, self.GATE) == ()
+        candidate, current = outcomes(3, 1, 2)
+        failed = candidate.model_copy(update={"failures": {Status.TIMEOUT: 1}})
+        assert to_confirm(candidate, current, self.GATE) == ("i0", "i1", "i2", "i3")
+        assert to_confirm(failed, current, self.GATE) == ()
+
+    def judge(self, fresh: tuple[Evaluation, Evaluation] | None) -> tuple[Action, float | None]:
+        found = judge(evidence_of(*outcomes(6, 1, 9), self.GATE, fresh), self.GATE)
+        return found.action, found.statistic
+
+    def test_fresh_draws_decide(self) -> None:
+        assert self.judge(None) == (Action.INDECISIVE, None)
+        assert self.judge(outcomes(5, 0, 2)) == (Action.ACCEPT, 1 / 32)
+        assert self.judge(outcomes(4, 1, 2)) == (Action.REJECT, 6 / 32)
+        assert self.judge(outcomes(0, 7)) == (Action.REJECT, 1.0)
+        assert self.judge(outcomes(4, 0, 3)) == (Action.UNDERPOWERED, None)
+
+    def test_other_items_do_not_count(self) -> None:
+        assert self.judge(outcomes(0, 7, 0)) == (Action.REJECT, 1.0)
+        candidate, current = measured(*[1] * 4, 0, 0, 0, *[1] * 9), measured(*[0] * 16)
+        assert self.judge((candidate, current)) == (Action.UNDERPOWERED, None)
+
+    @pytest.mark.parametrize("side", [0, 1])
+    def test_missing_fresh_draws_decide_nothing(self, side: int) -> None:
+        fresh = list(outcomes(7, 0))
+        fresh[side] = Evaluation(scores={item: score for item, score in fresh[side].scores.items() if item != "i6"})
+        assert self.judge((fresh[0], fresh[1])) == (Action.INDECISIVE, None)
+
+    def test_min_coverage_is_enough(self) -> None:
+        gate = self.GATE.model_copy(update={"min_coverage": 0.75})
+        table = evidence_of(*outcomes(6, 1), gate).table
+        differences = {f"i{index}": 1.0 for index in range(6)}
+        for coverage, action in ((0.75, Action.ACCEPT), (0.749, Action.INDECISIVE)):
+            evidence = Evidence(table, differences, fresh=FreshDraws(differences, coverage))
+            assert judge(evidence, gate).action == action
+
+
+def test_discordant_items_are_sorted() -> None:
+    assert discordant({"b": 0.5, "a": -1.0, "c": 0.0, "d": SAME_MEAN}) == ("a", "b")
+
+
+def test_candidates_that_change_nothing_are_accepted_as_rarely_as_promised() -> None:
+    print("\n" + " | ".join(HEADER))
+    for size in SIZES:
+        for split in SPLITS:
+            found = rates(size, split, trials=4000)
+            print(" | ".join([str(size), split, *(f"{rate:.3f}" for rate in found.values())]))
+            assert max(found["mcnemar"], found["confirm"], found["e_process"], found["paired_se"]) <= 0.05
+            assert 0.3 <= found["paper"] <= 0.5
+            assert found["no_regression"] < found["paper"]
+
+
+@pytest.mark.parametrize(("items", "worst"), [(9, 0.0307), (17, 0.0368), (24, 0.0368), (40, 0.0278)])
+def test_the_worst_rate_of_paired_se(items: int, worst: float) -> None:
+    # The rate is linear in each item's chance to differ, which is at most 1/2 (a coin under both skills): so it is
+    # highest where every item is a coin or certain, and the number of coins is all there is to try.
+    gate = rules("paired_se")
+    accepting = [
+        (wins, losses)
+        for wins in range(items + 1)
+        for losses in range(items + 1 - wins)
+        if verdict(wins, losses, items - wins - losses, gate) == Action.ACCEPT
+    ]
+
+    def rate(coins: int) -> float:
+        # Each coin wins and loses with chance 1/4.
+        ways = (
+            comb(coins, wins) * comb(coins - wins, losses) * 2 ** (coins - wins - losses)
+            for wins, losses in accepting
+            if wins + losses <= coins
+        )
+        return sum(ways) / 4**coins
+
+    assert max(rate(coins) for coins in range(1, items + 1)) == pytest.approx(worst, abs=5e-5)
+
+
+def test_draws_and_partial_credit_do_not_raise_the_rate() -> None:
+    random = Random(11)
+    gates = [rules(policy) for policy in ("paired_se", "mcnemar", "e_process")]
+    accepted = [0, 0, 0]
+    for _ in range(1500):
+        means = [random.random() for _ in range(17)]
+
+        def draw(chance: float) -> float:
+            return sum(random.random() ** 0.5 * (random.random() < chance) for _ in range(3)) / 3
+
+        candidate, current = (measured(*map(draw, means)) for _ in range(2))
+        evidence = evidence_of(candidate, current, gates[0])
+        for index, gate in enumerate(gates):
+            accepted[index] += judge(evidence, gate).action == Action.ACCEPT
+    print("graded scores of 3 draws, 17 items:", [count / 1500 for count in accepted])
+    assert max(accepted) / 1500 <= 0.05
