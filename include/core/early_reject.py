@@ -46,14 +46,14 @@ def certain_loss(
         rules: the gate's.
 
     Returns:
-        None while a win is possible, or when the failed items of the prefix leave too few to decide on, or when the
-        rules want the full evaluation. 0 if current is perfect: then nothing needs to run.
+        None while a win is possible, where it takes all items to rule one out, when the failed items of the prefix
+        leave too few to decide on, and when the rules want the full evaluation: then `decide` on that. 0 if current
+        is perfect: nothing needs to run.
     """
     wanted = rules.early_reject and rules.use_gate
     if not wanted or not any(item in current.scores for item in order):
         return None
     arrived = next((n for n, item in enumerate(order) if item not in scores and item not in failed), len(order))
-
     theirs = [-_value(current.scores[item], rules) for item in order if item in current.scores]
 
     def lost(prefix: int) -> bool:
@@ -63,12 +63,13 @@ def certain_loss(
         # fsum is exact. Half of what counts as a tie leaves room for the rounding of the two means.
         return most <= SAME_MEAN / 2 * max(1, pairs)
 
-    # A result never promises more than its item did before, so once lost is lost.
-    shortest = bisect_left(range(arrived + 1), True, key=lost)
-    if shortest > arrived:
+    if not lost(arrived):
         return None
+    # A result never promises more than its item did before: once lost is lost.
+    shortest = bisect_left(range(arrived), True, key=lost)
     failures = shortest - len(_ran(scores, order, shortest))
-    return shortest if (len(order) - failures) / len(order) >= rules.min_coverage else None
+    covered = (len(order) - failures) / len(order) >= rules.min_coverage
+    return shortest if covered and shortest < len(order) else None
 
 
 def cut_short(
@@ -98,10 +99,11 @@ def reject_early(
     evaluation: Evaluation, bound: float, current: Evaluation, best: Evaluation, rules: EvaluationGroup
 ) -> GateDecision:
     """The gate's decision on an evaluation that was cut short."""
+    compared = paired(current, current, rules).score
     return GateDecision(
         action=Action.REJECT,
-        reason=f"rejected early, {evaluation.cancelled} items did not run: its score is <= {bound:.4f}, "
-        "which is not better than current",
+        reason=f"rejected early, {evaluation.cancelled} of {evaluation.size} items did not run: its score is <= "
+        f"{bound:.4f}, not better than current {compared:.4f}",
         metric=rules.gate_metric,
         policy=rules.gate_policy,
         coverage=evaluation.coverage,

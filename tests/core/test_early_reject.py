@@ -1,0 +1,263 @@
+import itertools
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.core.config import EvaluationGroup
+from include.core.early_reject import certain_loss, cut_short, evaluation_order, reject_early
+from include.core.gate import Action, GateDecision, decide
+from include.core.paired import SAME_MEAN, paired
+from include.core.policies import POLICIES
+from include.core.scoring import Evaluation, ItemScore, covers
+from include.core.types import Status
+
+RULES = EvaluationGroup(early_reject=True)
+SOFT = EvaluationGroup(early_reject=True, gate_metric="soft")
+
+
+def score(value: float) -> ItemScore:
+    return ItemScore(hard=float(value >= 1), soft=value)
+
+
+def scored(**values: float) -> dict[str, ItemScore]:
+    return {item: score(value) for item, value in values.items()}
+
+
+def loss(
+    candidate: Mapping[str, ItemScore],
+    current: Mapping[str, ItemScore],
+    order: str,
+    failed: Collection[str] = (),
+    rules: EvaluationGroup = SOFT,
+) -> int | None:
+    return certain_loss(candidate, failed, tuple(order), Evaluation(scores=dict(current)), rules)
+
+
+def test_most_to_win_first_and_unknown_last() -> None:
+    current = Evaluation(scores=scored(a=1, b=0.5, c=0, d=1, f=0))
+    assert evaluation_order("abcdef", current, SOFT) == ("c", "f", "b", "a", "d", "e")
+    assert evaluation_order("abcdef", current, RULES) == ("b", "c", "f", "a", "d", "e")
+    assert evaluation_order("fedcba", current, RULES) == ("f", "c", "b", "d", "a", "e")
+
+
+class TestCertainLoss:
+    CURRENT = scored(a=0, b=0, c=1, d=1)
+
+    def test_a_tie_is_a_loss(self) -> None:
+        assert loss(scored(a=0, b=1, c=0), self.CURRENT, "abcd") == 3
+        assert loss(scored(a=0, b=1, c=0.01), self.CURRENT, "abcd") is None
+        assert loss(scored(a=0, b=0), self.CURRENT, "abcd") == 2
+
+    def test_what_takes_all_items_is_left_to_the_full_evaluation(self) -> None:
+        assert loss(scored(a=1, b=1, c=0, d=0), self.CURRENT, "abcd") is None
+        assert loss(scored(a=1, b=1, c=0, d=0), self.CURRENT | scored(e=1), "abcde") == 4
+
+    def test_only_what_arrived_in_order_counts(self) -> None:
+        assert loss(scored(b=0, c=0, d=0), self.CURRENT, "abcd") is None
+        assert loss(scored(a=0, b=0, c=0, d=0), self.CURRENT, "abcd") == 2
+
+    def test_what_failed_may_still_win(self) -> None:
+        assert loss(scored(b=0), self.CURRENT, "abcd", failed="a", rules=relaxed(SOFT, 0)) is None
+        assert loss(scored(b=0, c=0), self.CURRENT, "abcd", failed="a", rules=relaxed(SOFT, 0)) == 3
+
+    def test_too_many_failures_leave_the_verdict_to_the_full_evaluation(self) -> None:
+        found = scored(b=0, c=0, d=0)
+        assert loss(found, self.CURRENT, "abcd", failed="a", rules=relaxed(SOFT, 0.75)) == 3
+        assert loss(found, self.CURRENT, "abcd", failed="a", rules=relaxed(SOFT, 0.76)) is None
+
+    def test_items_that_current_has_no_score_for_do_not_pair(self) -> None:
+        assert loss(scored(a=0, x=1, y=1), scored(a=0, b=1), "axyb") == 1
+        assert loss(scored(x=0, y=0), {}, "xy") is None
+
+    def test_against_a_perfect_skill_nothing_needs_to_run(self) -> None:
+        assert loss({}, scored(a=1, b=1), "abx") == 0
+        assert loss({}, scored(a=1, b=0.99), "ab") is None
+
+    def test_only_if_the_rules_want_it(self) -> None:
+        lost = scored(a=0, b=0)
+        assert loss(lost, self.CURRENT, "abcd", rules=SOFT.model_copy(update={"early_reject": False})) is None
+        assert loss(lost, self.CURRENT, "abcd", rules=SOFT.model_copy(update={"use_gate": False})) is None
+
+    def test_a_rounding_error_is_no_hope(self) -> None:
+        # 10/11 + 6/13 + 1/5 + 3/5 + 8/11 = 2/5 + 8/11 + 2/5 + 6/13 + 10/11, and floats disagree.
+        candidate = dict(zip("abcde", map(score, [10 / 11, 6 / 13, 1 / 5, 3 / 5, 8 / 11]), strict=True))
+        current = dict(zip("abcde", map(score, [2 / 5, 8 / 11, 2 / 5, 6 / 13, 10 / 11]), strict=True))
+        last = scored(f=1)
+        assert loss(candidate, current | last, "abcdef") == 5
+        assert loss(current, candidate | last, "abcdef") == 5
+        assert loss(candidate | scored(a=10 / 11 + 6 * SAME_MEAN), current | last, "abcdef") is None
+
+
+def relaxed(rules: EvaluationGroup, min_coverage: float) -> EvaluationGroup:
+    return rules.model_copy(update={"min_coverage": min_coverage})
+
+
+STEPS = st.sampled_from([0.0, 0.25, 1.0])
+TABLES = st.lists(st.tuples(STEPS | st.none(), STEPS | st.none()), min_size=1, max_size=5)
+
+
+@given(TABLES, st.integers(0, 5))
+def test_it_is_a_loss_exactly_if_no_completion_wins(table: list[tuple[float | None, float | None]], known: int) -> None:
+    order = [f"i{index}" for index in range(len(table))]
+    current = Evaluation(
+        scores={i: score(theirs) for i, (_, theirs) in zip(order, table, strict=True) if theirs is not None}
+    )
+    ran = {i: score(mine) for i, (mine, _) in zip(order[:known], table, strict=False) if mine is not None}
+    failed = [item for item in order[:known] if item not in ran]
+
+    def winnable(prefix: int) -> bool:
+        before = {item: found for item, found in ran.items() if item in order[:prefix]}
+        rest = [item for item in order if item not in before]
+        completions = itertools.product([None, 0.0, 1.0], repeat=len(rest))
+        evaluations = (
+            Evaluation(
+                scores=before | {item: score(end) for item, end in zip(rest, ends, strict=True) if end is not None}
+            )
+            for ends in completions
+        )
+        return any(paired(evaluation, current, SOFT).better for evaluation in evaluations)
+
+    expected = next((prefix for prefix in range(min(known, len(order)) + 1) if not winnable(prefix)), None)
+    rules = relaxed(SOFT, 0)
+    early = current.scores and expected != len(order)
+    assert certain_loss(ran, failed, order, current, rules) == (expected if early else None)
+
+
+def arrive(
+    table: Mapping[str, ItemScore | Status],
+    order: Sequence[str],
+    current: Evaluation,
+    rules: EvaluationGroup,
+    random: Random,
+) -> tuple[dict[str, ItemScore], dict[str, Status], int | None]:
+    """Results come in from several containers, each working through its slice; stops at a certain loss."""
+    containers = random.randint(1, 4)
+    queues = [list(order[index::containers]) for index in range(containers)]
+    if random.random() < 0.5:
+        random.shuffle(queues[0])
+    scores: dict[str, ItemScore] = {}
+    failed: dict[str, Status] = {}
+    while any(queues):
+        queue = random.choice([queue for queue in queues if queue])
+        for item in [queue.pop(0) for _ in range(min(len(queue), random.randint(1, 8)))]:
+            found = table[item]
+            if isinstance(found, Status):
+                failed[item] = found
+            else:
+                scores[item] = found
+        prefix = certain_loss(scores, failed, order, current, rules)
+        if prefix is not None:
+            return scores, failed, prefix
+    return scores, failed, None
+
+
+def random_table(random: Random) -> tuple[dict[str, ItemScore | Status], Evaluation, EvaluationGroup]:
+    """A candidate's full outcome, the current evaluation, and rules."""
+    ids = [f"i{index}" for index in range(random.randint(1, 60))]
+    graded, failing = random.random() < 0.5, random.choice([0.0, 0.0, 0.0, 0.05])
+    ability, other = random.random(), random.random()
+
+    def draw(chance: float) -> ItemScore:
+        hard = float(random.random() < chance)
+        return ItemScore(hard=hard, soft=max(hard, random.randint(0, 12) / 13) if graded else hard)
+
+    outcome: dict[str, ItemScore | Status] = {
+        item: Status.TIMEOUT if random.random() < failing else draw(ability) for item in ids
+    }
+    current = Evaluation(scores={item: draw(other) for item in ids if random.random() >= failing})
+    rules = EvaluationGroup.model_validate(
+        {
+            "early_reject": True,
+            "gate_policy": random.choice(sorted(POLICIES)),
+            "gate_metric": random.choice(["hard", "soft", "mixed"]),
+            "gate_mixed_weight": random.choice([0.5, 0.3]),
+            "gate_protected_items": ids[:2],
+        }
+    )
+    return outcome, current, rules
+
+
+def full(outcome: Mapping[str, ItemScore | Status]) -> Evaluation:
+    failures = Counter(found for found in outcome.values() if isinstance(found, Status))
+    return Evaluation(
+        scores={item: found for item, found in outcome.items() if isinstance(found, ItemScore)}, failures=dict(failures)
+    )
+
+
+def check(
+    outcome: Mapping[str, ItemScore | Status], current: Evaluation, rules: EvaluationGroup, random: Random
+) -> int:
+    """Early rejection against the full evaluation, twice in other orders of arrival; the rollouts that it saved."""
+    evaluation = full(outcome)
+    decision = decide(evaluation, current, current, rules)
+    order = evaluation_order(list(outcome), current, rules)
+    records: list[tuple[Evaluation, GateDecision] | None] = []
+    for _ in range(2):
+        scores, failed, prefix = arrive(outcome, order, current, rules, random)
+        if prefix is None:
+            assert (scores, failed) == (evaluation.scores, {i: s for i, s in outcome.items() if isinstance(s, Status)})
+            records.append(None)
+            continue
+        short, bound = cut_short(scores, failed, order, prefix, current, rules)
+        early = reject_early(short, bound, current, current, rules)
+        records.append((short, early))
+        assert early.action == Action.REJECT
+        assert short.size == evaluation.size
+        assert short.cancelled > 0
+        assert not decision.action.accepted
+        assert not decision.against_current.better
+        assert bound <= sum_of_current(current, order, rules) + SAME_MEAN
+        if decision.against_current.pairs:
+            assert decision.against_current.score <= bound + SAME_MEAN
+    assert records[0] == records[1]
+    if records[0] is not None and covers(evaluation, rules):
+        assert decision.action == Action.REJECT
+    return records[0][0].cancelled if records[0] else 0
+
+
+def sum_of_current(current: Evaluation, order: Sequence[str], rules: EvaluationGroup) -> float:
+    return Evaluation(scores={item: current.scores[item] for item in order if item in current.scores}).mean(
+        rules.gate_metric, rules.gate_mixed_weight
+    )
+
+
+def test_the_same_decision_as_the_full_evaluation_in_any_order_of_arrival() -> None:
+    random = Random(5)
+    saved = items = 0
+    for _ in range(10_000):
+        outcome, current, rules = random_table(random)
+        saved += check(outcome, current, rules, random)
+        items += len(outcome)
+    print(f"{saved} of {items} rollouts cancelled")
+    assert saved > items / 10
+
+
+def test_the_record_of_an_early_reject() -> None:
+    current = Evaluation(scores=scored(a=0, b=0, c=0, d=1, e=1, f=1))
+    order = evaluation_order("fedcba", current, RULES)
+    assert order == ("c", "b", "a", "f", "e", "d")
+    rules = relaxed(RULES, 0.8)
+    scores, failed = scored(c=0, b=1, f=0, e=0, d=1), {"a": Status.TIMEOUT}
+    assert certain_loss(scores, failed, order, current, rules) == 5
+    short, bound = cut_short(scores, failed, order, 5, current, rules)
+    assert short == Evaluation(scores=scored(c=0, b=1, f=0, e=0), failures={Status.TIMEOUT: 1}, cancelled=1)
+    # b won; a and d may have.
+    assert bound == 0.5
+    decision = reject_early(short, bound, current, current, rules)
+    assert (decision.action, decision.bound, decision.policy) == (Action.REJECT, 0.5, "paper")
+    assert (
+        decision.reason
+        == "rejected early, 1 of 6 items did not run: its score is <= 0.5000, not better than current 0.5000"
+    )
+    assert (decision.against_current.wins, decision.against_current.losses, decision.against_best.ties) == (1, 2, 1)
+    assert decision.coverage == pytest.approx(4 / 6)
+
+
+def test_the_bound_is_over_the_items_that_the_gate_compares() -> None:
+    current = Evaluation(scores=scored(a=0.5, b=0.5))
+    short, bound = cut_short(scored(a=0, x=1, b=1), {}, ("a", "x", "b"), 2, current, SOFT)
+    assert (bound, short.cancelled) == (0.5, 1)
