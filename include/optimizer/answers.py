@@ -20,7 +20,9 @@ def flaw_of(text: str, most: int) -> str:
     """Why a text cannot be taken, or empty if it can."""
     if not text.strip():
         return "is blank"
-    return f"has {len(text):,} characters, {most:,} are allowed" if len(text) > most else ""
+    if len(text) > most:
+        return f"has {len(text):,} characters, {most:,} are allowed"
+    return "" if is_unicode(text) else "holds half a character"
 
 
 def flaw_of_skill(text: str, most: int) -> str:
@@ -34,15 +36,24 @@ def flaw_of_note(text: str) -> str:
     return "opens a comment, as a region's marker does" if "<!--" in text else flaw_of(text, MOST_OF_SENTENCES)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether the text can be stored; JSON can escape half of a surrogate pair, and nothing can encode it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def one_line(text: str) -> str:
     """The text with every run of white space as one blank."""
     return " ".join(text.split())
 
 
 def clipped(text: str, most: int = _SHOWN_CHARACTERS) -> str:
-    """The text on one line, cut at `most` characters: a fallback is read by people."""
+    """The text on one line, cut at `most` characters, and fit to be stored."""
     # The first cut spares the split of an answer of megabytes.
-    line = one_line(text[: 2 * most])
+    line = one_line(text[: 2 * most].encode(errors="replace").decode())
     return line if len(line) <= most and len(text) <= 2 * most else f"{line[: most - 1]}…"
 
 

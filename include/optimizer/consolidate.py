@@ -71,5 +71,5 @@ def _united(answer: Sequence[UnitedNote], notes: Sequence[Note]) -> tuple[tuple[
         united.append(Note(text=one_line(proposed.text), minibatch=", ".join(minibatches)))
     left_out = [note for index, note in enumerate(notes) if index not in used]
     if left_out:
-        flaws.append(f"{len(left_out)} notes left out of the answer stay")
+        flaws.append(f"not in the answer, so kept: {len(left_out)}")
     return (*united, *left_out), flaws

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from include.core.skill import SkillDocument, has_marker
 from include.core.types import EditOp
-from include.optimizer.answers import MOST_OF_SKILL
+from include.optimizer.answers import MOST_OF_SKILL, is_unicode
 
 MOST_EDITS = 200
 """Edits that are taken from one answer where the learning rate sets no limit."""
@@ -32,6 +32,8 @@ def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
         return f"has {edit.size:,} characters, {MOST_OF_SKILL:,} are allowed"
     if has_marker(edit.content) or has_marker(edit.anchor):
         return "holds the marker of a protected region"
+    if not is_unicode(edit.anchor + edit.content + edit.rationale):
+        return "holds half a character"
     if edit.anchor.strip() and skill.find(edit.anchor) is None:
         in_region = any(edit.anchor in region for region in skill.protected_texts())
         return "has its anchor in a protected region" if in_region else ""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scripted_optimizer import AnsweringOptimizer, ScriptedOptimizer, json_section, section, unusable
 
 from include.core.errors import ModelError, ModelOutputError
-from include.core.types import Edit, FailurePattern, Patch, SourceType
+from include.core.types import Edit, FailurePattern, Note, Patch, SourceType
 from include.optimizer.aggregate import aggregate, merge, without_duplicates
 
 
@@ -193,3 +193,92 @@ def test_no_edit_and_no_minibatch_is_lost(patches: list[Patch], merge_batch_size
     assert all(e.support_count == len(e.minibatches) for e in merged.edits)
     levels = max((e.merge_level for e in merged.edits), default=0)
     assert levels <= 1 + len(patches).bit_length()
+
+
+MERGED_TOO_LONG = {"op": "append", "content": "x" * 100_001, "sources": [1]}
+MERGED_MARKER = {"op": "append", "content": "<!-- APPENDIX_START -->", "sources": [1, 0]}
+MERGED_PROTECTED = {"op": "replace", "anchor": "inside", "content": "x", "sources": [1]}
+
+
+@pytest.mark.parametrize(
+    ("merged", "minibatches", "flaw"),
+    [
+        (MERGED_TOO_LONG, ("failure-0",), "has 100,001 characters, 100,000 are allowed"),
+        (MERGED_MARKER, ("failure-0", "success-0"), "holds the marker of a protected region"),
+        (MERGED_PROTECTED, ("failure-0",), "has its anchor in a protected region"),
+    ],
+)
+def test_an_edit_that_cannot_be_applied_goes_on_in_the_words_of_its_first_source(
+    merged: dict[str, Any], minibatches: tuple[str, ...], flaw: str
+) -> None:
+    skill = "# Skill\n<!-- APPENDIX_START -->\ninside\n<!-- APPENDIX_END -->"
+    answer = {"edits": [merged]}
+    patch = merge(ScriptedOptimizer(answer), skill, PARTS, "failure", "")
+    assert [(e.content, e.minibatches, e.merge_level) for e in patch.edits] == [("f", minibatches, 1)]
+    assert patch.fallback == f"merge failure: in the words of its first source, because an edit {flaw}"
+
+
+def test_a_merge_does_not_multiply_edits() -> None:
+    answer = {"edits": [{"op": "append", "content": f"copy {index}", "sources": [0]} for index in range(50_000)]}
+    patch = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure", "")
+    assert [e.content for e in patch.edits] == ["copy 0", "copy 1", "copy 2"]
+    assert patch.fallback == "merge failure: 50000 edits were made of 3"
+
+
+def test_a_flood_of_inventions_is_named_briefly() -> None:
+    invented = [{"op": "append", "content": "x" * 1_000, "sources": [9]} for _ in range(10_000)]
+    answer = {"edits": [*invented, {"op": "append", "content": "f", "sources": [1]}]}
+    patch = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure", "")
+    assert [e.content for e in patch.edits] == ["f"]
+    assert patch.fallback.endswith(", and 9995 more")
+    assert len(patch.fallback) < 2_000
+
+
+def test_every_merge_sees_the_memory() -> None:
+    prompts: list[str] = []
+
+    def answer(stage: str, prompt: str) -> dict[str, Any]:
+        prompts.append(prompt)
+        return keep_all(stage, prompt)
+
+    patches = [proposed("x", "failure", 0), proposed("y", "failure", 1), proposed("z", "success", 0)]
+    aggregate(AnsweringOptimizer(answer), "# Skill", patches, 8, 2, "short rules win")
+    assert len(prompts) == 2
+    assert all(prompt.endswith("\n\n<meta_skill>\nshort rules win\n</meta_skill>") for prompt in prompts)
+
+
+def test_notes_stay_in_order_and_once() -> None:
+    patches = [
+        Patch(notes=(Note(text="Check the unit.", minibatch="failure-0"), Note(text="b", minibatch="failure-0"))),
+        Patch(notes=(Note(text="check  the UNIT.", minibatch="failure-1"), Note(text="c", minibatch="failure-1"))),
+    ]
+    assert aggregate(ScriptedOptimizer(), "# Skill", patches, 8, 2, "").notes == (
+        Note(text="Check the unit.", minibatch="failure-0"),
+        Note(text="b", minibatch="failure-0"),
+        Note(text="c", minibatch="failure-1"),
+    )
+
+
+def rewritten(body: str, source_type: SourceType, index: int) -> Patch:
+    return Patch(
+        edits=(Edit(op="rewrite", content=body, source_type=source_type, minibatches=(f"{source_type}-{index}",)),)
+    )
+
+
+def test_rewrites_pass_through_without_a_call_and_equal_bodies_are_one() -> None:
+    first, other = rewritten("# One\n", "success", 0), rewritten("# Two", "failure", 0)
+    again = rewritten("# One", "failure", 1)
+    optimizer = ScriptedOptimizer()
+    merged = aggregate(optimizer, "# Skill", [first, other, again], 2, 2, "")
+    assert optimizer.calls == []
+    assert merged.edits == (
+        Edit(
+            op="rewrite",
+            content="# One\n",
+            support_count=2,
+            source_type="failure",
+            merge_level=1,
+            minibatches=("success-0", "failure-1"),
+        ),
+        *other.edits,
+    )

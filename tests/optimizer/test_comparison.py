@@ -1,0 +1,80 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_optimizer import json_section, rollout
+
+from include.core.types import Message, Rollout
+from include.optimizer.comparison import Comparison, Policy, compare, comparison_section
+
+HARD = st.sampled_from([0.0, 0.4, 0.7, 1.0, None])
+
+
+def compared(before: dict[str, float | None], after: dict[str, float | None], policy: Policy = "mixed") -> Comparison:
+    def rollouts(hards: dict[str, float | None]) -> dict[str, Rollout]:
+        return {item_id: rollout(item_id, hard) for item_id, hard in hards.items()}
+
+    return compare(rollouts(before), rollouts(after), sorted(before | after), policy)
+
+
+def ids_of(comparison: Comparison) -> dict[str, str]:
+    groups = comparison.model_dump(exclude={"unscored"})
+    return {name: "".join(item["item_id"] for item in group) for name, group in groups.items()}
+
+
+def test_the_hard_score_decides_on_the_group() -> None:
+    before = {"a": 0.0, "b": 1.0, "c": 0.5, "d": 1.0, "e": 0.4, "f": 0.7}
+    after = {"a": 1.0, "b": 0.9, "c": 0.5, "d": 1.0, "e": 0.7, "f": 0.4}
+    assert ids_of(compared(before, after)) == {
+        "improved": "ae",
+        "regressed": "bf",
+        "persistent_failure": "c",
+        "stable_success": "d",
+    }
+
+
+def test_a_pair_without_both_scores_is_counted_and_left_out() -> None:
+    comparison = compared({"a": None, "b": 1.0, "c": 0.0}, {"a": 1.0, "b": None, "d": 1.0})
+    assert (comparison.empty, comparison.unscored) == (True, 4)
+
+
+@pytest.mark.parametrize(
+    ("policy", "seen"),
+    [
+        ("mixed", {"improved": "a", "regressed": "b", "persistent_failure": "c", "stable_success": "d"}),
+        ("changed", {"improved": "a", "regressed": "b", "persistent_failure": "", "stable_success": ""}),
+        ("unchanged", {"improved": "", "regressed": "", "persistent_failure": "c", "stable_success": "d"}),
+    ],
+)
+def test_the_policy_chooses_the_groups(policy: Policy, seen: dict[str, str]) -> None:
+    before = {"a": 0.0, "b": 1.0, "c": 0.0, "d": 1.0}
+    after = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 1.0}
+    assert ids_of(compared(before, after, policy)) == seen
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.tuples(HARD, HARD)))
+def test_every_item_is_in_one_group_or_counted(pairs: dict[str, tuple[float | None, float | None]]) -> None:
+    comparison = compared({name: pair[0] for name, pair in pairs.items()}, {n: pair[1] for n, pair in pairs.items()})
+    assert sorted("".join(ids_of(comparison).values())) == sorted(
+        name for name, pair in pairs.items() if None not in pair
+    )
+    assert comparison.unscored == sum(None in pair for pair in pairs.values())
+
+
+def test_what_the_optimizer_is_shown() -> None:
+    messages = (Message(role="system", content="the skill"), Message(role="user", content="<b>"))
+    before = {"a": rollout("a", 0.0, answer="x")}
+    after = {"a": rollout("a", 1.0, answer="y", messages=messages)}
+    assert json_section(comparison_section(compare(before, after, ["a"], "mixed")), "comparison") == {
+        "improved": [
+            {
+                "item_id": "a",
+                "before": {"hard": 0.0, "soft": 0.0, "answer": "x"},
+                "after": {"hard": 1.0, "soft": 1.0, "answer": "y"},
+                "feedback": "feedback on a",
+                "messages": [{"role": "user", "content": "<b>"}],
+            }
+        ],
+        "regressed": [],
+        "persistent_failure": [],
+        "stable_success": [],
+    }

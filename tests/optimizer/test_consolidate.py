@@ -1,0 +1,102 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
+
+from include.core.errors import ModelError
+from include.core.types import Note
+from include.optimizer.consolidate import Consolidation, consolidate
+
+NOTES = tuple(
+    Note(text=text, minibatch=minibatch)
+    for text, minibatch in (
+        ("a", "failure-0"),
+        ("b", "failure-0, failure-1"),
+        ("c", "success-0"),
+        ("d", "failure-1"),
+    )
+)
+
+
+def consolidated(*united: tuple[str, list[int]], most: int = 2) -> Consolidation:
+    answer = {"notes": [{"text": text, "sources": sources} for text, sources in united]}
+    return consolidate(ScriptedOptimizer(answer), "# Skill", NOTES, most)
+
+
+def test_notes_are_united_with_where_they_come_from() -> None:
+    optimizer = ScriptedOptimizer(
+        {"notes": [{"text": " a and\nb, d", "sources": [0, 1, 3]}, {"text": "c", "sources": [2]}]}
+    )
+    assert consolidate(optimizer, "# Skill", NOTES, 2) == Consolidation(
+        notes=(Note(text="a and b, d", minibatch="failure-0, failure-1"), Note(text="c", minibatch="success-0"))
+    )
+    ((stage, prompt),) = optimizer.calls
+    assert (stage, section(prompt, "skill"), section(prompt, "most")) == ("consolidate", "# Skill", "2")
+    assert json_section(prompt, "notes") == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("most", [0, 4, 5])
+def test_up_to_the_threshold_there_is_no_call(most: int) -> None:
+    optimizer = ScriptedOptimizer()
+    assert consolidate(optimizer, "# Skill", NOTES, most) == Consolidation(notes=NOTES)
+    assert optimizer.calls == []
+
+
+def test_what_the_answer_leaves_out_stays() -> None:
+    kept = consolidated(("ab", [0, 1]), most=3)
+    assert [note.text for note in kept.notes] == ["ab", "c", "d"]
+    assert kept.fallback == "consolidate: not in the answer, so kept: 2"
+
+
+def test_a_note_counts_once() -> None:
+    kept = consolidated(("ab", [0, 1, 1]), ("again", [1, 0]), ("bcd", [1, 2, 3]))
+    assert [(note.text, note.minibatch) for note in kept.notes] == [
+        ("ab", "failure-0, failure-1"),
+        ("bcd", "success-0, failure-1"),
+    ]
+    assert kept.fallback == "consolidate: a note has no source of its own"
+
+
+@pytest.mark.parametrize(
+    ("text", "flaw"),
+    [
+        ("", "is blank"),
+        ("<!-- APPENDIX_END -->", "opens a comment, as a region's marker does"),
+        ("x" * 10_000_000, "has 10,000,000 characters, 2,000 are allowed"),
+    ],
+)
+def test_an_unusable_note_loses_none_of_its_sources(text: str, flaw: str) -> None:
+    kept = consolidated((text, [2]), ("abd", [0, 1, 3]))
+    assert [note.text for note in kept.notes] == ["abd", "c"]
+    assert kept.fallback == f"consolidate: a note {flaw}, not in the answer, so kept: 1"
+
+
+@pytest.mark.parametrize("answer", [unusable("refused"), {"notes": []}, {"notes": [{"text": "x", "sources": [9, -1]}]}])
+def test_an_answer_that_makes_nothing_shorter_leaves_all_notes(answer: dict[str, Any] | Exception) -> None:
+    kept = consolidate(ScriptedOptimizer(answer), "# Skill", NOTES, 2)
+    assert kept.notes == NOTES
+    assert kept.fallback.startswith("consolidate: ")
+
+
+def test_more_notes_than_allowed_are_said() -> None:
+    kept = consolidated(("ab", [0, 1]), ("c", [2]), ("d", [3]))
+    assert len(kept.notes) == 3
+    assert kept.fallback == "consolidate: 3 notes are left, 2 are allowed"
+
+
+UNITED = st.lists(st.tuples(st.sampled_from(["x", "", "y z"]), st.lists(st.integers(-1, 5), min_size=1)), max_size=6)
+
+
+@given(UNITED, st.integers(1, 3))
+def test_no_source_is_ever_lost(united: list[tuple[str, list[int]]], most: int) -> None:
+    kept = consolidated(*united, most=most).notes
+    assert len(kept) <= len(NOTES)
+    sources = {name for note in kept for name in note.minibatch.split(", ")}
+    assert sources == {"failure-0", "failure-1", "success-0"}
+
+
+def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
+    with pytest.raises(ModelError, match="503"):
+        consolidate(ScriptedOptimizer(ModelError("503")), "# Skill", NOTES, 2)

@@ -1,0 +1,137 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
+
+from include.core.errors import ModelError
+from include.core.types import Message
+from include.optimizer.deep_reflect import FollowUps, Questions, follow_up, follow_ups, probes, questions
+from include.optimizer.trajectories import FollowUp
+
+HARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=30)
+CONVERSATION = (
+    Message(role="system", content="the skill"),
+    Message(role="user", content="the exercise"),
+    Message(role="assistant", content="the answer"),
+)
+ROLLOUTS = [rollout("a", messages=CONVERSATION), rollout("b", 1.0)]
+
+
+class ScriptedTarget:
+    """Answers by its last question; an exception is raised."""
+
+    def __init__(self, answers: dict[str, str | Exception]) -> None:
+        self._answers = answers
+        self.calls: list[tuple[str, tuple[Message, ...]]] = []
+
+    def ask(self, stage: str, messages: Sequence[Message]) -> str:
+        self.calls.append((stage, tuple(messages)))
+        answer = self._answers[messages[-1].content]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@given(HARDS, st.integers(0, 5), st.integers(0, 5), st.randoms(use_true_random=False))
+def test_probes_are_of_the_wanted_kind_and_do_not_depend_on_order(
+    hards: list[float | None], failures: int, successes: int, random: Any
+) -> None:
+    rollouts = [rollout(f"i{index:02d}", hard) for index, hard in enumerate(hards)]
+    hard_of = {r.trajectory.item_id: r.score.hard for r in rollouts if r.score is not None}
+    chosen = probes(rollouts, failures, successes, "s")
+    assert len(set(chosen)) == len(chosen)
+    failed = [item_id for item_id in chosen if hard_of[item_id] < 1]
+    assert len(failed) == min(failures, sum(hard < 1 for hard in hard_of.values()))
+    assert len(chosen) - len(failed) == min(successes, sum(hard == 1 for hard in hard_of.values()))
+    random.shuffle(rollouts)
+    assert probes(rollouts, failures, successes, "s") == chosen
+
+
+def test_the_seed_chooses() -> None:
+    rollouts = [rollout(f"i{index:02d}") for index in range(40)]
+    assert probes(rollouts, 4, 0, "1") != probes(rollouts, 4, 0, "2")
+
+
+def asked(*proposed: tuple[str, str]) -> Questions:
+    answer = {"questions": [{"item_id": item_id, "question": question} for item_id, question in proposed]}
+    return questions(ScriptedOptimizer(answer), "# Skill", ROLLOUTS)
+
+
+def test_what_the_optimizer_is_shown() -> None:
+    optimizer = ScriptedOptimizer({"questions": [{"item_id": "a", "question": " Why? "}]})
+    assert questions(optimizer, "# Skill", ROLLOUTS) == Questions(by_item={"a": "Why?"})
+    ((stage, prompt),) = optimizer.calls
+    assert (stage, section(prompt, "skill")) == ("deep_reflect", "# Skill")
+    first, second = json_section(prompt, "trajectories")
+    assert (first["item_id"], first["hard"], second["item_id"], second["hard"]) == ("a", 0.0, "b", 1.0)
+    assert [message["role"] for message in first["messages"]] == ["user", "assistant"]
+
+
+def test_at_most_one_question_an_item() -> None:
+    assert asked(("b", "First?"), ("b", "Second?")) == Questions(by_item={"b": "First?"})
+
+
+@pytest.mark.parametrize(
+    ("proposed", "flaw"),
+    [
+        (("z", "Why?"), "a question about an unknown item z"),
+        (("a", "\n"), "the question about a is blank"),
+        (("a", "x" * 10_000_000), "the question about a has 10,000,000 characters, 2,000 are allowed"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_left_out_and_named(proposed: tuple[str, str], flaw: str) -> None:
+    assert asked(proposed, ("b", "Good?")) == Questions(by_item={"b": "Good?"}, fallback=f"deep_reflect: {flaw}")
+
+
+def test_an_unusable_answer_asks_nothing() -> None:
+    assert questions(ScriptedOptimizer(unusable("refused")), "# Skill", ROLLOUTS) == Questions(
+        fallback="deep_reflect: refused"
+    )
+    assert asked() == Questions()
+
+
+def test_without_rollouts_there_is_no_call() -> None:
+    optimizer = ScriptedOptimizer()
+    assert questions(optimizer, "# Skill", []) == Questions()
+    assert optimizer.calls == []
+
+
+def test_a_provider_that_does_not_answer_is_no_fallback_of_the_optimizer() -> None:
+    with pytest.raises(ModelError, match="503"):
+        questions(ScriptedOptimizer(ModelError("503")), "# Skill", ROLLOUTS)
+
+
+def test_the_conversation_goes_on_with_the_question() -> None:
+    target = ScriptedTarget({"Why?": "Because."})
+    assert follow_up(target, ROLLOUTS[0], "Why?") == "Because."
+    assert target.calls == [("follow_up", (*CONVERSATION, Message(role="user", content="Why?")))]
+
+
+def test_all_questions_are_asked_and_answered_in_order() -> None:
+    target = ScriptedTarget({"A?": "a", "B?": "b"})
+    answered = follow_ups(target, ROLLOUTS, {"b": "B?", "a": "A?", "elsewhere": "C?"}, 2)
+    assert answered == FollowUps(
+        by_item={"a": FollowUp(question="A?", answer="a"), "b": FollowUp(question="B?", answer="b")}
+    )
+    assert [*answered.by_item] == ["a", "b"]
+    assert len(target.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (ModelError("the target model answered 503"), "the target model answered 503"),
+        ("", "the answer is blank"),
+        ("x" * 10_000_000, "the answer has 10,000,000 characters, 20,000 are allowed"),
+    ],
+)
+def test_a_question_without_a_useful_answer_is_dropped_and_said(answer: str | Exception, why: str) -> None:
+    answered = follow_ups(ScriptedTarget({"A?": answer, "B?": "b"}), ROLLOUTS, {"a": "A?", "b": "B?"}, 1)
+    assert answered == FollowUps(by_item={"b": FollowUp(question="B?", answer="b")}, fallback=f"follow_up: a: {why}")
+
+
+def test_nothing_asked() -> None:
+    assert follow_ups(ScriptedTarget({}), ROLLOUTS, {}, 4) == FollowUps()

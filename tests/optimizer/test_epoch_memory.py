@@ -1,0 +1,111 @@
+from typing import Any
+
+import pytest
+from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
+
+from include.core.errors import ModelError
+from include.core.gate import Action
+from include.core.types import Edit, Patch
+from include.optimizer.comparison import Comparison, compare
+from include.optimizer.epoch_steps import EpochStep
+from include.optimizer.meta_reflect import meta_reflect
+from include.optimizer.meta_skill import Memory, meta_skill
+
+COMPARISON = compare({"a": rollout("a", 1.0)}, {"a": rollout("a", 0.0)}, ["a"], "mixed")
+STEPS = [
+    EpochStep(
+        step=1,
+        action=Action.REJECT,
+        score_before=0.5,
+        score_after=0.0,
+        edits=(Edit(op="append", content="<rule>", rationale="why"),),
+    ),
+    EpochStep(step=2, action=Action.INDECISIVE, score_before=0.5, score_after=None, edits=()),
+]
+SHOWN = [
+    {
+        "step": 1,
+        "action": "reject",
+        "score_before": 0.5,
+        "score_after": 0.0,
+        "edits": [{"op": "append", "anchor": "", "content": "<rule>"}],
+    },
+    {"step": 2, "action": "indecisive", "score_before": 0.5, "score_after": None, "edits": []},
+]
+SKILL = "# Skill\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->"
+
+
+def remembered(answer: dict[str, Any] | Exception) -> Memory:
+    return meta_skill(ScriptedOptimizer(answer), "former", COMPARISON, STEPS)
+
+
+def proposed(answer: dict[str, Any] | Exception) -> Patch:
+    return meta_reflect(ScriptedOptimizer(answer), SKILL, STEPS, 2)
+
+
+def test_what_the_memory_is_written_from() -> None:
+    optimizer = ScriptedOptimizer({"memory": " short rules win\n"})
+    assert meta_skill(optimizer, "former", COMPARISON, STEPS) == Memory(text="short rules win")
+    ((stage, prompt),) = optimizer.calls
+    assert (stage, section(prompt, "memory")) == ("meta_skill", "former")
+    assert [item["item_id"] for item in json_section(prompt, "comparison")["regressed"]] == ["a"]
+    assert json_section(prompt, "epoch_steps") == SHOWN
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"memory": ""}, "the memory is blank"),
+        ({"memory": "x" * 10_000_000}, "the memory has 10,000,000 characters, 20,000 are allowed"),
+        (unusable("refused"), "refused"),
+    ],
+)
+def test_a_miss_keeps_the_former_memory(answer: dict[str, Any] | Exception, why: str) -> None:
+    assert remembered(answer) == Memory(text="former", fallback=f"meta_skill: {why}")
+
+
+def test_nothing_to_learn_from_needs_no_call() -> None:
+    optimizer = ScriptedOptimizer()
+    assert meta_skill(optimizer, "former", Comparison(), []) == Memory(text="former")
+    assert meta_reflect(optimizer, SKILL, [], 2) == Patch()
+    assert optimizer.calls == []
+
+
+def test_one_of_the_two_is_enough_for_the_memory() -> None:
+    for comparison, steps in ((COMPARISON, []), (Comparison(), STEPS)):
+        assert meta_skill(ScriptedOptimizer({"memory": "m"}), "", comparison, steps).text == "m"
+
+
+def test_meta_reflection_proposes_edits_from_the_epoch() -> None:
+    optimizer = ScriptedOptimizer({"edits": [{"op": "append", "content": name} for name in "abc"]})
+    patch = meta_reflect(optimizer, SKILL, STEPS, 2)
+    assert patch.edits == tuple(
+        Edit(op="append", content=name, source_type="failure", minibatches=("meta-reflect",)) for name in "ab"
+    )
+    assert patch.fallback == "meta_reflect: 3 edits proposed, 2 allowed"
+    ((stage, prompt),) = optimizer.calls
+    assert (stage, section(prompt, "skill"), section(prompt, "budget")) == ("meta_reflect", SKILL, "2")
+    assert json_section(prompt, "epoch_steps") == SHOWN
+
+
+@pytest.mark.parametrize(
+    ("answer", "fallback"),
+    [
+        ({}, ""),
+        ({"edits": []}, ""),
+        (unusable("refused"), "meta_reflect: refused"),
+        (
+            {"edits": [{"op": "delete", "anchor": "guidance"}]},
+            "meta_reflect: edit 1 has its anchor in a protected region",
+        ),
+    ],
+)
+def test_meta_reflection_without_a_usable_edit_proposes_none(answer: dict[str, Any] | Exception, fallback: str) -> None:
+    assert proposed(answer) == Patch(fallback=fallback)
+
+
+def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
+    with pytest.raises(ModelError, match="503"):
+        remembered(ModelError("503"))
+    with pytest.raises(ModelError, match="503"):
+        proposed(ModelError("503"))

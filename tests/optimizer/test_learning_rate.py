@@ -1,0 +1,59 @@
+from typing import Any
+
+import pytest
+from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
+
+from include.core.errors import ModelError
+from include.core.types import Edit, Patch
+from include.optimizer.learning_rate import ChosenRate, learning_rate
+
+PATCH = Patch(edits=tuple(Edit(op="append", content=name) for name in "abc"))
+
+
+def chosen(answer: dict[str, Any] | Exception, most: int = 4) -> ChosenRate:
+    return learning_rate(ScriptedOptimizer(answer), "# Skill", PATCH, most, "")
+
+
+def test_what_the_optimizer_is_shown() -> None:
+    optimizer = ScriptedOptimizer({"learning_rate": 2, "reason": "two  help"}, {"learning_rate": 2})
+    assert learning_rate(optimizer, "# Skill", PATCH, 4, "small steps") == ChosenRate(rate=2, reason="two help")
+    learning_rate(optimizer, "# Skill", PATCH, 4, "")
+    (stage, prompt), (_, without) = optimizer.calls
+    assert (stage, section(prompt, "skill"), section(prompt, "most")) == ("learning_rate", "# Skill", "4")
+    assert [edit["content"] for edit in json_section(prompt, "edits")] == ["a", "b", "c"]
+    assert prompt == f"{without}\n\n<meta_skill>\nsmall steps\n</meta_skill>"
+
+
+@pytest.mark.parametrize("rate", [0, 1, 4])
+def test_every_rate_up_to_the_most_is_legal(rate: int) -> None:
+    assert chosen({"learning_rate": rate}) == ChosenRate(rate=rate)
+
+
+@pytest.mark.parametrize(
+    ("rate", "why"), [(-1, "a rate below 0"), (5, "a rate above 4"), (10**4_000, "a rate above 4")]
+)
+def test_a_rate_out_of_range_gives_way_to_the_most(rate: int, why: str) -> None:
+    assert chosen({"learning_rate": rate, "reason": "x"}) == ChosenRate(rate=4, fallback=f"learning_rate: {why}")
+
+
+def test_an_unusable_answer_gives_way_to_the_most() -> None:
+    assert chosen(unusable("no number")) == ChosenRate(rate=4, fallback="learning_rate: no number")
+
+
+def test_a_reason_of_megabytes_is_cut() -> None:
+    assert len(chosen({"learning_rate": 1, "reason": "why " * 2_500_000}).reason) == 2_000
+
+
+def test_a_reason_can_be_stored() -> None:
+    assert chosen({"learning_rate": 1, "reason": "half \ud83d of a pair"}).reason == "half ? of a pair"
+
+
+def test_without_edits_there_is_no_call() -> None:
+    optimizer = ScriptedOptimizer()
+    assert learning_rate(optimizer, "# Skill", Patch(), 4, "").rate == 0
+    assert optimizer.calls == []
+
+
+def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
+    with pytest.raises(ModelError, match="503"):
+        chosen(ModelError("503"))

@@ -1,0 +1,177 @@
+"""Every stage against every kind of malformed answer, through the connection that real providers answer over."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai.exceptions import ContentFilterError
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from scripted_optimizer import ScriptedOptimizer, rollout
+
+from include.core.buffer import StepBuffer
+from include.core.config import OptimizerGroup
+from include.core.gate import Action
+from include.core.ports import Optimizer
+from include.core.types import Edit, Note, Patch
+from include.models.optimizer import PydanticAIOptimizer
+from include.optimizer.aggregate import aggregate
+from include.optimizer.comparison import compare
+from include.optimizer.consolidate import consolidate
+from include.optimizer.deep_reflect import questions
+from include.optimizer.epoch_steps import EpochStep
+from include.optimizer.learning_rate import learning_rate
+from include.optimizer.meta_reflect import meta_reflect
+from include.optimizer.meta_skill import meta_skill
+from include.optimizer.minibatches import Minibatch
+from include.optimizer.reflect import ReflectContext, reflect
+from include.optimizer.rewrite import rewrite
+from include.optimizer.select import select
+from include.optimizer.slow_update import slow_update
+
+SKILL = "# Skill\n\n- one rule\n\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->\n"
+CONTEXT = ReflectContext(skill=SKILL, budget=4, buffer=StepBuffer(), meta_skill="")
+FAILURES = Minibatch(source_type="failure", index=0, rollouts=(rollout("a"),))
+EDITS = (Edit(op="append", content="x", minibatches=("failure-0",)), Edit(op="append", content="y"))
+PATCHES = [Patch(edits=(edit,)) for edit in EDITS]
+COMPARISON = compare({"a": rollout("a", 0.0)}, {"a": rollout("a", 1.0)}, ["a"], "mixed")
+STEPS = [EpochStep(step=1, action=Action.ACCEPT, score_before=0.0, score_after=1.0, edits=EDITS)]
+NOTES = [Note(text=text, minibatch="failure-0") for text in "abc"]
+
+
+def reflected(rules: OptimizerGroup) -> Callable[[Optimizer], str]:
+    return lambda optimizer: reflect(optimizer, CONTEXT, FAILURES, rules, {}).fallback
+
+
+STAGES: dict[str, Callable[[Optimizer], str]] = {
+    "reflect": reflected(OptimizerGroup()),
+    "reflect_skill_aware": reflected(OptimizerGroup(use_skill_aware_reflection=True)),
+    "reflect_rewrite": reflected(OptimizerGroup(skill_update_mode="full_rewrite_minibatch")),
+    "merge": lambda optimizer: aggregate(optimizer, SKILL, PATCHES, 8, 1, "").fallback,
+    "rank": lambda optimizer: select(optimizer, SKILL, Patch(edits=EDITS), 1, "").fallback,
+    "learning_rate": lambda optimizer: learning_rate(optimizer, SKILL, Patch(edits=EDITS), 4, "").fallback,
+    "rewrite": lambda optimizer: rewrite(optimizer, SKILL, Patch(edits=EDITS)).fallback,
+    "deep_reflect": lambda optimizer: questions(optimizer, SKILL, [rollout("a")]).fallback,
+    "consolidate": lambda optimizer: consolidate(optimizer, SKILL, NOTES, 1).fallback,
+    "slow_update": lambda optimizer: slow_update(optimizer, SKILL, "former", COMPARISON).fallback,
+    "meta_skill": lambda optimizer: meta_skill(optimizer, "former", COMPARISON, STEPS).fallback,
+    "meta_reflect": lambda optimizer: meta_reflect(optimizer, SKILL, STEPS, 4).fallback,
+}
+REQUIRED = {
+    "reflect": "edits",
+    "reflect_skill_aware": "notes",
+    "reflect_rewrite": "body",
+    "merge": "edits",
+    "rank": "order",
+    "learning_rate": "learning_rate",
+    "rewrite": "body",
+    "deep_reflect": "questions",
+    "consolidate": "notes",
+    "slow_update": "guidance",
+    "meta_skill": "memory",
+    "meta_reflect": "edits",
+}
+NEVER_VALID = {
+    "not JSON": "Certainly! Here are the edits:",
+    "cut off": '{"edits": [{"op": "append", "content": "' + "x" * 1_000,
+    "an array": "[]",
+    "null": "null",
+    "deep nesting": "[" * 100_000,
+    "10 MB": "x" * 10_000_000,
+    "10 MB of brackets": '{"edits": ' + "[" * 10_000_000,
+}
+WRONG_TYPES = {
+    "an object": {"a": 1},
+    "null": None,
+    "a fraction": 0.5,
+    "a list of null": [None],
+    "an unknown op": [{"op": "explode", "content": "x", "sources": [0]}],
+    "a rewrite of the document": [{"op": "rewrite", "content": "x", "sources": [0]}],
+    "a region": [{"op": "region", "anchor": "SLOW_UPDATE", "content": "x", "sources": [0]}],
+}
+
+
+def fallback_of(stage: str, *parts: TextPart | ToolCallPart) -> str:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if not parts:
+            raise ContentFilterError("filtered")
+        return ModelResponse(parts=list(parts))
+
+    with PydanticAIOptimizer(FunctionModel(respond), lambda call: None) as optimizer:
+        return STAGES[stage](optimizer)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("answer", NEVER_VALID.values(), ids=NEVER_VALID)
+def test_arguments_that_are_no_object(stage: str, answer: str) -> None:
+    fallback = fallback_of(stage, ToolCallPart(f"{stage}_result", answer))
+    assert fallback.startswith(stage)
+    assert len(fallback) < 500
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("value", WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_a_value_of_a_wrong_type(stage: str, value: object) -> None:
+    assert fallback_of(stage, ToolCallPart(f"{stage}_result", {REQUIRED[stage]: value})).startswith(stage)
+
+
+HALF = "\ud83d"
+HALF_EDITS = {"edits": [{"op": "append", "content": HALF, "sources": [0]}], "failure_patterns": [{"description": HALF}]}
+HALF_ANSWERS: dict[str, dict[str, Any]] = {
+    "reflect": HALF_EDITS,
+    "reflect_skill_aware": HALF_EDITS | {"notes": [HALF]},
+    "reflect_rewrite": {"body": HALF},
+    "merge": HALF_EDITS,
+    "learning_rate": {"learning_rate": 9, "reason": HALF},
+    "rewrite": {"body": HALF},
+    "deep_reflect": {"questions": [{"item_id": HALF, "question": "?"}, {"item_id": "a", "question": HALF}]},
+    "consolidate": {"notes": [{"text": HALF, "sources": [0]}]},
+    "slow_update": {"guidance": HALF, "reason": HALF},
+    "meta_skill": {"memory": HALF},
+    "meta_reflect": HALF_EDITS,
+}
+
+
+@pytest.mark.parametrize(("stage", "answer"), HALF_ANSWERS.items())
+def test_half_of_a_surrogate_pair(stage: str, answer: dict[str, Any]) -> None:
+    # As JSON text it is refused; where a provider's client has parsed the JSON, it gets through.
+    parsed = STAGES[stage](ScriptedOptimizer(answer))
+    for fallback in (fallback_of(stage, ToolCallPart(f"{stage}_result", json.dumps(answer))), parsed):
+        assert stage in fallback
+        assert fallback.encode()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_refusal_in_words_by_a_filter_and_by_another_tool(stage: str) -> None:
+    assert fallback_of(stage, TextPart("I cannot help with that.")).startswith(stage)
+    assert fallback_of(stage).startswith(stage)
+    assert fallback_of(stage, ToolCallPart("bash", {"command": "true"})).startswith(stage)
+
+
+@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"reflect", "reflect_skill_aware", "meta_reflect"}))
+def test_an_empty_object(stage: str) -> None:
+    assert fallback_of(stage, ToolCallPart(f"{stage}_result", {})).startswith(stage)
+
+
+@pytest.mark.parametrize("stage", ["merge", "rank", "consolidate"])
+def test_an_empty_list_where_something_has_to_be_said(stage: str) -> None:
+    assert fallback_of(stage, ToolCallPart(f"{stage}_result", {REQUIRED[stage]: []})).startswith(stage)
+
+
+@pytest.mark.parametrize("stage", ["reflect", "reflect_skill_aware", "meta_reflect", "merge"])
+def test_ten_megabytes_that_are_valid(stage: str) -> None:
+    edit = {"op": "append", "content": "x" * 10_000_000, "sources": [0]}
+    assert stage in fallback_of(stage, ToolCallPart(f"{stage}_result", json.dumps({"edits": [edit]})))
+
+
+@pytest.mark.parametrize("stage", ["reflect", "reflect_skill_aware", "meta_reflect", "merge"])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"op": "replace", "anchor": "guidance", "content": "mine", "sources": [0]},
+        {"op": "append", "content": "<!-- APPENDIX_START -->", "sources": [0]},
+    ],
+)
+def test_protected_text(stage: str, edit: dict[str, object]) -> None:
+    assert stage in fallback_of(stage, ToolCallPart(f"{stage}_result", {"edits": [edit]}))
