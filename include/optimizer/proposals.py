@@ -35,7 +35,7 @@ def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
     if not is_unicode(edit.anchor + edit.content + edit.rationale):
         return "holds half a character"
     if edit.anchor.strip() and skill.find(edit.anchor) is None:
-        in_region = any(edit.anchor in region for region in skill.protected_texts())
+        in_region = any(edit.anchor in skill.text[span.start : span.end] for span in skill.protected)
         return "has its anchor in a protected region" if in_region else ""
     return ""
 
