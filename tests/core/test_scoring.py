@@ -58,6 +58,10 @@ def test_coverage(scored: int, failed: int, covered: bool) -> None:
     assert covers(Evaluation(scores=scores, failures=failures), EvaluationGroup(min_coverage=0.95)) is covered
 
 
+def test_an_empty_evaluation_covers_nothing() -> None:
+    assert not covers(Evaluation(scores={}), EvaluationGroup(min_coverage=0))
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.randoms(use_true_random=False))
 def test_means_do_not_depend_on_the_order(values: list[float], random: object) -> None:
     ids = [f"{index:03d}" for index in range(len(values))]
