@@ -11,6 +11,7 @@ from include.core.types import Status, Trajectory
 from include.rollout.forwarder import forwarded
 from include.rollout.harness import HARNESSES, Harness
 from include.rollout.settings import PublicItem, RolloutSettings
+from include.rollout.turnstile import Turnstile
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ async def run(in_folder: Path, out_folder: Path, gateway: Path) -> None:
     job = Job.read(in_folder)
     benchmark = benchmarks.load(job.settings.benchmark)
     free = asyncio.Semaphore(job.settings.concurrency)
+    turnstile = Turnstile(gateway)
     new_harness = HARNESSES[job.settings.harness]
     async with forwarded(gateway) as base_url, new_harness(job.settings, benchmark, base_url) as harness:
 
@@ -48,7 +50,9 @@ async def run(in_folder: Path, out_folder: Path, gateway: Path) -> None:
 
         with (out_folder / "trajectories.jsonl").open("a", encoding="utf-8") as out:
             async with asyncio.TaskGroup() as group:
-                for item in job.items:
+                for index, item in enumerate(job.items):
+                    if job.settings.paced:
+                        await turnstile.admit(index)
                     group.create_task(work(item, out))
 
 

@@ -27,6 +27,8 @@ class RolloutSettings(Value):
     """Seconds that one try of a model call may take."""
     max_attempts: int = Field(ge=1)
     """Tries that the gateway makes of one call."""
+    paced: bool = False
+    """Whether items begin only as the host allows, in their order; see the turnstile."""
 
     @field_validator("dialect")
     @classmethod

@@ -1,4 +1,7 @@
-"""The thread that stores rows while the container still works, and ends a container above its limits."""
+"""The thread that stores rows while the container still works, and ends a container early where it has to.
+
+A paced container waits for this thread after every few items, so rows are then looked for much more often.
+"""
 
 import logging
 import queue
@@ -10,10 +13,11 @@ from include.core.config import SandboxGroup
 from include.core.types import ModelCall, Status, Trajectory
 from include.sandbox.collect import TrajectoryReader, written_bytes
 from include.sandbox.hardening import MEGABYTE
-from include.sandbox.staging import Stage
+from include.sandbox.staging import Stage, allow
 from include.sandbox.workload import Workload, union_seconds
 
 POLL_SECONDS = 2.0
+PACED_POLL_SECONDS = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +35,15 @@ class Collector:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="collector", daemon=True)
         self._deadline = time.monotonic() + workload.limits.timeout
+        self._next_look = time.monotonic() + POLL_SECONDS
+        self._pace = workload.pace
+        self._allowed = self._pace
         self.ended_by: str = ""
-        """Why this thread ended the container, or empty."""
+        """Which limit made this thread end the container, or empty."""
+        self.settled = False
+        """Whether this thread ended the container because no further row matters."""
         self.error: Exception | None = None
-        """What `record` raised, if it did."""
+        """What `record` or `settled` raised, if one did."""
 
     @property
     def model_seconds(self) -> float:
@@ -57,37 +66,74 @@ class Collector:
     def finish(self, why_unfinished: str) -> None:
         """Store what is left; items without a trajectory become sandbox_error, if there is a reason to give.
 
+        Of a settled workload they are left out instead.
+
         Raises:
-            Exception: what `record` raised, now or in the thread.
+            Exception: what `record` or `settled` raised, now or in the thread.
         """
         if self.error is not None:
             raise self.error
         self._flush()
         missing = self._reader.missing if why_unfinished else ()
-        if missing:
-            log.warning("%d of %d items are unfinished: %s", len(missing), len(self._workload.items), why_unfinished)
+        total = len(self._workload.items)
+        if missing and self.settled:
+            log.info("%d of %d items were left out: no win is possible any more", len(missing), total)
+        elif missing:
+            log.warning("%d of %d items are unfinished: %s", len(missing), total, why_unfinished)
             failed = [Trajectory(item_id=i, status=Status.SANDBOX_ERROR, error=why_unfinished) for i in missing]
             self._workload.record(failed, ())
 
     def _follow(self) -> None:
-        while not self._stopping.wait(POLL_SECONDS):
+        pause = POLL_SECONDS if self._pace is None else PACED_POLL_SECONDS
+        while not self._stopping.wait(pause):
+            due = self._is_due()
             try:
-                self._flush()
+                rows = self._flush(calls_alone=due)
+                if not self.ended_by:
+                    self._steer(ask=rows or due)
             except Exception as error:  # noqa: BLE001 - handed to the task's thread, where finish raises it
                 self.error = error
-                self._kill()
+            if self.error is not None or self.settled:
+                # There may be no container yet.
+                while not self._kill() and not self._stopping.wait(pause):
+                    pass
                 return
-            if not self.ended_by:
+            if due and not self.ended_by:
                 self._check_limits(self._workload.limits)
 
-    def _flush(self) -> None:
+    def _is_due(self) -> bool:
+        """Whether it is time for what is not done at every look for a paced container's rows."""
+        now = time.monotonic()
+        if self._pace is not None and now < self._next_look:
+            return False
+        self._next_look = now + POLL_SECONDS
+        return True
+
+    def _steer(self, *, ask: bool) -> None:
+        """Let a paced container go on, unless it need not."""
+        if self._pace is None:
+            return
+        if ask and self._workload.settled():
+            self.settled = True
+            return
+        # A refused line counts as well: its item is over, and the container would wait for it for ever.
+        allowed = self._reader.lines + self._pace
+        if allowed != self._allowed:
+            allow(self._stage, allowed)
+            self._allowed = allowed
+
+    def _flush(self, *, calls_alone: bool = True) -> bool:
+        """Record what is new, calls without rows only if asked to; whether rows were among it."""
         trajectories = self._reader.read()
+        if not (trajectories or calls_alone):
+            return False
         calls = [self._calls.get() for _ in range(self._calls.qsize())]
         self._intervals += [(call.started, call.started + call.seconds) for call in calls]
         if trajectories or calls:
             self._workload.record(trajectories, calls)
             total = len(self._workload.items)
             log.info("%d of %d items", total - len(self._reader.missing), total)
+        return bool(trajectories)
 
     def _check_limits(self, limits: SandboxGroup) -> None:
         most = limits.output_mb * MEGABYTE

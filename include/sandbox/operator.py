@@ -61,7 +61,7 @@ class RolloutOperator(DockerOperator):
         return self._client
 
     def execute(self, context: Context) -> Any:
-        """Run what is open, record rows while it runs, and return `result`.
+        """Run what is open and still matters, record rows while it runs, and return `result`.
 
         Raises:
             EngineUnavailable: no engine answers, or it went away.
@@ -71,6 +71,9 @@ class RolloutOperator(DockerOperator):
         workload = self.workload(context)
         if not workload.items:
             self.log.info("Every item has a stored row; no container is needed")
+            return self.result(workload, SandboxSeconds(wall=0.0, model=0.0))
+        if workload.pace is not None and workload.settled():
+            self.log.info("All %d open items were left out: no win is possible any more", len(workload.items))
             return self.result(workload, SandboxSeconds(wall=0.0, model=0.0))
         return self.result(workload, self._run(workload, context))
 
@@ -105,7 +108,7 @@ class RolloutOperator(DockerOperator):
                 with gateway:
                     collector.start()
                     try:
-                        self._run_container(workload, stage, context)
+                        self._run_container(workload, stage, collector, context)
                     finally:
                         collector.stop()
             except BaseException:
@@ -136,7 +139,7 @@ class RolloutOperator(DockerOperator):
             self.log.warning("Removed %d container(s) that an earlier attempt left behind", left)
         return client
 
-    def _run_container(self, workload: Workload, stage: Stage, context: Context) -> None:
+    def _run_container(self, workload: Workload, stage: Stage, collector: Collector, context: Context) -> None:
         from airflow.providers.docker.exceptions import DockerContainerFailedException
         from docker.errors import DockerException
         from requests import RequestException
@@ -146,7 +149,8 @@ class RolloutOperator(DockerOperator):
         try:
             super().execute(context)
         except DockerContainerFailedException:
-            self.log.warning("The container ended with an error; its items tell which")
+            if not collector.settled:
+                self.log.warning("The container ended with an error; its items tell which")
         except (DockerException, RequestException, HTTPError) as error:
             if not self._killed:
                 self._judge(error)
@@ -186,7 +190,7 @@ class RolloutOperator(DockerOperator):
         ]
 
     def _kill_container(self) -> bool:
-        """From the collector's thread; False if there is no container yet."""
+        """From the collector's thread; False if no container runs yet."""
         from docker.errors import APIError
 
         if self.container is None:
@@ -194,8 +198,18 @@ class RolloutOperator(DockerOperator):
         try:
             self.cli.kill(self.container["Id"])
         except APIError as error:
+            if self._is_to_start():
+                return False
             self.log.info("The container had already ended: %s", error.explanation)
         return True
+
+    def _is_to_start(self) -> bool:
+        from docker.errors import APIError
+
+        try:
+            return bool(self.cli.inspect_container(self.container["Id"])["State"]["Status"] == "created")
+        except APIError:
+            return False
 
     def _why_unfinished(self, collector: Collector, workload: Workload) -> str:
         from include.sandbox.hardening import end_of

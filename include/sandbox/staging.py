@@ -43,6 +43,11 @@ class Stage:
         return self.gateway / "model.sock"
 
     @property
+    def allowance(self) -> Path:
+        """How many items a paced program may begin."""
+        return self.gateway / "allowance"
+
+    @property
     def trajectories(self) -> Path:
         """The file that the program appends to."""
         return self.outputs / "trajectories.jsonl"
@@ -57,6 +62,8 @@ def staged(workload: Workload) -> Iterator[Stage]:
             folder.mkdir()
             folder.chmod(0o755)
         write_inputs(workload, stage.inputs)
+        if workload.pace is not None:
+            allow(stage, workload.pace)
         # Whichever user the container has may write here; on the host the parent folder lets nobody else in.
         stage.outputs.chmod(0o777)
         yield stage
@@ -64,11 +71,20 @@ def staged(workload: Workload) -> Iterator[Stage]:
         remove(stage.folder)
 
 
+def allow(stage: Stage, items: int) -> None:
+    """Let a paced program begin its first `items` items; it sees the former number or this one, never a part."""
+    path = stage.allowance.with_suffix(".new")
+    path.write_text(str(items), encoding="ascii")
+    path.chmod(0o644)
+    path.replace(stage.allowance)
+
+
 def write_inputs(workload: Workload, folder: Path) -> None:
     """Write what the program reads; of an item only its id and its public part."""
     lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in workload.items]
+    settings = workload.settings.model_copy(update={"paced": workload.pace is not None})
     contents = {
-        "settings.json": workload.settings.model_dump_json(),
+        "settings.json": settings.model_dump_json(),
         "skill.md": workload.skill,
         "items.jsonl": "".join(lines),
     }

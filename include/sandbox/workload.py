@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 from include.core.config import SandboxGroup
 from include.core.types import Item, ModelCall, Trajectory
@@ -20,6 +20,10 @@ class Settings(Protocol):
     @property
     def max_attempts(self) -> int:
         """Tries of one model call."""
+        ...
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
+        """The same, except for some fields; `paced` is one of them."""
         ...
 
     def model_dump_json(self) -> str:
@@ -63,6 +67,19 @@ class Workload(Protocol):
     @property
     def labels(self) -> Mapping[str, str]:
         """What tells this container from every other, such as run, step and chunk; the same at every attempt."""
+        ...
+
+    @property
+    def pace(self) -> int | None:
+        """Items, at least 1, that may be begun beyond those that are recorded; None lets the container run freely."""
+        ...
+
+    def settled(self) -> bool:
+        """Whether no further row can change what the workload is for, so that its container may be ended.
+
+        Asked only if there is a pace: before the container starts, after rows were recorded, and every few seconds,
+        because other containers' rows may count. By one thread at a time, never beside `record`.
+        """
         ...
 
     def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:

@@ -1,17 +1,22 @@
 """The program as the image gets it: copied to an empty folder, with only the sandbox's packages around it."""
 
+import asyncio
 import json
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 from uv import find_uv_bin
 
+from include.core.errors import SandboxError
 from include.core.types import Status, Trajectory
 from include.models.upstream import Upstream
 from include.rollout.settings import RolloutSettings
+from include.rollout.turnstile import ALLOWANCE, Turnstile
 from include.sandbox.gateway import ModelGateway
 from local import image
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
@@ -31,7 +36,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter
 
 
-def inputs(folder: Path, items: list[dict[str, object]]) -> Path:
+def inputs(folder: Path, items: list[dict[str, object]], *, paced: bool = False) -> Path:
     folder.mkdir()
     settings = RolloutSettings(
         benchmark="searchqa",
@@ -41,6 +46,7 @@ def inputs(folder: Path, items: list[dict[str, object]]) -> Path:
         concurrency=2,
         call_timeout=30,
         max_attempts=1,
+        paced=paced,
     )
     (folder / "settings.json").write_text(settings.model_dump_json())
     (folder / "skill.md").write_text("Be short.")
@@ -75,6 +81,67 @@ def test_the_program_runs_alone(python: Path, tmp_path: Path):
     assert {name: row.answer for name, row in rows.items()} == {"i-0": "Q0", "i-1": "Q1", "i-2": "Q2", "broken": ""}
     assert rows["broken"].status is Status.SANDBOX_ERROR
     assert "context" in rows["broken"].error
+
+
+def test_a_paced_program_begins_items_in_order_as_the_host_allows(python: Path, tmp_path: Path):
+    program, out, gateway = tmp_path / "program", tmp_path / "out", tmp_path / "model.sock"
+    image.stage_program(image.ROOT, program)
+    out.mkdir()
+    items: list[dict[str, object]] = [
+        {"id": f"i-{n}", "public": {"question": f"Q{n}?", "context": "[DOC] x"}} for n in range(5)
+    ]
+    order: list[str] = []
+    allowed = 0
+    too_early: list[int] = []
+    enough = threading.Event()
+
+    def allow(number: int) -> None:
+        nonlocal allowed
+        allowed = number
+        new = gateway.with_name("new")
+        new.write_text(str(number))
+        new.replace(gateway.with_name(ALLOWANCE))
+
+    def answer(asked: Asked) -> Reply:
+        order.append(asked.body["messages"][1]["content"].split("Question: ")[1][:2])
+        if asked.number > allowed:
+            too_early.append(asked.number)
+        if asked.number < 4:
+            allow(allowed + 1)
+        else:
+            enough.set()
+        return completion("<answer>x</answer>")
+
+    allow(1)
+    with ScriptedProvider(answer) as provider:
+        upstream = Upstream(
+            dialect="openai-chat", base_url=provider.base_url, model=MODEL, api_key=SecretStr("sk-outside")
+        )
+        folder = inputs(tmp_path / "in", items, paced=True)
+        command = [python, "-m", "include.rollout", folder, out, "--gateway", gateway]
+        with (
+            ModelGateway(upstream, gateway, stage="test", max_attempts=1, call_timeout=30, on_call=lambda call: None),
+            subprocess.Popen(command, cwd=program, env={"PATH": "/usr/bin:/bin"}) as running,
+        ):
+            assert enough.wait(120)
+            waiting = running.poll()
+            allow(5)
+            assert running.wait(120) == 0
+
+    assert waiting is None
+    assert order == ["Q0", "Q1", "Q2", "Q3", "Q4"]
+    assert too_early == []
+
+
+def test_a_program_whose_host_is_gone_does_not_wait_for_ever(tmp_path: Path):
+    gateway = tmp_path / "model.sock"
+    gateway.with_name(ALLOWANCE).write_text("1")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(gateway))
+
+    asyncio.run(Turnstile(gateway).admit(0))
+    with pytest.raises(SandboxError, match="gone"):
+        asyncio.run(Turnstile(gateway).admit(1))
 
 
 def test_the_program_needs_nothing_of_the_host(python: Path, tmp_path: Path):

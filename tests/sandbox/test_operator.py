@@ -38,6 +38,11 @@ class FakeWorkload:
     trajectories: list[Trajectory] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
     on_record: Callable[[Sequence[Trajectory]], None] = lambda _: None
+    pace: int | None = None
+    is_settled: Callable[[], bool] = lambda: False
+
+    def settled(self) -> bool:
+        return self.is_settled()
 
     def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:
         self.trajectories += trajectories
@@ -383,3 +388,106 @@ def test_stored_rows_need_no_container(workload):
     fake = workload(None, count=0)
     seconds = FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9").execute({})
     assert seconds == {"wall": 0.0, "model": 0.0, "container": 0.0}
+
+
+@pytest.mark.engine
+def test_a_paced_container_never_begins_more_than_its_pace_beyond_what_is_recorded(docker_host, client, workload):
+    ahead: list[int] = []
+
+    def count(asked: Asked) -> Reply:
+        ahead.append(asked.number - len(fake.trajectories))
+        return answer_all(asked)
+
+    with ScriptedProvider(count) as provider:
+        fake = workload(provider, count=9, concurrency=6)
+        fake.pace = 2
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert fake.statuses() == {f"i-{n}": Status.OK for n in range(9)}
+    assert max(ahead) <= 2
+    assert leftovers(client, fake) == []
+
+
+@pytest.mark.engine
+def test_a_settled_workload_ends_without_made_up_rows(docker_host, client, workload):
+    with ScriptedProvider(answer_all) as provider:
+        fake = workload(provider, count=12, concurrency=6)
+        fake.pace = 2
+        fake.is_settled = lambda: len(fake.trajectories) >= 3
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert 3 <= len(fake.trajectories) <= 4
+    assert set(fake.statuses().values()) == {Status.OK}
+    assert len(provider.requests) <= 4
+    assert leftovers(client, fake) == []
+
+
+@pytest.mark.engine
+def test_rows_of_one_container_settle_another_that_is_still_at_work(docker_host, client, workload):
+    store: dict[str, Trajectory] = {}
+    at_work, release = threading.Event(), threading.Event()
+
+    def hang(asked: Asked) -> Reply:
+        if asked.number == 2:
+            at_work.set()
+            release.wait(60)
+        return answer_all(asked)
+
+    def chunk(name: str, provider: ScriptedProvider) -> FakeWorkload:
+        fake: FakeWorkload = workload(provider, count=4)
+        fake.labels = {**fake.labels, "chunk": name}
+        fake.pace = 1
+        fake.on_record = lambda rows: store.update({f"{name}/{row.item_id}": row for row in rows})
+        fake.is_settled = lambda: len(store) >= 4
+        return fake
+
+    with ScriptedProvider(answer_all) as fast, ScriptedProvider(hang) as slow:
+        first, second = chunk("0", fast), chunk("1", slow)
+        task = threading.Thread(target=FakeOperator(fake=second, docker_url=docker_host).execute, args=({},))
+        task.start()
+        assert at_work.wait(60)
+        FakeOperator(fake=first, docker_url=docker_host).execute({})
+        task.join(60)
+        ended = not task.is_alive()
+        release.set()
+        task.join()
+
+    assert ended
+    assert list(second.statuses().items()) == [("i-0", Status.OK)]
+    assert list(first.statuses().items()) == [(f"i-{n}", Status.OK) for n in range(3)]
+    assert leftovers(client, first) == leftovers(client, second) == []
+
+
+def test_a_workload_that_is_settled_already_needs_no_container(workload):
+    fake = workload(None, count=3)
+    fake.pace, fake.is_settled = 2, lambda: True
+    seconds = FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9").execute({})
+    assert seconds == {"wall": 0.0, "model": 0.0, "container": 0.0}
+    assert fake.trajectories == []
+
+
+def test_only_a_paced_workload_is_asked_whether_it_is_settled(workload):
+    fake = workload(None, count=3)
+    fake.is_settled = lambda: True
+    with pytest.raises(EngineUnavailable):
+        FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9").execute({})
+
+
+@pytest.mark.engine
+def test_a_container_that_is_still_to_start_is_not_taken_for_one_that_ended(docker_host, client, workload):
+    operator = FakeOperator(fake=workload(None), docker_url=docker_host)
+    operator._client = client.api
+    sleep = ["python3", "-c", "import time; time.sleep(600)"]
+    container = client.containers.create(image.IMAGE, entrypoint=sleep, network_mode="none")
+    try:
+        operator.container = {"Id": container.id}
+        before = operator._kill_container()
+        container.start()
+        during = operator._kill_container()
+        container.wait()
+        after = operator._kill_container()
+    finally:
+        container.remove(force=True)
+
+    assert [before, during, after] == [False, True, True]
+    assert operator._kill_container()

@@ -1,3 +1,4 @@
+import asyncio
 import stat
 from types import SimpleNamespace
 
@@ -6,7 +7,8 @@ import pytest
 from include.core.types import Item
 from include.rollout.program import Job
 from include.rollout.settings import RolloutSettings
-from include.sandbox.staging import container_user, remove, staged
+from include.rollout.turnstile import Turnstile
+from include.sandbox.staging import allow, container_user, remove, staged
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def workload() -> SimpleNamespace:
     )
     public = {"question": "Which one\u2028or two?", "context": "[DOC] é"}
     items = [Item(id="a", public=public, reference={"answers": ["the-reference-answer"]})]
-    return SimpleNamespace(settings=settings, skill="# Skill\r\nné", items=items)
+    return SimpleNamespace(settings=settings, skill="# Skill\r\nné", items=items, pace=None)
 
 
 def test_the_program_reads_what_the_host_staged(workload):
@@ -43,6 +45,18 @@ def test_no_reference_is_staged_and_nothing_stays(workload):
     assert not any("the-reference-answer" in text for text in texts)
     assert modes == [0o700, 0o755, 0o777]
     assert not stage.folder.exists()
+
+
+def test_a_pace_is_staged_as_an_allowance_that_can_be_raised(workload):
+    workload.pace = 3
+    with staged(workload) as stage:
+        assert Job.read(stage.inputs).settings == workload.settings.model_copy(update={"paced": True})
+        turnstile = Turnstile(stage.socket)
+        asyncio.run(turnstile.admit(2))
+        allow(stage, 12)
+        asyncio.run(turnstile.admit(11))
+        assert [path.name for path in stage.gateway.iterdir()] == ["allowance"]
+        assert stat.S_IMODE(stage.allowance.stat().st_mode) == 0o644
 
 
 def test_only_a_stage_is_ever_removed(tmp_path):

@@ -1,0 +1,245 @@
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from include.core.config import SandboxGroup
+from include.core.errors import StoreError
+from include.core.types import Item, ModelCall, Status, Trajectory
+from include.sandbox import collector as collector_module
+from include.sandbox.collector import Collector
+from include.sandbox.staging import Stage, allow
+from include.sandbox.workload import Workload
+
+PATIENCE = 60
+
+
+@dataclass
+class Work:
+    """The part of a workload that a collector acts on."""
+
+    count: int
+    pace: int | None = None
+    limits: SandboxGroup = field(default_factory=SandboxGroup)
+    is_settled: Callable[["Work"], bool] = lambda work: False
+    rows: list[Trajectory] = field(default_factory=list)
+    calls: list[ModelCall] = field(default_factory=list)
+    asked: int = 0
+    recorded: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def items(self) -> list[Item]:
+        return [Item(id=f"i-{n}", public={}, reference={}) for n in range(self.count)]
+
+    def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:
+        self.rows += trajectories
+        self.calls += calls
+        self.recorded.set()
+
+    def settled(self) -> bool:
+        self.asked += 1
+        return self.is_settled(self)
+
+
+class Container:
+    """Writes a row an item, as far as it is allowed to, until it is killed."""
+
+    def __init__(self, stage: Stage, work: Work) -> None:
+        self.stage = stage
+        self.work = work
+        self.killed = threading.Event()
+        self.furthest_ahead = 0
+        self.kills_in_vain = 0
+
+    def kill(self) -> bool:
+        if self.kills_in_vain:
+            self.kills_in_vain -= 1
+            return False
+        self.killed.set()
+        return True
+
+    def run(self, line: Callable[[int], str] = lambda n: f'{{"item_id": "i-{n}", "status": "ok"}}') -> bool:
+        """Whether it came to its end by itself."""
+        for number in range(self.work.count):
+            for _ in range(PATIENCE * 100):
+                # The host records before it allows.
+                allowed, recorded = int(self.stage.allowance.read_text()), len(self.work.rows)
+                if number < allowed or self.killed.wait(0.01):
+                    break
+            if self.killed.is_set():
+                return False
+            assert number < allowed
+            self.furthest_ahead = max(self.furthest_ahead, number + 1 - recorded)
+            with self.stage.trajectories.open("a") as out:
+                out.write(line(number) + "\n")
+        return True
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    stage = Stage(tmp_path)
+    for folder in (stage.inputs, stage.outputs, stage.gateway):
+        folder.mkdir()
+    return stage
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector_module, "POLL_SECONDS", 0.05)
+
+
+def collecting(work: Work, stage: Stage, container: Container) -> Collector:
+    if work.pace is not None:
+        allow(stage, work.pace)
+    return Collector(cast("Workload", work), stage, container.kill)
+
+
+def call() -> ModelCall:
+    numbers: dict[str, Any] = {
+        "attempts": 1,
+        "prompt_tokens": 1,
+        "completion_tokens": 1,
+        "started": 0.0,
+        "seconds": 1.0,
+    }
+    return ModelCall(role="target", stage="evaluate", model="m", http_status=200, **numbers)
+
+
+@pytest.mark.parametrize("pace", [1, 3])
+def test_a_paced_container_is_never_further_ahead_than_its_pace(stage, pace):
+    work = Work(count=10, pace=pace)
+    container = Container(stage, work)
+    collector = collecting(work, stage, container)
+    collector.start()
+    ended = container.run()
+    collector.stop()
+    collector.finish("the container ended")
+
+    assert ended
+    assert [row.item_id for row in work.rows] == [f"i-{n}" for n in range(10)]
+    assert container.furthest_ahead <= pace
+    assert not container.killed.is_set()
+    assert work.asked > 0
+
+
+def test_a_settled_workload_ends_its_container_and_leaves_the_rest_out(stage, caplog):
+    caplog.set_level(logging.INFO)
+    work = Work(count=20, pace=2, is_settled=lambda work: len(work.rows) >= 7)
+    container = Container(stage, work)
+    container.kills_in_vain = 2
+    collector = collecting(work, stage, container)
+    collector.start()
+    ended = container.run()
+    collector.stop()
+    collector.finish("the container ended with exit status 137 before it finished the item")
+
+    assert not ended
+    assert container.killed.is_set()
+    assert 7 <= len(work.rows) <= 8
+    assert {row.status for row in work.rows} == {Status.OK}
+    left_out = 20 - len(work.rows)
+    assert f"{left_out} of 20 items were left out: no win is possible any more" in caplog.messages
+
+
+@pytest.mark.usefixtures("often")
+def test_rows_of_other_containers_can_settle_a_workload_too(stage):
+    settled = threading.Event()
+    work = Work(count=3, pace=1, is_settled=lambda _: settled.is_set())
+    container = Container(stage, work)
+    collector = collecting(work, stage, container)
+    collector.start()
+    settled.set()
+    assert container.killed.wait(PATIENCE)
+    collector.stop()
+    collector.finish("the container ended")
+
+    assert collector.settled
+    assert work.rows == []
+
+
+def test_what_asking_raises_ends_the_container_and_reaches_the_task(stage):
+    def broken(work: Work) -> bool:
+        raise StoreError("no bucket")
+
+    work = Work(count=3, pace=1, is_settled=broken)
+    container = Container(stage, work)
+    container.kills_in_vain = 1
+    collector = collecting(work, stage, container)
+    collector.start()
+    assert not container.run()
+    collector.stop()
+
+    with pytest.raises(StoreError, match="no bucket"):
+        collector.finish("the container ended")
+    assert [row.status for row in work.rows] == [Status.OK]
+
+
+def test_a_refused_line_does_not_hold_up_the_items_behind_it(stage):
+    work = Work(count=3, pace=1)
+    container = Container(stage, work)
+    collector = collecting(work, stage, container)
+    collector.start()
+    ended = container.run(lambda n: f'{{"item_id": "i-{n}", "status": "{"well" if n == 1 else "ok"}"}}')
+    collector.stop()
+    collector.finish("the container ended")
+
+    assert ended
+    assert {row.item_id: row.status for row in work.rows} == {
+        "i-0": Status.OK,
+        "i-1": Status.SANDBOX_ERROR,
+        "i-2": Status.OK,
+    }
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("pace", [None, 2])
+def test_a_container_above_its_limits_fails_its_items_with_a_pace_and_without(stage, pace):
+    work = Work(count=2, pace=pace, limits=SandboxGroup(output_mb=1))
+    container = Container(stage, work)
+    collector = collecting(work, stage, container)
+    (stage.outputs / "large").write_bytes(b"x" * 2_000_000)
+    collector.start()
+    assert container.killed.wait(PATIENCE)
+    collector.stop()
+    collector.finish(collector.ended_by)
+
+    assert [row.status for row in work.rows] == [Status.SANDBOX_ERROR] * 2
+    assert "sandbox.output_mb" in work.rows[0].error
+
+
+@pytest.mark.usefixtures("often")
+def test_without_a_pace_nothing_is_asked_and_nothing_is_allowed(stage):
+    work = Work(count=2, is_settled=lambda _: True)
+    container = Container(stage, work)
+    collector = collecting(work, stage, container)
+    collector.on_call(call())
+    collector.start()
+    assert work.recorded.wait(PATIENCE)
+    collector.stop()
+    collector.finish("it broke")
+
+    assert work.asked == 0
+    assert len(work.calls) == 1
+    assert not container.killed.is_set()
+    assert not stage.allowance.exists()
+    assert [row.error for row in work.rows] == ["it broke"] * 2
+
+
+def test_calls_of_a_paced_container_are_stored_with_the_rows(stage):
+    work = Work(count=4, pace=1)
+    container = Container(stage, work)
+    collector = collecting(work, stage, container)
+    for _ in range(5):
+        collector.on_call(call())
+    collector.start()
+    assert container.run()
+    collector.stop()
+    collector.on_call(call())
+    collector.finish("")
+
+    assert len(work.calls) == 6
+    assert collector.model_seconds == 1.0
