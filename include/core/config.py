@@ -109,7 +109,7 @@ class EvaluationGroup(Group):
     gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "confirm", "e_process"] = "paper"
     """What it takes to be accepted; each policy also asks for a strictly better mean."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
-    """Most false acceptances that mcnemar, confirm and e_process allow, as a share of candidates that change nothing."""
+    """Share of candidates that change nothing which mcnemar, confirm and e_process may accept."""
     gate_se_factor: Annotated[float, Field(gt=0.0)] = 2.0
     """Standard errors by which paired_se wants the mean difference to exceed 0."""
     gate_protected_items: tuple[str, ...] = ()
