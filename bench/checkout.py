@@ -20,8 +20,8 @@ from rich.progress import Progress
 
 from include.core.errors import PlatformError
 from include.core.types import JsonObject
-from include.pipeline.history import History
 from include.store.keys import RunKeys, run_name
+from include.training.history import History
 from local.airflow_api import AirflowApi
 from local.environment import REGION, UNCHECKED_KEY, airflow_url, s3_url
 from local.home import ADMIN, PROJECT, Home, Settings

@@ -40,7 +40,7 @@ def measure() -> None:
         ("exact match on val, best", f"{history.best_val_score:.3f}"),
         ("steps accepted", actions["accept"] + actions["accept_new_best"]),
         ("steps rejected", actions["reject"]),
-        *((f"{role} calls", count) for role, count in sorted(history.calls.items())),
+        *((f"{role} calls", history.calls(role)) for role in ("optimizer", "target")),
         *(
             (f"seconds a step, {part}", f"{mean(getattr(step, part) for step in seconds):.1f}")
             for part in ("wall", "model", "container", "own", "airflow")

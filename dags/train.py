@@ -2,9 +2,9 @@
 
 import benchmarks
 from include.pipeline.params import benchmark_config
-from include.pipeline.training import epoch_dag, train_dag
+from include.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 
 for name in benchmarks.names():
     config = benchmark_config(name)
-    for dag in (train_dag(name, config), epoch_dag(name, config)):
+    for dag in (train_dag(name, config), epoch_dag(name, config), epoch_end_dag(name, config)):
         globals()[dag.dag_id] = dag

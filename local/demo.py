@@ -1,6 +1,7 @@
 """`make demo`: one training of the sample benchmark through Airflow, watched over its REST API."""
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from rich.table import Table
 
 from include.core.config import StorageGroup
 from include.core.errors import PlatformError
-from include.pipeline.history import History
-from include.pipeline.run import RunRecord
 from include.store.keys import RunKeys, run_name
+from include.training.history import History
+from include.training.run import RunRecord
 from local import airflow_services, objectstore
 from local.airflow_api import AirflowApi, Row
 from local.environment import airflow_url, s3_url, stand_in_serves
@@ -23,6 +24,8 @@ from local.home import ADMIN, Home, Settings
 
 BENCHMARK = "searchqa"
 OVERRIDES = {"train.num_epochs": 2}
+WAITING = ("EpochRun", "EpochEndRun")
+GATE = re.compile(r"step_\d+\.gate")
 LOG_LINES = 30
 PLAIN_WIDTH = 120
 STAND_IN_NOTE = (
@@ -44,17 +47,22 @@ class Training:
         """The run's DAG."""
         return f"train_{BENCHMARK}"
 
+    @property
+    def child_dag_ids(self) -> tuple[str, ...]:
+        """The DAGs of its epochs, and of what follows them."""
+        return (f"{self.dag_id}_epoch", f"{self.dag_id}_epoch_end")
+
     def task_instances(self) -> Iterator[Row]:
         """The task instances of the run, then those of its epochs as far as there are any."""
         yield from self.api.task_instances(self.dag_id, self.run_id)
-        epoch_dag = f"{self.dag_id}_epoch"
-        for run in self.api.runs(epoch_dag):
-            if run["dag_run_id"].startswith(f"{self.run_id}__"):
-                yield from self.api.task_instances(epoch_dag, run["dag_run_id"])
+        for dag_id in self.child_dag_ids:
+            for run in self.api.runs(dag_id):
+                if run["dag_run_id"].startswith(f"{self.run_id}__"):
+                    yield from self.api.task_instances(dag_id, run["dag_run_id"])
 
     def failure(self) -> str:
         """The first task that failed, and the end of its log."""
-        failed = [row for row in self.task_instances() if row["state"] == "failed" and row["operator"] != "EpochRun"]
+        failed = [row for row in self.task_instances() if row["state"] == "failed" and row["operator"] not in WAITING]
         if not failed:
             return "no task of it failed; see the UI"
         task = min(failed, key=lambda row: str(row["end_date"]))
@@ -74,8 +82,8 @@ def run(home: Home, settings: Settings) -> int:
     api = airflow_services.api(settings)
     began = time.monotonic()
     training = Training(api, f"demo-{datetime.now(UTC):%Y%m%dT%H%M%S}")
-    api.wait_for_dag(training.dag_id)
-    api.wait_for_dag(f"{training.dag_id}_epoch")
+    for dag_id in (training.dag_id, *training.child_dag_ids):
+        api.wait_for_dag(dag_id)
     api.trigger(training.dag_id, {"overrides": OVERRIDES}, training.run_id)
     console.print(f"Triggered {training.dag_id} as {training.run_id}: {airflow_url(settings)}")
     if _watch(training, settings, console) != "success":
@@ -116,7 +124,13 @@ def _watch(training: Training, settings: Settings, console: Console) -> str:
     def on_poll(_: Row) -> None:
         nonlocal shown
         rows = list(training.task_instances())
-        done = sum(1 for row in rows if row["task_id"].endswith(".gate") and row["state"] == "success")
+        done = sum(
+            1
+            for row in rows
+            if str(row["task_id"]).startswith("step_")
+            and str(row["task_id"]).endswith(".gate")
+            and row["state"] == "success"
+        )
         stage, total = _stage(rows), _total_steps(settings, training.run_id)
         bars.update(bar, completed=done, total=total, stage=stage)
         text = f"{done} of {total if total is not None else '?'} steps done; {stage}"
@@ -155,9 +169,9 @@ def _stored(settings: Settings, key: str) -> bytes | None:
 def _show(history: History, home: Home, settings: Settings, training: Training, console: Console) -> None:
     console.print(_steps_table(history))
     console.print(_scores_table(history))
-    accepted = sum(1 for step in history.steps if step.action.startswith(("accept", "force_accept")))
-    console.print(f"Steps      {accepted} accepted, {len(history.steps) - accepted} not")
-    calls = ", ".join(f"{count} {role}" for role, count in sorted(history.calls.items()))
+    accepted = sum(1 for moment in history.moments if moment.action.accepted)
+    console.print(f"Candidates {accepted} accepted, {len(history.moments) - accepted} not")
+    calls = ", ".join(f"{history.calls(role)} {role}" for role in ("optimizer", "target"))
     console.print(f"Calls      {calls}")
     published = history.published
     what = f"{published.version}: {published.key}" if published is not None else "nothing: no candidate beat the seed"
@@ -175,12 +189,21 @@ def _steps_table(history: History) -> Table:
     table = Table(
         title=f"{history.benchmark}: {history.metric} score on the selection split (seed {history.seed_val_score:.3f})"
     )
-    for column in ("step", "candidate", "current", "best", "gate", "edits applied", "edits skipped", "seconds"):
-        table.add_column(column, justify="left" if column == "gate" else "right")
-    for step in history.steps:
-        scores = (f"{score:.3f}" for score in (step.candidate_score, step.current_score, step.best_score))
-        edits = (str(step.edits_applied), str(step.edits_skipped))
-        table.add_row(str(step.step), *scores, step.action, *edits, f"{step.seconds.wall:.1f}")
+    for column in ("", "candidate", "current", "best", "gate", "edits applied", "edits skipped", "seconds"):
+        table.add_column(column, justify="left" if column in ("", "gate") else "right")
+    for moment in history.moments:
+        bound = moment.decision.bound
+        candidate = f"{moment.candidate_score:.3f}" if bound is None else f"<= {bound:.3f}"
+        edits = (str(moment.edits_applied), str(moment.edits_skipped))
+        table.add_row(
+            moment.name.removeprefix("steps/"),
+            candidate,
+            f"{moment.current_score:.3f}" if moment.current_score is not None else "-",
+            f"{moment.best_score:.3f}",
+            moment.action,
+            *edits,
+            f"{moment.seconds.wall:.1f}",
+        )
     return table
 
 

@@ -1,10 +1,10 @@
 """Applying edits to a skill, and the report that explains every change (paper section 3.4)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from include.core.errors import SkillError
-from include.core.skill import SkillDocument, Span, has_marker
+from include.core.skill import REGIONS, SkillDocument, Span, has_marker
 from include.core.types import Edit, Value
 
 EditStatus = Literal["applied", "applied_as_append", "skipped"]
@@ -50,7 +50,7 @@ def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocum
     for index, edit in enumerate(edits):
         try:
             span, inserted, status = _SPLICES[edit.op](document, edit)
-            changed = _checked(document, span, inserted)
+            changed = _checked(document, span, inserted, edit)
         except _SkipEdit as skip:
             rows.append(EditReport(index=index, edit=edit, status="skipped", reason=str(skip)))
             continue
@@ -101,11 +101,30 @@ def _delete(document: SkillDocument, edit: Edit) -> _Splice:
     return span, "", "applied"
 
 
+def _rewrite(document: SkillDocument, edit: Edit) -> _Splice:
+    """The body alone is written anew; the blank lines that lead to a region, or the last line end, stay."""
+    body = document.editable[0]
+    end = body.start + len(document.text[body.start : body.end].rstrip("\n"))
+    tail = "" if document.text[end : end + 1] == "\n" else "\n"
+    return Span(body.start, end), _content(edit) + tail, "applied"
+
+
+def _region(document: SkillDocument, edit: Edit) -> _Splice:
+    if edit.anchor not in REGIONS:
+        raise _SkipEdit(f"no such region; there are {', '.join(REGIONS)}")
+    if has_marker(edit.content):
+        raise _SkipEdit("content holds the marker of a protected region")
+    span, inserted = document.region_splice(edit.anchor, edit.content)
+    return span, inserted, "applied"
+
+
 _SPLICES: dict[str, Callable[[SkillDocument, Edit], _Splice]] = {
     "append": _append,
     "insert_after": _insert_after,
     "replace": _replace,
     "delete": _delete,
+    "rewrite": _rewrite,
+    "region": _region,
 }
 
 
@@ -123,7 +142,7 @@ def _anchor(document: SkillDocument, edit: Edit) -> Span:
         raise _SkipEdit("no anchor")
     span = document.find(edit.anchor)
     if span is None:
-        in_region = any(edit.anchor in region for region in document.protected_texts())
+        in_region = any(edit.anchor in region for region in document.regions.values())
         raise _SkipEdit("anchor lies in a protected region" if in_region else "anchor not found")
     return span
 
@@ -132,18 +151,24 @@ def _newline_unless_follows(document: SkillDocument, end: int) -> str:
     return "" if document.text[end : end + 1] == "\n" else "\n"
 
 
-def _checked(document: SkillDocument, span: Span, inserted: str) -> SkillDocument:
+def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> SkillDocument:
     """The document after the splice; markers can also come together out of harmless halves, hence the second look."""
     changed = document.spliced(span, inserted)
     if changed.text == document.text:
         raise _SkipEdit("changes nothing")
+    own = edit.anchor if edit.op == "region" else ""
     try:
-        kept = changed.protected_texts() == document.protected_texts()
+        kept = _without(changed.regions, own) == _without(document.regions, own)
+        intact = not own or changed.region(own) == edit.content
     except SkillError:
-        kept = False
-    if not kept or _has_marker_outside(changed):
+        kept = intact = False
+    if not (kept and intact) or _has_marker_outside(changed):
         raise _SkipEdit("would change a protected region")
     return changed
+
+
+def _without(regions: Mapping[str, str], name: str) -> dict[str, str]:
+    return {region: text for region, text in regions.items() if region != name}
 
 
 def _has_marker_outside(document: SkillDocument) -> bool:

@@ -29,9 +29,16 @@ _SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
 }
 
 
-def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int:
-    """L_t: most edits that step `step` (1-based) of `total_steps` may apply; rounded half to even."""
-    if total_steps <= 1:
+def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int | None:
+    """L_t: most edits that step `step` (1-based) of `total_steps` may apply; rounded half to even, None for no limit.
+
+    Where the optimizer chooses the rate itself, this is the most that it may choose.
+    """
+    if optimizer.skill_update_mode == "full_rewrite_minibatch":
+        return 1
+    if optimizer.lr_control_mode == "none":
+        return None
+    if optimizer.lr_control_mode == "autonomous" or total_steps <= 1:
         return optimizer.learning_rate
     schedule = _SCHEDULES[optimizer.lr_scheduler]
     rate = schedule(optimizer.learning_rate, optimizer.min_learning_rate, step / total_steps)
@@ -39,12 +46,28 @@ def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int:
 
 
 def steps_in_epoch(train_size: int, train: TrainGroup) -> int:
-    """Steps of one epoch: as many slices as the training split has, at most `steps_per_epoch`."""
-    return min(train.steps_per_epoch, math.ceil(train_size / train.batch_size))
+    """Steps of one epoch: as many as the training split has slices for, at most `steps_per_epoch`."""
+    return min(train.steps_per_epoch, math.ceil(math.ceil(train_size / train.batch_size) / train.accumulation))
 
 
-def batch(items: Sequence[T], epoch: int, position: int, train: TrainGroup) -> list[T]:
-    """Slice `position` (1-based) of the epoch's (1-based) own shuffle of the training split."""
+def slices(items: Sequence[T], epoch: int, position: int, train: TrainGroup) -> list[list[T]]:
+    """The slices that step `position` (1-based) of an epoch (1-based) takes from the epoch's own shuffle of the items.
+
+    They are `accumulation` many; at the epoch's end the last one may be shorter, and some may be missing.
+    """
+    order = _shuffled(items, f"{train.seed}-epoch-{epoch}")
+    first = (position - 1) * train.accumulation
+    starts = [index * train.batch_size for index in range(first, first + train.accumulation)]
+    return [order[start : start + train.batch_size] for start in starts if start < len(order)]
+
+
+def sample(items: Sequence[T], count: int, seed: str) -> list[T]:
+    """`count` items drawn by seed, or all if there are fewer, in their own order."""
+    chosen = set(_shuffled(range(len(items)), seed)[:count])
+    return [item for index, item in enumerate(items) if index in chosen]
+
+
+def _shuffled(items: Sequence[T], seed: str) -> list[T]:
     order = list(items)
-    random.Random(f"{train.seed}-epoch-{epoch}").shuffle(order)  # noqa: S311 - a shuffle, not a secret
-    return order[(position - 1) * train.batch_size : position * train.batch_size]
+    random.Random(seed).shuffle(order)  # noqa: S311 - a shuffle, not a secret
+    return order

@@ -3,11 +3,14 @@
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, get_args
 
 from include.core.errors import SkillError
 from include.core.types import sha256
 
-_MARKER = re.compile(r"<!--\s*(?P<region>SLOW_UPDATE|APPENDIX)_(?P<side>START|END)\s*-->")
+Region = Literal["SLOW_UPDATE", "APPENDIX"]
+REGIONS: tuple[Region, ...] = get_args(Region)
+_MARKER = re.compile(rf"<!--\s*(?P<region>{'|'.join(REGIONS)})_(?P<side>START|END)\s*-->")
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,45 @@ class SkillDocument:
         return tuple(spans)
 
     @property
+    def body(self) -> str:
+        """The text before the first protected region."""
+        return self.text[: self.editable[0].end]
+
+    def region(self, name: str) -> str | None:
+        """What a protected region holds, without the line ends at its markers; None if there is no such region."""
+        inside = self.region_span(name)
+        return None if inside is None else self.text[inside.start : inside.end].removeprefix("\n").removesuffix("\n")
+
+    def region_span(self, name: str) -> Span | None:
+        """The characters between a region's markers."""
+        for span in self.protected:
+            markers = list(_MARKER.finditer(self.text, span.start, span.end))
+            if markers[0]["region"] == name:
+                return Span(markers[0].end(), markers[-1].start())
+        return None
+
+    def with_region(self, name: Region, inside: str) -> "SkillDocument":
+        """The document with this text in the region, which is opened at the end if there is none.
+
+        Raises:
+            SkillError: the text holds a marker.
+        """
+        span, written = self.region_splice(name, inside)
+        changed = self.spliced(span, written)
+        if has_marker(inside) or changed.region(name) != inside:
+            raise SkillError(f"the text for region {name} holds a marker of a protected region, or ends in half of one")
+        return changed
+
+    def region_splice(self, name: str, inside: str) -> tuple[Span, str]:
+        """What `with_region` replaces, and by what."""
+        present, lines = self.region_span(name), f"\n{inside}\n" if inside else "\n"
+        if present is not None:
+            return present, lines
+        end = len(self.text.rstrip("\n"))
+        lead = "\n\n" if end else ""
+        return Span(end, len(self.text)), f"{lead}<!-- {name}_START -->{lines}<!-- {name}_END -->\n"
+
+    @property
     def editable(self) -> tuple[Span, ...]:
         """What lies before, between and behind the protected regions; may hold empty spans."""
         edges = [0, *(edge for span in self.protected for edge in (span.start, span.end)), len(self.text)]
@@ -73,9 +115,15 @@ class SkillDocument:
         """The document with the span's characters replaced by `text`."""
         return SkillDocument(self.text[: span.start] + text + self.text[span.end :])
 
+    @property
+    def regions(self) -> dict[str, str]:
+        """The protected regions' characters by name, markers included, in document order."""
+        texts = [self.text[span.start : span.end] for span in self.protected]
+        return {marker["region"]: text for text in texts if (marker := _MARKER.match(text)) is not None}
+
     def protected_texts(self) -> tuple[str, ...]:
-        """The protected regions' characters, markers included."""
-        return tuple(self.text[span.start : span.end] for span in self.protected)
+        """The characters of the protected regions, in document order."""
+        return tuple(self.regions.values())
 
     def _line(self, position: int) -> int:
         return self.text.count("\n", 0, position) + 1

@@ -5,11 +5,11 @@ from typing import Literal
 from include.core.config import TrainConfig
 from include.core.types import Value
 
-MomentKind = Literal["seed", "step", "slow_update", "meta_reflect"]
+MomentKind = Literal["seed", "step", "slow_update", "meta_reflect", "final"]
 
 
 class Moment(Value):
-    """One of them: the seed's measurement, a step, or a part of an epoch's end."""
+    """One of them: the seed's measurement, a step, a part of an epoch's end, or the end of the run."""
 
     kind: MomentKind
     epoch: int
@@ -19,9 +19,11 @@ class Moment(Value):
 
     @property
     def name(self) -> str:
-        """Its folder below the run, such as `steps/step_0007` or `slow_update/epoch_02`."""
+        """Its folder below the run, such as `steps/step_0007` or `slow_update/epoch_02`; the run's end is `final`."""
         if self.kind in ("seed", "step"):
             return f"steps/step_{self.step:04d}"
+        if self.kind == "final":
+            return "final"
         return f"{self.kind}/epoch_{self.epoch:02d}"
 
 
@@ -40,4 +42,5 @@ def timeline(config: TrainConfig, steps_in_epoch: int) -> tuple[Moment, ...]:
             moments.append(Moment(kind="slow_update", epoch=epoch, step=last))
         if optimizer.use_meta_reflect:
             moments.append(Moment(kind="meta_reflect", epoch=epoch, step=last))
+    moments.append(Moment(kind="final", epoch=epochs, step=epochs * steps_in_epoch))
     return tuple(moments)

@@ -51,6 +51,12 @@ def model_name(conn_id: str, model: str | None) -> str:
     return _model_name(_connection(conn_id), model)
 
 
+def host(conn_id: str) -> str:
+    """The address of a server other than the provider's own; empty for that one."""
+    address: str | None = _connection(conn_id).host
+    return "" if address is None else address
+
+
 def optimizer_model(conn_id: str, model: str | None) -> "Model":
     """The pydantic-ai model of a connection, by Airflow's own hook (any `pydanticai*` type).
 

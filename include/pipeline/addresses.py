@@ -25,6 +25,16 @@ def epoch_dag_id(benchmark: str) -> str:
     return f"train_{benchmark}_epoch"
 
 
+def epoch_end_dag_id(benchmark: str) -> str:
+    """The DAG whose runs are what follows the steps of an epoch."""
+    return f"train_{benchmark}_epoch_end"
+
+
+def evaluate_dag_id(benchmark: str) -> str:
+    """The DAG whose runs score any skill on any split."""
+    return f"evaluate_{benchmark}"
+
+
 class ReportLink(BaseOperatorLink):
     """The button on a task that leads to the report of its run."""
 

@@ -12,7 +12,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.core.config import TrainGroup
-from include.pipeline.addresses import epoch_dag_id
+from include.pipeline.addresses import epoch_dag_id, epoch_end_dag_id
 
 MOST_STEPS = 10
 """Steps in one DAG run: 20 cost 4.8 s of Airflow's own time a step where 10 cost 4.2 (2 cores, Airflow 3.3.2)."""
@@ -23,37 +23,40 @@ def steps_in_part(train: TrainGroup) -> int:
     return math.ceil(train.steps_per_epoch / _parts(train))
 
 
-def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[EpochRun]":
-    """The tasks that run the epochs, in order: one an epoch, or one a part of it."""
+def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[_ChildRun]":
+    """The tasks that run the epochs, in order: one an epoch, or one a part of it, and one for its end."""
     parts = _parts(train)
-    return [
-        EpochRun(
-            task_id=f"epoch_{epoch:02d}" if parts == 1 else f"epoch_{epoch:02d}_part_{part + 1}",
-            benchmark=benchmark,
-            epoch=epoch,
-            offset=part * steps_in_part(train),
-            run=run,
+    tasks: list[_ChildRun] = []
+    for epoch in range(1, train.num_epochs + 1):
+        name = f"epoch_{epoch:02d}"
+        tasks += [
+            EpochRun(
+                task_id=name if parts == 1 else f"{name}_part_{part + 1}",
+                trigger_dag_id=epoch_dag_id(benchmark),
+                epoch=epoch,
+                offset=part * steps_in_part(train),
+                run=run,
+            )
+            for part in range(parts)
+        ]
+        tasks.append(
+            EpochEndRun(task_id=f"{name}_end", trigger_dag_id=epoch_end_dag_id(benchmark), epoch=epoch, run=run)
         )
-        for epoch in range(1, train.num_epochs + 1)
-        for part in range(parts)
-    ]
+    return tasks
 
 
-class EpochRun(TriggerDagRunOperator):
-    """Runs an epoch, or a part of one, and waits for it, deferred; what the run doesn't want is skipped.
+class _ChildRun(TriggerDagRunOperator):
+    """Runs a part of the training as a DAG run of its own and waits for it, deferred.
 
-    :param benchmark: the benchmark's name.
     :param epoch: the epoch, 1-based.
-    :param offset: steps of the epoch that lie before this part.
     :param run: reference of the run, as `prepare` pushed it. (templated)
     """
 
     template_fields = (*TriggerDagRunOperator.template_fields, "run")
 
-    def __init__(self, *, task_id: str, benchmark: str, epoch: int, offset: int, run: Any, **kwargs: Any) -> None:
+    def __init__(self, *, task_id: str, epoch: int, run: Any, **kwargs: Any) -> None:
         super().__init__(
             task_id=task_id,
-            trigger_dag_id=epoch_dag_id(benchmark),
             trigger_run_id=f"{{{{ run_id }}}}__{task_id}",
             logical_date=None,
             wait_for_completion=True,
@@ -66,19 +69,49 @@ class EpochRun(TriggerDagRunOperator):
             **kwargs,
         )
         self.epoch = epoch
-        self.offset = offset
         self.run = run
+
+
+class EpochRun(_ChildRun):
+    """An epoch, or a part of one; what the run doesn't want is skipped.
+
+    :param offset: steps of the epoch that lie before this part.
+    """
+
+    def __init__(self, *, offset: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.offset = offset
 
     def execute(self, context: Any) -> None:
         """Trigger the epoch."""
-        from include.pipeline.run import TrainingRun
+        from include.pipeline.connections import open_run
 
-        record = TrainingRun.open(self.run).record
-        if self.epoch > record.config.train.num_epochs:
+        run = open_run(self.run)
+        if self.epoch > run.config.train.num_epochs:
             raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
-        if self.offset >= record.steps_in_epoch:
-            raise AirflowSkipException(f"the run has {record.steps_in_epoch} steps in an epoch")
+        if self.offset >= run.record.steps_in_epoch:
+            raise AirflowSkipException(f"the run has {run.record.steps_in_epoch} steps in an epoch")
+        if stopped := run.stopped():
+            raise AirflowSkipException(f"the run was stopped: {stopped}")
         self.conf = {**self.run, "epoch": self.epoch, "offset": self.offset}
+        super().execute(context)
+
+
+class EpochEndRun(_ChildRun):
+    """What follows an epoch's steps: slow update, meta skill, meta reflection; skipped where the run has none."""
+
+    def execute(self, context: Any) -> None:
+        """Trigger the epoch's end."""
+        from include.pipeline.connections import open_run
+
+        run = open_run(self.run)
+        if not any(
+            moment.kind in ("slow_update", "meta_reflect") and moment.epoch == self.epoch for moment in run.timeline
+        ):
+            raise AirflowSkipException(f"nothing follows the steps of epoch {self.epoch}")
+        if stopped := run.stopped():
+            raise AirflowSkipException(f"the run was stopped: {stopped}")
+        self.conf = {**self.run, "epoch": self.epoch}
         super().execute(context)
 
 

@@ -1,6 +1,7 @@
 """The form of a run in the Airflow UI, made from the configuration, and back to overrides."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -8,9 +9,10 @@ from airflow.sdk import Param
 
 from include.core.config import TrainConfig, nest
 from include.core.errors import ConfigError
-from include.pipeline.run import PROJECT
 
-FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data")
+PROJECT = Path(__file__).parents[2]
+
+FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget")
 """The groups that the form shows; all the others are reached through `overrides`."""
 
 FIXED_IN_GRAPH = ("gradient.minibatches_per_task", "sandbox.max_containers", "sandbox.pool")
@@ -42,10 +44,11 @@ def form(config: TrainConfig) -> dict[str, Param]:
     fields: dict[str, Param] = {}
     for group in FORM_GROUPS:
         knobs = getattr(config, group)
+        values = knobs.model_dump(mode="json")
         for key, schema in type(knobs).model_json_schema()["properties"].items():
             path = f"{group}.{key}"
             if path not in FIXED_IN_GRAPH:
-                fields[path] = Param(getattr(knobs, key), title=path, section=group, **_field_schema(schema))
+                fields[path] = Param(values[key], title=path, section=group, **_field_schema(schema))
     fields["overrides"] = Param(
         {},
         type=["object", "null"],
@@ -74,7 +77,18 @@ def run_config(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
     for path in FIXED_IN_GRAPH:
         if _value(asked, path) != _value(config, path):
             raise ConfigError(f"{path} is fixed when the DAG is parsed: set it in the benchmark's benchmark.yaml")
+    _check_policy(asked, config)
     return asked
+
+
+def _check_policy(asked: TrainConfig, config: TrainConfig) -> None:
+    """The policy confirm needs tasks of its own; the others do with a graph that has them."""
+    confirm = "confirm"
+    if confirm == asked.evaluation.gate_policy != config.evaluation.gate_policy:
+        raise ConfigError(
+            "evaluation.gate_policy = confirm: the graph has no tasks for fresh rollouts; set it in the benchmark's "
+            "benchmark.yaml, and start the run when Airflow has parsed it again"
+        )
 
 
 def _check_room(path: str, asked: int, room: int) -> None:
@@ -92,7 +106,9 @@ def _value(config: TrainConfig, path: str) -> Any:
 
 def _field_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """JSON schema as the form understands it: alternatives with null become a list of types."""
-    kept = {key: value for key, value in schema.items() if key not in ("default", "title", "anyOf")}
+    kept = {
+        key: value for key, value in schema.items() if key not in ("default", "title", "anyOf", "additionalProperties")
+    }
     for alternative in schema.get("anyOf", ()):
         kept |= {key: value for key, value in alternative.items() if key != "type"}
     if "anyOf" in schema:

@@ -1,31 +1,24 @@
 """Before the first model call: settle the configuration, check what can be checked, store the items."""
 
-import logging
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from include.core import schedule
-from include.core.config import DataGroup, TrainConfig
-from include.core.errors import ConfigError, DataError
-from include.core.skill import SkillDocument
-from include.core.splits import split_by_ratio, take
-from include.core.types import Item, JsonObject, Split
+from include.core.budget import Prices
+from include.core.config import TrainConfig
+from include.core.errors import ConfigError
+from include.core.types import JsonObject, Split
 from include.models import connection
+from include.models.prices import price_of
 from include.pipeline import params
-from include.pipeline.run import PROJECT, RunRecord, RunRef, TrainingRun, object_store, s3_client
-from include.quality.splits import check_splits
+from include.pipeline.connections import connected, object_store, s3_client
+from include.pipeline.params import PROJECT
 from include.sandbox.engine import image_digest
-from include.store.datasets import ALL, read_records
-from include.store.items import save_items
-from include.store.keys import run_name
-from include.store.manifest import data_manifest
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
-log = logging.getLogger(__name__)
+from include.store.artifacts import ArtifactStore
+from include.store.keys import ArtifactKeys, run_name
+from include.training.ends import opened, store_seed
+from include.training.preparation import check_affordable, log_size, read_items, read_seed, settle
+from include.training.run import RunRef, TrainingRun
+from include.training.scorecard import Question, find_skill, scoring_plan
 
 
 def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: Mapping[str, Any]) -> TrainingRun:
@@ -40,46 +33,57 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
     Raises:
         SkillOptError: of the kind that says what is wrong; nothing of the run has been stored then.
     """
-    config = _configured(benchmark, form, conf)
-    store = object_store(config.storage, config.storage.bucket)
+    config = configured(benchmark, form, conf)
+    run = connected(RunRef(benchmark=benchmark, run=run_name(dag_run_id), storage=config.storage))
     # A bucket that is missing or closed shows here, not after the training.
+    run.store.list_keys(run.keys.folder)
     object_store(config.storage, config.storage.artifact_bucket).list_keys(
         f"{config.storage.prefix}skills/{benchmark}/"
     )
-    ref = RunRef(benchmark=benchmark, run=run_name(dag_run_id), storage=config.storage)
-    run = TrainingRun(ref, store)
-
-    seed = _seed_skill(benchmark)
-    records = _records(config.data, PROJECT / "benchmarks" / benchmark, s3_client(config.storage))
-    quality = check_splits(
-        config.data.uri,
-        {str(split): rows for split, rows in records.items()},
-        run.benchmark.text_columns,
-        run.benchmark.list_columns,
-    )
-    quality.raise_for_failures()
-    items = {split: _items(run, split, rows) for split, rows in records.items()}
-    image = _reachable(config)
-
-    run.record = RunRecord(
-        benchmark=benchmark,
-        run=ref.run,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        config=config,
-        image=image,
-        steps_in_epoch=schedule.steps_in_epoch(len(items[Split.TRAIN]), config.train),
-    )
-    store.put_model(run.keys.quality, quality)
-    for split, rows in items.items():
-        save_items(store, run.keys.items(split), rows)
-    store.put_model(run.keys.data_manifest, data_manifest(config.data, items))
-    store.put_text(run.keys.skill(0), seed.text)
-    store.put_model(run.keys.config, run.record)
-    _log_size(run.record, items)
+    seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
+    folder = PROJECT / "benchmarks" / benchmark
+    items, quality = read_items(config.data, folder, run.benchmark, s3_client(config.storage))
+    prices = connected_prices(config)
+    check_affordable(config, items, prices)
+    settle(run, config, items, quality, reachable(config), prices)
+    store_seed(run, opened(seed, run))
+    log_size(run)
     return run
 
 
-def _configured(benchmark: str, form: Mapping[str, Any], conf: Mapping[str, Any]) -> TrainConfig:
+def prepare_scoring(benchmark: str, dag_run_id: str, form: Mapping[str, Any]) -> tuple[TrainingRun, list[JsonObject]]:
+    """A run of the evaluation DAG with its skills and items stored; returns the chunks of its rollouts.
+
+    Raises:
+        SkillOptError: of the kind that says what is wrong.
+    """
+    knobs = {path: value for path, value in form.items() if path not in ("skill", "compare_to", "split")}
+    config = configured(benchmark, knobs, {})
+    run = connected(RunRef(benchmark=benchmark, run=run_name(dag_run_id), storage=config.storage))
+    question, client = question_of(form), s3_client(config.storage)
+    seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
+    keys = ArtifactKeys(config.storage.prefix, benchmark, str(config.model.target))
+    artifacts = ArtifactStore(object_store(config.storage, config.storage.artifact_bucket), keys)
+    asked = [source for source in (question.skill, question.other) if source]
+    skills = [find_skill(source, seed, artifacts, client) for source in asked]
+    items, quality = read_items(config.data, PROJECT / "benchmarks" / benchmark, run.benchmark, client)
+    settle(run, config, items, quality, reachable(config), connected_prices(config))
+    return run, scoring_plan(run, question, skills)
+
+
+def question_of(form: Mapping[str, Any]) -> Question:
+    """What the form of the evaluation DAG asks."""
+    other = form["compare_to"]
+    return Question(skill=form["skill"], other="" if other is None else other, split=Split(form["split"]))
+
+
+def configured(benchmark: str, form: Mapping[str, Any], conf: Mapping[str, Any]) -> TrainConfig:
+    """The run's configuration, with the models of the connections where it leaves them open.
+
+    Raises:
+        ConfigError: a key or value that the form or the configuration does not have.
+        ModelConnectionError: a connection that is not there or names no model.
+    """
     base = params.benchmark_config(benchmark)
     unknown = sorted(set(conf) - set(params.form(base)))
     if unknown:
@@ -96,7 +100,16 @@ def _configured(benchmark: str, form: Mapping[str, Any], conf: Mapping[str, Any]
     return config.model_copy(update={"model": model.model_copy(update=named)})
 
 
-def _reachable(config: TrainConfig) -> str:
+def connected_prices(config: TrainConfig) -> Prices:
+    """What the models of the run's connections cost, as far as it is known."""
+    model, overrides = config.model, config.budget.prices
+    return {
+        "target": price_of(str(model.target), overrides, connection.host(model.target_conn_id)),
+        "optimizer": price_of(str(model.optimizer), overrides, connection.host(model.optimizer_conn_id)),
+    }
+
+
+def reachable(config: TrainConfig) -> str:
     """The image's digest, after target, optimizer and engine have shown that they are there."""
     model = config.model
     connection.target_upstream(model.target_conn_id, model.target)
@@ -104,45 +117,3 @@ def _reachable(config: TrainConfig) -> str:
     for conn_id in dict.fromkeys((model.target_conn_id, model.optimizer_conn_id)):
         connection.check(conn_id)
     return image_digest(config.sandbox.image)
-
-
-def _seed_skill(benchmark: str) -> SkillDocument:
-    path = PROJECT / "skills" / benchmark / "initial.md"
-    if not path.is_file():
-        raise ConfigError(f"{path}: the seed skill is missing; write the Markdown that the training should start from")
-    skill = SkillDocument(path.read_text(encoding="utf-8"))
-    log.info("seed skill %s, %d characters, %d protected regions", path, len(skill.text), len(skill.protected))
-    return skill
-
-
-def _records(data: DataGroup, root: Path, client: "S3Client") -> dict[Split, list[JsonObject]]:
-    read = read_records(data.uri, root, data.split_mode, client)
-    if ALL in read:
-        splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed)
-    else:
-        splits = {Split(name): rows for name, rows in read.items()}
-    return {split: take(rows, data.limit) for split, rows in splits.items()}
-
-
-def _items(run: TrainingRun, split: Split, records: Sequence[JsonObject]) -> list[Item]:
-    items = []
-    for row, record in enumerate(records):
-        try:
-            items.append(run.benchmark.item(record))
-        except DataError as error:
-            raise DataError(f"{split} row {row}: {error}") from error
-    return items
-
-
-def _log_size(record: RunRecord, items: Mapping[Split, Sequence[Item]]) -> None:
-    train = record.config.train
-    log.info("items: %s", ", ".join(f"{len(rows)} {split}" for split, rows in items.items()))
-    log.info("%d epochs of %d steps", train.num_epochs, record.steps_in_epoch)
-    left_out = len(items[Split.TRAIN]) - record.steps_in_epoch * train.batch_size
-    if left_out > 0:
-        log.warning(
-            "train.steps_per_epoch = %d leaves out %d of %d training items in every epoch",
-            train.steps_per_epoch,
-            left_out,
-            len(items[Split.TRAIN]),
-        )

@@ -1,30 +1,21 @@
 """The training as Airflow runs it: SkillOpt's loop (arXiv 2605.23904, section 3), one task a stage.
 
-`train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it.
+`train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it, `train_<benchmark>_epoch_end` what follows it.
 """
 
 import math
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, TaskGroup, chain
 
 from include.core.config import TrainConfig
-from include.optimizer.reflect import most_minibatches
+from include.core.timeline import MomentKind
+from include.optimizer.minibatches import most_minibatches
 from include.pipeline import params, tasks
-from include.pipeline.addresses import ReportLink, epoch_dag_id, train_dag_id
+from include.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_id, train_dag_id
 from include.pipeline.epochs import epoch_runs, steps_in_part
-from include.pipeline.evaluation import RolloutChunk, Stage
-
-TASK_DEFAULTS: Mapping[str, Any] = {
-    "owner": "skillopt",
-    "retries": 2,
-    "retry_delay": timedelta(seconds=10),
-    "retry_exponential_backoff": True,
-    "max_retry_delay": timedelta(minutes=5),
-    "execution_timeout": timedelta(minutes=30),
-}
+from include.pipeline.graph import dag_of, rollouts
 
 THIS_RUN: Any = "{{ dag_run.conf }}"
 """Inside an epoch's DAG, what it was triggered with is the reference of the run."""
@@ -38,32 +29,36 @@ A failed or cleared task re-does only what was not stored.
 """
 
 EPOCH_DOC = """
-One epoch of a run of `train_{benchmark}`, which triggers it; not meant to be triggered by hand.
+An epoch of a run of `train_{benchmark}`, or its end; the run triggers it, it is not meant to be triggered by hand.
 """
 
 
 def train_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """A run: measure the seed, go through the epochs, test the best skill, publish it."""
+    """A run: measure the seed, go through the epochs, let the last skill compete, test, publish."""
     storage = config.storage
     doc = TRAIN_DOC.format(
         benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
     )
-    with _dag(train_dag_id(benchmark), doc, benchmark, params=params.form(config)) as dag:
+    with dag_of(train_dag_id(benchmark), doc, benchmark, params=params.form(config)) as dag:
         prepared: Any = tasks.prepare(benchmark)
         run = prepared["run"]
-        seed = rollouts(config, "evaluate_seed", "seed", run, chunks=prepared)
+        seed = rollouts(config, "evaluate_seed", run, prepared)
+        test_seed = rollouts(config, "test_seed", run, tasks.plan_seed_test(run))
         epochs = epoch_runs(benchmark, config.train, run)
-        chosen = tasks.finish(run)
-        test = rollouts(config, "test", "test", run, chunks=chosen)
+        last = tasks.measure_last(run)
+        evaluate_last = rollouts(config, "evaluate_last", run, last)
+        finish = tasks.finish(run)
+        test = rollouts(config, "test", run, finish)
         report: Any = tasks.report(run)
         report.operator.operator_extra_links = (ReportLink(benchmark),)
-        chain(seed, tasks.start(run), *epochs, chosen, test, report, tasks.publish(run))
+        chain(seed, tasks.start(run), *epochs, last, evaluate_last, finish, test, report, tasks.publish(run))
+        chain(test_seed, report)
     return dag
 
 
 def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
     """An epoch, or a part of a long one; steps that have no batch are skipped."""
-    with _dag(epoch_dag_id(benchmark), EPOCH_DOC.format(benchmark=benchmark), benchmark) as dag:
+    with dag_of(epoch_dag_id(benchmark), EPOCH_DOC.format(benchmark=benchmark), benchmark) as dag:
         batch = tasks.plan(THIS_RUN)
         for position in range(1, steps_in_part(config.train) + 1):
             batch = training_step(batch, position, config)
@@ -72,46 +67,44 @@ def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     """Step t: forward, backward, update, and the gate that decides what stays; returns the next step's batch."""
-    step: Mapping[str, Any] = {"run": THIS_RUN, "position": position}
-    gradient = config.gradient
-    most = most_minibatches(config.train.batch_size, gradient.minibatch_size)
+    step: Mapping[str, Any] = {"run": THIS_RUN, "at": position}
+    gradient, train = config.gradient, config.train
+    most = most_minibatches(train.batch_size, gradient.minibatch_size, train.accumulation)
     parts = math.ceil(most / gradient.minibatches_per_task)
     with TaskGroup(f"step_{position:02d}"):
-        rollout = rollouts(config, "rollout", "rollout", THIS_RUN, batch, position)
+        rollout = rollouts(config, "rollout", THIS_RUN, batch)
         reflect = tasks.reflect.partial(**step, parts=parts).expand(part=list(range(parts)))
         aggregate = tasks.aggregate(**step)
         select = tasks.select(**step)
         update = tasks.update(**step)
-        evaluate = rollouts(config, "evaluate", "evaluate", THIS_RUN, update, position)
-        gate = tasks.gate(**step)
-        chain(rollout, reflect, aggregate, select, update, evaluate, gate)
-        # Equal to the present skill, a candidate is not evaluated; the gate still has to say so.
-        chain(update, gate)
+        chain(rollout, reflect, aggregate, select, update)
+        return judged(update, position, config)
+
+
+def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """What follows an epoch's steps: guidance from comparing two epochs, then edits from the epoch as a whole."""
+    with dag_of(epoch_end_dag_id(benchmark), EPOCH_DOC.format(benchmark=benchmark), benchmark) as dag:
+        with TaskGroup("slow_update"):
+            pair = rollouts(config, "rollout", THIS_RUN, tasks.longitudinal(THIS_RUN))
+            slow_update = tasks.slow_update(THIS_RUN)
+            guided = judged(slow_update, "slow_update", config)
+        with TaskGroup("meta_reflect"):
+            meta_reflect = tasks.meta_reflect(THIS_RUN)
+            judged(meta_reflect, "meta_reflect", config)
+        chain(pair, slow_update)
+        chain(guided, meta_reflect)
+    return dag
+
+
+def judged(candidate: Any, at: int | MomentKind, config: TrainConfig) -> Any:
+    """Measure a candidate on the selection split and let the gate decide."""
+    evaluate = rollouts(config, "evaluate", THIS_RUN, candidate)
+    gate = tasks.gate(THIS_RUN, at)
+    if config.evaluation.gate_policy == "confirm":
+        confirm = tasks.confirm(THIS_RUN, at)
+        chain(evaluate, confirm, rollouts(config, "confirm_rollout", THIS_RUN, confirm), gate)
+        chain(candidate, confirm, gate)
+    # Equal to the present skill, a candidate is not evaluated; the gate still has to say so.
+    chain(evaluate, gate)
+    chain(candidate, gate)
     return gate
-
-
-def rollouts(config: TrainConfig, task_id: str, stage: Stage, run: Any, chunks: Any, position: int = 0) -> Any:
-    """One sandbox a chunk of items."""
-    sandbox = config.sandbox
-    return RolloutChunk.partial(
-        task_id=task_id,
-        stage=stage,
-        run=run,
-        position=position,
-        pool=sandbox.pool,
-        max_active_tis_per_dagrun=sandbox.max_containers,
-        execution_timeout=timedelta(seconds=2 * sandbox.timeout),
-    ).expand(chunk=chunks)
-
-
-def _dag(dag_id: str, doc: str, benchmark: str, **kwargs: Any) -> DAG:
-    return DAG(
-        dag_id,
-        schedule=None,
-        catchup=False,
-        doc_md=doc,
-        tags=["skillopt", "train", benchmark],
-        default_args=dict(TASK_DEFAULTS),
-        render_template_as_native_obj=True,
-        **kwargs,
-    )

@@ -9,11 +9,17 @@ import yaml
 from pydantic import AwareDatetime
 
 from include.core.errors import Conflict, ObjectMissing, StoreError
+from include.core.provenance import LineOrigin
 from include.core.types import JsonObject, Split, UnitInterval, Value, sha256
 from include.store.keys import ArtifactKeys, version_name
 from include.store.objects import ObjectStore, model_bytes
 
 _VERSION = re.compile(r"v(\d+)-([0-9a-f]{12})")
+
+
+def is_version(name: str) -> bool:
+    """Whether this is how a version is named, such as v0003-0123456789ab."""
+    return _VERSION.fullmatch(name) is not None
 
 
 class MeasuredScore(Value):
@@ -22,6 +28,9 @@ class MeasuredScore(Value):
     hard: UnitInterval
     soft: UnitInterval
     items: int
+    low: UnitInterval
+    """Lower end of the 95 % interval of the gate's metric."""
+    high: UnitInterval
 
 
 class SplitScores(Value):
@@ -43,7 +52,9 @@ class Provenance(Value):
     seed_scores: SplitScores
     best_scores: SplitScores
     gate_history: tuple[JsonObject, ...]
-    """The gate's verdicts, in the order of the steps."""
+    """The gate's verdicts, in the order of the run's moments."""
+    lines: tuple[LineOrigin, ...]
+    """For each line of the skill, the edit that wrote it."""
 
 
 class SkillManifest(Provenance):

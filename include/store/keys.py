@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from include.core.timeline import Moment
 from include.core.types import SourceType, Split, sha256
 
 MAX_RUN_NAME = 120
@@ -33,8 +34,8 @@ def partition_name(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class StepKeys:
-    """What one step of a run writes; `state` comes last and commits the step."""
+class MomentKeys:
+    """What one moment of a run writes, most often a step; `state` comes last and commits it."""
 
     folder: str
     """Ends with a slash."""
@@ -48,6 +49,35 @@ class StepKeys:
     def ranked_edits(self) -> str:
         """The edits that selection kept, best first."""
         return f"{self.folder}ranked_edits.json"
+
+    @property
+    def learning_rate(self) -> str:
+        """The learning rate that the optimizer chose, where it may."""
+        return f"{self.folder}learning_rate.json"
+
+    @property
+    def applied_patch(self) -> str:
+        """The edits that made the candidate, notes and rewrites included."""
+        return f"{self.folder}applied_patch.json"
+
+    @property
+    def line_origins(self) -> str:
+        """For each line of the candidate, the edit that wrote it."""
+        return f"{self.folder}line_origins.json"
+
+    @property
+    def comparison(self) -> str:
+        """The longitudinal comparison of two epochs' last skills."""
+        return f"{self.folder}comparison.json"
+
+    def plan(self, stage: str) -> str:
+        """The rollouts of a stage, cut into containers."""
+        return f"{self.folder}plans/{stage}.json"
+
+    @property
+    def answers(self) -> str:
+        """Prefix of the optimizer's answers."""
+        return f"{self.folder}answers/"
 
     @property
     def candidate_skill(self) -> str:
@@ -127,6 +157,11 @@ class RunKeys:
         return f"{self.folder}history.json"
 
     @property
+    def scorecard(self) -> str:
+        """What a run of the evaluation DAG measured."""
+        return f"{self.folder}evaluation.json"
+
+    @property
     def runtime_state(self) -> str:
         """The state after the newest step."""
         return f"{self.folder}runtime_state.json"
@@ -142,12 +177,24 @@ class RunKeys:
         return f"{self.folder}report.html"
 
     def skill(self, version: int) -> str:
-        """The skill after step `version`; 0 is the seed."""
+        """An accepted skill; 0 is the seed."""
         return f"{self.folder}skills/skill_v{version:04d}.md"
 
-    def step(self, number: int) -> StepKeys:
-        """The keys of one step (1-based)."""
-        return StepKeys(f"{self.folder}steps/step_{number:04d}/")
+    def line_origins(self, version: int) -> str:
+        """For each line of a version, the edit that wrote it."""
+        return f"{self.folder}skills/skill_v{version:04d}.lines.json"
+
+    def meta_skill(self, epoch: int) -> str:
+        """The optimizer's memory after an epoch (1-based)."""
+        return f"{self.folder}meta_skill/epoch_{epoch:02d}/meta_skill.md"
+
+    def moment(self, moment: Moment) -> MomentKeys:
+        """The keys of one moment."""
+        return MomentKeys(f"{self.folder}{moment.name}/")
+
+    def step(self, number: int) -> MomentKeys:
+        """The keys of one step (1-based; 0 is the seed's measurement)."""
+        return MomentKeys(f"{self.folder}steps/step_{number:04d}/")
 
 
 def trajectories(

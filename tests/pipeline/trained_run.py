@@ -8,14 +8,14 @@ from typing import Any
 import httpx
 
 from include.core.state import RunState
-from include.pipeline.history import History
 from include.store.keys import RunKeys, run_name
 from include.store.objects import ObjectStore
+from include.training.history import History
 from local.environment import airflow_url
 from local.home import ADMIN
 
 DAG = "train_searchqa"
-EPOCH_DAG = "train_searchqa_epoch"
+EPOCH_DAGS = ("train_searchqa_epoch", "train_searchqa_epoch_end")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TrainedRun:
 
     @classmethod
     def trigger(cls, platform: Any, run_id: str, overrides: Mapping[str, Any]) -> "TrainedRun":
-        for dag in (DAG, EPOCH_DAG):
+        for dag in (DAG, *EPOCH_DAGS):
             platform.api.wait_for_dag(dag)
         platform.api.trigger(DAG, {"overrides": dict(overrides)}, run_id)
         return cls(platform, run_id, overrides.get("storage.prefix", ""))
@@ -54,9 +54,10 @@ class TrainedRun:
 
     def task_instances(self) -> Iterator[Mapping[str, Any]]:
         yield from self.platform.api.task_instances(DAG, self.run_id)
-        for run in self.platform.api.runs(EPOCH_DAG):
-            if run["dag_run_id"].startswith(f"{self.run_id}__"):
-                yield from self.platform.api.task_instances(EPOCH_DAG, run["dag_run_id"])
+        for dag in EPOCH_DAGS:
+            for run in self.platform.api.runs(dag):
+                if run["dag_run_id"].startswith(f"{self.run_id}__"):
+                    yield from self.platform.api.task_instances(dag, run["dag_run_id"])
 
     @property
     def store(self) -> ObjectStore:

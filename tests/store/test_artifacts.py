@@ -22,9 +22,10 @@ def provenance(run: str = "run-1") -> Provenance:
         models={"target": "openai-chat:org/model", "optimizer": "openai-chat:org/teacher"},
         harness="chat",
         data_fingerprints={split: sha256(split) for split in Split},
-        seed_scores=SplitScores(val=MeasuredScore(hard=0.0, soft=0.1, items=60)),
-        best_scores=SplitScores(val=MeasuredScore(hard=0.5, soft=0.6, items=60)),
+        seed_scores=SplitScores(val=MeasuredScore(hard=0.0, soft=0.1, items=60, low=0.0, high=0.1)),
+        best_scores=SplitScores(val=MeasuredScore(hard=0.5, soft=0.6, items=60, low=0.4, high=0.6)),
         gate_history=({"step": 1, "accepted": True},),
+        lines=(),
     )
 
 

@@ -1,13 +1,15 @@
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from include.core.errors import ModelOutputError, ObjectMissing
+from include.core.errors import ModelError, ModelOutputError, ObjectMissing
 from include.core.ports import Output
+from include.core.types import Message
 from include.optimizer.select import Ranking
-from include.pipeline.memory import RememberingOptimizer
 from include.store.objects import model_bytes
+from include.training.memory import RememberingOptimizer, RememberingTarget
 
 
 class Shelf:
@@ -85,19 +87,44 @@ def test_another_question_is_asked(model: str, question: tuple[str, str, str, ty
     assert remembering(shelf, counting, model).ask(*question).order == [2]
 
 
-def test_a_failed_call_is_not_remembered() -> None:
+def test_an_unusable_answer_is_not_paid_twice_either() -> None:
     shelf, counting = Shelf(), Counting()
     counting.broken = True
-    with pytest.raises(ModelOutputError):
-        remembering(shelf, counting).ask("rank", "i", "p", Ranking)
+    for _ in range(2):
+        with pytest.raises(ModelOutputError, match="broken"):
+            remembering(shelf, counting).ask("rank", "i", "p", Ranking)
+    assert counting.asked == 1
+
+
+def test_a_call_that_was_not_answered_is_asked_again() -> None:
+    shelf = Shelf()
+
+    class Away(Counting):
+        def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+            raise ModelError("no answer")
+
+    with pytest.raises(ModelError):
+        remembering(shelf, Away()).ask("rank", "i", "p", Ranking)
     assert shelf.objects == {}
-    counting.broken = False
-    assert remembering(shelf, counting).ask("rank", "i", "p", Ranking).order == [2]
+    assert remembering(shelf, Counting()).ask("rank", "i", "p", Ranking).order == [1]
 
 
-def test_a_stored_answer_that_no_longer_fits_is_asked_again() -> None:
-    shelf, counting = Shelf(), Counting()
-    remembering(shelf, counting).ask("rank", "i", "p", Ranking)
-    (key,) = shelf.objects
-    shelf.objects[key] = b'{"order": "torn'
-    assert remembering(shelf, counting).ask("rank", "i", "p", Ranking).order == [2]
+class Talking:
+    """Counts its replies."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def ask(self, stage: str, messages: Sequence[Message]) -> str:
+        self.asked += 1
+        return f"{stage} {self.asked}"
+
+
+def test_a_reply_of_the_target_is_paid_once() -> None:
+    shelf, talking = Shelf(), Talking()
+
+    def ask(text: str) -> str:
+        target = RememberingTarget(lambda: talking, "m", shelf, "answers/")  # type: ignore[arg-type]
+        return target.ask("follow_up", [Message(role="user", content=text)])
+
+    assert [ask("why?"), ask("why?"), ask("how?")] == ["follow_up 1", "follow_up 1", "follow_up 2"]

@@ -1,6 +1,6 @@
 import pytest
 
-from include.pipeline.timing import StageTiming, StepSeconds, step_seconds
+from include.training.timing import StageTiming, StepSeconds, step_seconds
 
 
 def task(stage: str, started: float, ended: float, model: float = 0.0, container: float = 0.0) -> StageTiming:

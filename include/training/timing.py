@@ -11,7 +11,7 @@ from include.core.types import Value
 from include.sandbox.workload import union_seconds
 
 if TYPE_CHECKING:
-    from include.store.keys import StepKeys
+    from include.store.keys import MomentKeys
     from include.store.objects import ObjectStore
 
 
@@ -46,19 +46,19 @@ class StageClock:
 
 
 @contextmanager
-def timed(store: "ObjectStore", keys: "StepKeys", stage: str, index: int = 0) -> Iterator[StageClock]:
+def timed(store: "ObjectStore", keys: "MomentKeys", stage: str, index: int = 0) -> Iterator[StageClock]:
     """Store the timing of a task's body when it has ended well."""
     clock, started = StageClock(), time.time()
     yield clock
     save(store, keys, StageTiming(stage=stage, started=started, ended=time.time(), model=clock.model), index)
 
 
-def save(store: "ObjectStore", keys: "StepKeys", timing: StageTiming, index: int) -> None:
+def save(store: "ObjectStore", keys: "MomentKeys", timing: StageTiming, index: int) -> None:
     """Store a timing under its stage and map index."""
     store.put_model(keys.timing(timing.stage, index), timing)
 
 
-def load(store: "ObjectStore", keys: "StepKeys") -> list[StageTiming]:
+def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
     """The timings of a step's tasks."""
     return [store.get_model(key, StageTiming) for key in store.list_keys(keys.timings)]
 

@@ -1,0 +1,9 @@
+"""Airflow DAGs that score a skill: `evaluate_<benchmark>` for every folder in benchmarks/."""
+
+import benchmarks
+from include.pipeline.params import benchmark_config
+from include.pipeline.scoring import evaluate_dag
+
+for name in benchmarks.names():
+    dag = evaluate_dag(name, benchmark_config(name))
+    globals()[dag.dag_id] = dag

@@ -1,0 +1,77 @@
+"""What a run needs from Airflow's connections: the object store and the models."""
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from include.core.config import ModelGroup, StorageGroup
+from include.core.types import JsonObject
+from include.training.run import RunRef, TrainingRun
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from include.core.ports import Optimizer, Target
+    from include.models.upstream import Upstream
+    from include.store.objects import ObjectStore
+    from include.training.models import OnCall
+
+
+class ConnectedModels:
+    """The models behind a run's connections; looked up when they are asked for."""
+
+    def __init__(self, run: TrainingRun) -> None:
+        self._run = run
+
+    @property
+    def _model(self) -> ModelGroup:
+        return self._run.config.model
+
+    def optimizer(self, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
+        """The optimizer behind pydantic-ai."""
+        from include.models.connection import optimizer_model
+        from include.models.optimizer import PydanticAIOptimizer
+
+        return PydanticAIOptimizer(optimizer_model(self._model.optimizer_conn_id, self._model.optimizer), on_call)
+
+    def target(self, on_call: "OnCall") -> "AbstractContextManager[Target]":
+        """The target behind pydantic-ai, with the settings of its rollouts."""
+        from include.models.connection import optimizer_model
+        from include.models.target import PydanticAITarget
+
+        model = self._model
+        connected = optimizer_model(model.target_conn_id, model.target)
+        return PydanticAITarget(connected, on_call, temperature=model.temperature, max_tokens=model.max_tokens)
+
+    def upstream(self) -> "Upstream":
+        """Where the gateway sends a target's calls."""
+        from include.models.connection import target_upstream
+
+        return target_upstream(self._model.target_conn_id, self._model.target)
+
+
+def connected(ref: RunRef) -> TrainingRun:
+    """The run with the store and the models of its Airflow connections."""
+    run = TrainingRun(ref, object_store(ref.storage, ref.storage.bucket))
+    run.models = ConnectedModels(run)
+    return run
+
+
+def open_run(ref: JsonObject) -> TrainingRun:
+    """The run behind a task's reference."""
+    return connected(RunRef.model_validate(ref))
+
+
+def object_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
+    """A bucket behind the run's Airflow connection."""
+    from include.store.objects import ObjectStore
+
+    return ObjectStore(s3_client(storage), bucket)
+
+
+def s3_client(storage: StorageGroup) -> "S3Client":
+    """The client of the run's Airflow connection."""
+    from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
+
+    hook: AwsGenericHook[Any] = AwsGenericHook(aws_conn_id=storage.conn_id, client_type="s3")
+    client: S3Client = hook.get_conn()
+    return client

@@ -1,0 +1,148 @@
+"""A candidate from edits to verdict: the same for a step, a slow update and a meta reflection."""
+
+import logging
+
+from include.core.buffer import BufferEntry, entry_of
+from include.core.early_reject import reject_early
+from include.core.edits import apply_edits
+from include.core.gate import Action, GateDecision, decide
+from include.core.policies import to_confirm
+from include.core.provenance import LinesOfSkill, trace
+from include.core.scoring import Evaluation
+from include.core.skill import SkillDocument
+from include.core.state import Measured, RunState, advance, remember
+from include.core.timeline import Moment
+from include.core.types import JsonObject, Patch, Split
+from include.training import timing
+from include.training.evaluation import (
+    confirmation_chunks,
+    confirmed,
+    evaluation_chunks,
+    lost,
+    may_end_early,
+    measured,
+)
+from include.training.rollouts import Chunk, store_plan
+from include.training.run import TrainingRun
+from include.training.spending import why_stop
+
+log = logging.getLogger(__name__)
+
+
+def remembers(run: TrainingRun, moment: Moment) -> bool:
+    """Whether the moment leaves a memory to the optimizer; after the last epoch nobody would read it."""
+    wanted = run.config.optimizer.use_meta_skill and moment.epoch < run.config.train.num_epochs
+    return wanted and moment.kind == "slow_update"
+
+
+def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[Chunk]:
+    """Apply the patch, store the candidate with its report and its lines' origins; returns what it takes to measure it.
+
+    A candidate that is the current skill itself needs no measurement.
+    """
+    keys, version = run.keys.moment(moment), run.state_before(moment).current.version
+    skill = run.skill(version)
+    candidate, report = apply_edits(skill, patch.edits)
+    origins = run.store.get_model(run.keys.line_origins(version), LinesOfSkill)
+    lines = LinesOfSkill(lines=trace(skill, origins.lines, report, moment.name))
+    run.store.put_model(keys.applied_patch, patch)
+    run.store.put_model(keys.edit_apply_report, report)
+    run.store.put_model(keys.line_origins, lines)
+    run.store.put_text(keys.candidate_skill, candidate.text)
+    for row in report.rows:
+        log.info("%s: %s %s %s", row.status, row.edit.op, row.edit.content[:80], row.reason)
+    return [] if candidate == skill else evaluation_chunks(run, moment, keys.candidate_skill)
+
+
+def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Plan fresh rollouts of the items on which candidate and current skill differ, where the gate's policy asks."""
+    keys, state = run.keys.moment(moment), run.state_before(moment)
+    candidate = run.document(keys.candidate_skill)
+    item_ids = _to_confirm(run, state, measured(run, Split.VAL, candidate))
+    skills = (keys.candidate_skill, run.keys.skill(state.current.version))
+    return store_plan(run, moment, "confirm", confirmation_chunks(run, moment, skills, item_ids))
+
+
+def gate(run: TrainingRun, moment: Moment) -> RunState:
+    """Decide on the moment's candidate; the state, written last, commits the moment."""
+    keys, store = run.keys.moment(moment), run.store
+    with timing.timed(store, keys, "gate"):
+        before, candidate = run.state_before(moment), run.document(keys.candidate_skill)
+        evaluation, decision = _judge(run, moment, before, candidate)
+        number = before.newest + 1
+        state = advance(
+            before, moment, Measured(version=number, sha256=candidate.sha256, evaluation=evaluation), decision
+        )
+        state = _remembering(run, moment, before, state, decision)
+        store.put_model(keys.gate, decision)
+        if decision.action.accepted:
+            store.put_text(run.keys.skill(number), candidate.text)
+            store.put_bytes(run.keys.line_origins(number), store.get_bytes(keys.line_origins))
+        if decision.action is Action.ACCEPT_NEW_BEST:
+            store.put_text(run.keys.best_skill, candidate.text)
+        log.info("%s: %s, %s", moment.name, decision.action, decision.reason)
+        state = state.model_copy(update={"stopped": why_stop(run, moment)})
+        if state.stopped:
+            log.warning("the run stops here: %s", state.stopped)
+    store.put_model(run.keys.runtime_state, state)
+    store.put_model(keys.state, state)
+    return state
+
+
+def _judge(
+    run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument
+) -> tuple[Evaluation, GateDecision]:
+    """The candidate's evaluation, cut short where its loss is certain, and the gate's verdict on it."""
+    rules, current, best = run.config.evaluation, before.current, before.best
+    if candidate.sha256 == current.sha256:
+        as_paper = rules.model_copy(update={"use_gate": True, "gate_policy": "paper"})
+        equal = decide(current.evaluation, current.evaluation, best.evaluation, as_paper)
+        reason = "equal to the current skill, so there was nothing to measure"
+        return current.evaluation, equal.model_copy(update={"action": Action.REJECT, "reason": reason})
+    early = lost(run, before, candidate) if may_end_early(run, moment) else None
+    if early is not None:
+        evaluation, bound = early
+        return evaluation, reject_early(evaluation, bound, current.evaluation, best.evaluation, rules)
+    evaluation = measured(run, Split.VAL, candidate)
+    forced = moment.kind == "slow_update" and not run.config.optimizer.slow_update_gate
+    fresh = _confirmation(run, moment, before, candidate, evaluation)
+    return evaluation, decide(evaluation, current.evaluation, best.evaluation, rules, confirmation=fresh, force=forced)
+
+
+def _confirmation(
+    run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument, evaluation: Evaluation
+) -> tuple[Evaluation, Evaluation] | None:
+    item_ids = _to_confirm(run, before, evaluation)
+    if not item_ids:
+        return None
+    current = run.skill(before.current.version)
+    return confirmed(run, moment, candidate, item_ids), confirmed(run, moment, current, item_ids)
+
+
+def _to_confirm(run: TrainingRun, before: RunState, evaluation: Evaluation) -> tuple[str, ...]:
+    return to_confirm(evaluation, before.current.evaluation, run.config.evaluation)
+
+
+def _remembering(
+    run: TrainingRun, moment: Moment, before: RunState, state: RunState, decision: GateDecision
+) -> RunState:
+    """The state with what later moments are to know of this one: a step's trace, an epoch's memory."""
+    keys, rules = run.keys.moment(moment), run.config.evaluation
+    if remembers(run, moment):
+        return state.model_copy(update={"meta_skill": run.store.get_text(run.keys.meta_skill(moment.epoch))})
+    if moment.kind != "step":
+        return state
+    ranked = run.store.get_model(keys.ranked_edits, Patch)
+    compared = decision.against_current
+    score_before, score_after = compared.other_score, compared.score
+    if decision.bound is not None:
+        score_before = before.current.evaluation.mean(rules.gate_metric, rules.gate_mixed_weight)
+        score_after = decision.bound
+    entry: BufferEntry = entry_of(
+        moment.step,
+        ranked.failure_patterns,
+        ranked.edits if decision.action is Action.REJECT else (),
+        before=score_before,
+        after=score_after,
+    )
+    return remember(state, entry)

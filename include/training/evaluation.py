@@ -1,0 +1,94 @@
+"""Measuring a candidate on the selection split: the plan of its rollouts, and what they amount to."""
+
+from collections.abc import Mapping, Sequence
+
+from include.core.early_reject import certain_loss, cut_short, evaluation_order
+from include.core.scoring import Evaluation, evaluation_of
+from include.core.skill import SkillDocument
+from include.core.state import RunState
+from include.core.timeline import Moment
+from include.core.types import Rollout, Split
+from include.training.rollouts import Chunk, Stage, chunks_of, ids, striped
+from include.training.run import TrainingRun
+
+
+def may_end_early(run: TrainingRun, moment: Moment) -> bool:
+    """Whether an evaluation may be ended as soon as a win is impossible: only where a gate decides on it."""
+    rules = run.config.evaluation
+    gated = moment.kind in ("step", "meta_reflect") or (
+        moment.kind == "slow_update" and run.config.optimizer.slow_update_gate
+    )
+    return rules.early_reject and rules.use_gate and gated
+
+
+def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chunk]:
+    """The rollouts that measure a candidate, by its key, on the selection split; every draw on its own.
+
+    Where the evaluation may end early, the items on which the current skill leaves most to win come first, and are
+    dealt out so that containers side by side advance through that order together.
+    """
+    item_ids, draws = ids(run.items(Split.VAL)), range(run.config.evaluation.draws)
+    if not may_end_early(run, moment):
+        return [chunk for draw in draws for chunk in chunks_of(run, "evaluate", skill, Split.VAL, item_ids, draw)]
+    order = evaluation_order(item_ids, run.state_before(moment).current.evaluation, run.config.evaluation)
+    return [
+        Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
+        for draw in draws
+        for part in striped(order, run.config.sandbox.items_per_container)
+    ]
+
+
+def draws_of(run: TrainingRun, split: Split, skill: SkillDocument) -> dict[str, list[Rollout]]:
+    """The stored rollouts of a skill on a split by item id, one a draw."""
+    items = run.items(split)
+    found: dict[str, list[Rollout]] = {}
+    for draw in range(run.config.evaluation.draws):
+        for item_id, rollout in run.stored(split, skill, draw, items).items():
+            found.setdefault(item_id, []).append(rollout)
+    return found
+
+
+def measured(run: TrainingRun, split: Split, skill: SkillDocument) -> Evaluation:
+    """The skill's scores on the split, as far as they are stored."""
+    rollouts = draws_of(run, split, skill)
+    return evaluation_of(ids(run.items(split)), [rollout for draws in rollouts.values() for rollout in draws])
+
+
+def lost(run: TrainingRun, state: RunState, skill: SkillDocument) -> tuple[Evaluation, float] | None:
+    """The candidate's evaluation up to where its loss was certain, and the bound of its mean; None if it may win.
+
+    Both depend on the items' order only, never on which container was faster.
+    """
+    rules, current = run.config.evaluation, state.current.evaluation
+    complete = _complete(draws_of(run, Split.VAL, skill), rules.draws)
+    known = evaluation_of(list(complete), [rollout for draws in complete.values() for rollout in draws])
+    failed = {
+        item_id: draws[-1].trajectory.status for item_id, draws in complete.items() if item_id not in known.scores
+    }
+    order = evaluation_order(ids(run.items(Split.VAL)), current, rules)
+    prefix = certain_loss(known.scores, failed, order, current, rules)
+    return None if prefix is None else cut_short(known.scores, failed, order, prefix, current, rules)
+
+
+def fresh_draw(run: TrainingRun, moment: Moment) -> int:
+    """A draw that no other moment of the run uses, so that a confirmation meets rollouts made for it alone."""
+    return run.config.evaluation.draws + run.timeline.index(moment)
+
+
+def confirmation_chunks(
+    run: TrainingRun, moment: Moment, skills: Sequence[str], item_ids: Sequence[str]
+) -> list[Chunk]:
+    """One fresh rollout of each skill, by key, on each of the items."""
+    stage: Stage = "confirm"
+    draw = fresh_draw(run, moment)
+    return [chunk for skill in skills for chunk in chunks_of(run, stage, skill, Split.VAL, item_ids, draw)]
+
+
+def confirmed(run: TrainingRun, moment: Moment, skill: SkillDocument, item_ids: Sequence[str]) -> Evaluation:
+    """The fresh scores of a skill on the items of a confirmation."""
+    items = [item for item in run.items(Split.VAL) if item.id in set(item_ids)]
+    return evaluation_of(item_ids, run.stored(Split.VAL, skill, fresh_draw(run, moment), items).values())
+
+
+def _complete(rollouts: Mapping[str, list[Rollout]], draws: int) -> dict[str, list[Rollout]]:
+    return {item_id: found for item_id, found in rollouts.items() if len(found) == draws}

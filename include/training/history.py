@@ -1,0 +1,230 @@
+"""A run's history: a row a moment, from what the moments stored."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from include.core.budget import StageCost, by_stage
+from include.core.edits import EditApplyReport
+from include.core.gate import Action, GateDecision
+from include.core.paired import interval
+from include.core.scoring import Evaluation
+from include.core.state import RunState
+from include.core.timeline import Moment, MomentKind
+from include.core.types import Patch, Split, Value
+from include.optimizer.answers import separate
+from include.store.tables import UsageRow
+from include.training import timing
+from include.training.evaluation import measured
+from include.training.publishing import Publication
+from include.training.rollouts import RolloutPlan
+from include.training.run import TrainingRun
+
+
+class MomentHistory(Value):
+    """One gated moment; scores are means of the gate metric."""
+
+    name: str
+    kind: MomentKind
+    step: int
+    epoch: int
+    decision: GateDecision
+    candidate_score: float
+    """On the items that ran; of a candidate that was rejected early see the decision's bound."""
+    current_score: float | None
+    """Of the skill that the candidate was compared with, on all items; None if none of them has a score."""
+    best_score: float
+    """After the moment."""
+    edits_applied: int
+    edits_skipped: int
+    skill_version: int
+    """Current version after the moment."""
+    fallbacks: tuple[str, ...]
+    """Where an optimizer's answer gave way to a deterministic rule."""
+    cancelled: int
+    """Rollouts of the selection split that an early rejection saved."""
+    seconds: timing.StepSeconds
+
+    @property
+    def action(self) -> Action:
+        """The gate's verdict."""
+        return self.decision.action
+
+
+class SplitScore(Value):
+    """A skill's means on a split; `low` and `high` are the 95 % interval of the gate metric's."""
+
+    version: int
+    hard: float
+    soft: float
+    score: float
+    low: float
+    high: float
+    coverage: float
+
+
+class RolloutCounts(Value):
+    """What became of the rollouts that the run planned."""
+
+    planned: int
+    ran: int
+    """Carried out by this run, tries again included."""
+    cancelled: int
+    """Left out because an early rejection was certain without them."""
+    speculated: int
+    """Carried out for a batch before it was known under which skill it would run."""
+    wasted: int
+    """Of these, those whose skill had gone by then."""
+
+    @property
+    def reused(self) -> int:
+        """Taken from the store: of another run, another step, or an attempt before."""
+        return max(0, self.planned - self.ran - self.cancelled)
+
+
+class History(Value):
+    """The whole run."""
+
+    benchmark: str
+    run: str
+    target: str
+    optimizer: str
+    metric: str
+    seed_val_score: float
+    best_val_score: float
+    best_version: int
+    stopped: str
+    """Why the run stopped before its end, or empty."""
+    moments: tuple[MomentHistory, ...]
+    test: dict[str, SplitScore] = Field(default_factory=dict)
+    """The seed, the best and the last skill on the test split; empty if that was not measured."""
+    costs: tuple[StageCost, ...]
+    """What this run paid for, by stage."""
+    rollouts: RolloutCounts
+    published: Publication | None = None
+
+    @property
+    def steps(self) -> tuple[MomentHistory, ...]:
+        """The moments that are steps."""
+        return tuple(moment for moment in self.moments if moment.kind == "step")
+
+    def calls(self, role: str) -> int:
+        """Model calls of one role."""
+        return sum(cost.calls for cost in self.costs if cost.role == role)
+
+
+def history_of(run: TrainingRun, published: Publication | None = None) -> History:
+    """The history, from the run's stored documents."""
+    record, rules = run.record, run.config.evaluation
+    final = run.state(run.timeline[-1])
+    seed = run.state(run.timeline[0]).best.evaluation
+    usage = run.usage.read(run.ref.benchmark, run.ref.run)
+    moments = _moments(run, final)
+    return History(
+        benchmark=record.benchmark,
+        run=record.run,
+        target=str(record.config.model.target),
+        optimizer=str(record.config.model.optimizer),
+        metric=rules.gate_metric,
+        seed_val_score=_mean(run, seed),
+        best_val_score=_mean(run, final.best.evaluation),
+        best_version=final.best.version,
+        stopped=final.stopped,
+        moments=moments,
+        test=_test(run, final),
+        costs=by_stage([row.call for row in usage], record.prices),
+        rollouts=_counts(run, usage, moments),
+        published=published,
+    )
+
+
+def gated_moments(run: TrainingRun, final: RunState) -> tuple[Moment, ...]:
+    """The moments between the seed and the run's end that were reached."""
+    if not final.stopped:
+        return run.timeline[1:-1]
+    last = run.timeline.index(run.last_committed())
+    return run.timeline[1 : last + 1]
+
+
+def _moments(run: TrainingRun, final: RunState) -> tuple[MomentHistory, ...]:
+    rows: list[MomentHistory] = []
+    before, previous_end = run.state(run.timeline[0]), math.nan
+    for moment in gated_moments(run, final):
+        timings = timing.load(run.store, run.keys.moment(moment))
+        if math.isnan(previous_end):
+            previous_end = min(row.started for row in timings)
+        after = run.state(moment)
+        rows.append(_moment(run, moment, before, after, timing.step_seconds(timings, previous_end)))
+        before, previous_end = after, max(row.ended for row in timings)
+    return tuple(rows)
+
+
+def _moment(
+    run: TrainingRun, moment: Moment, before: RunState, after: RunState, seconds: timing.StepSeconds
+) -> MomentHistory:
+    keys = run.keys.moment(moment)
+    decision = run.store.get_model(keys.gate, GateDecision)
+    report = run.store.get_model(keys.edit_apply_report, EditApplyReport)
+    saved = 0 if decision.bound is None else round((1 - decision.coverage) * len(run.items(Split.VAL)))
+    return MomentHistory(
+        name=moment.name,
+        kind=moment.kind,
+        step=moment.step,
+        epoch=moment.epoch,
+        decision=decision,
+        candidate_score=decision.against_current.score,
+        current_score=_mean(run, before.current.evaluation) if before.current.evaluation.scores else None,
+        best_score=_mean(run, after.best.evaluation),
+        edits_applied=report.count("applied", "applied_as_append"),
+        edits_skipped=report.count("skipped"),
+        skill_version=after.current.version,
+        fallbacks=separate(run.store.get_model(keys.applied_patch, Patch).fallback),
+        cancelled=saved * run.config.evaluation.draws,
+        seconds=seconds,
+    )
+
+
+def _mean(run: TrainingRun, evaluation: Evaluation) -> float:
+    rules = run.config.evaluation
+    return evaluation.mean(rules.gate_metric, rules.gate_mixed_weight)
+
+
+def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:
+    if not run.config.evaluation.eval_test or final.stopped:
+        return {}
+    versions = {"seed": 0, "best": final.best.version, "last": final.current.version}
+    scores: dict[str, SplitScore] = {}
+    for name, version in versions.items():
+        evaluation = measured(run, Split.TEST, run.skill(version))
+        if evaluation.scores:
+            low, high = interval(evaluation, run.config.evaluation)
+            scores[name] = SplitScore(
+                version=version,
+                hard=evaluation.mean("hard"),
+                soft=evaluation.mean("soft"),
+                score=_mean(run, evaluation),
+                low=low,
+                high=high,
+                coverage=evaluation.coverage,
+            )
+    return scores
+
+
+def _counts(run: TrainingRun, usage: Sequence[UsageRow], moments: Sequence[MomentHistory]) -> RolloutCounts:
+    plans = [key for key in run.store.list_keys(run.keys.folder) if "/plans/" in key]
+    chunks = [chunk for key in plans for chunk in run.store.get_model(key, RolloutPlan).chunks]
+    stages = {chunk.stage for chunk in chunks}
+    ran = Counter(row.call.stage for row in usage if row.call.role == "target" and row.call.stage in stages)
+    gone = {moment.step for moment in moments if moment.kind == "step" and moment.action.accepted}
+    wasted = [row for row in usage if row.call.stage == "speculate" and row.step in gone]
+    # A batch that was rolled out ahead is planned twice: before its step, and in it.
+    ahead = sum(len(chunk.item_ids) for chunk in chunks if chunk.stage == "speculate")
+    return RolloutCounts(
+        planned=sum(len(chunk.item_ids) for chunk in chunks) - ahead,
+        ran=sum(ran.values()),
+        cancelled=sum(moment.cancelled for moment in moments),
+        speculated=ran["speculate"],
+        wasted=len(wasted),
+    )

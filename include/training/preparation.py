@@ -1,0 +1,148 @@
+"""What a run rests on, checked and stored before the first model call."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from include.core import schedule
+from include.core.budget import Prices, unpriced
+from include.core.config import DataGroup, TrainConfig
+from include.core.errors import ConfigError, DataError
+from include.core.policies import unknown_protected_items
+from include.core.ports import Benchmark
+from include.core.skill import SkillDocument
+from include.core.splits import split_by_ratio, take
+from include.core.types import Item, JsonObject, Split
+from include.training.estimate import Estimate, estimate
+from include.training.rollouts import ids
+from include.training.run import RunRecord, TrainingRun
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from include.quality.report import QualityReport
+
+log = logging.getLogger(__name__)
+
+Items = Mapping[Split, list[Item]]
+
+
+def read_items(data: DataGroup, root: Path, benchmark: Benchmark, client: "S3Client") -> "tuple[Items, QualityReport]":
+    """The items of all splits, after the data quality suite has passed.
+
+    Raises:
+        DataError: a file, record or split is not usable; the text names it.
+    """
+    from include.quality.splits import check_splits
+
+    records = _records(data, root, client)
+    quality = check_splits(
+        data.uri,
+        {str(split): rows for split, rows in records.items()},
+        benchmark.text_columns,
+        benchmark.list_columns,
+    )
+    quality.raise_for_failures()
+    return {split: _items(benchmark, split, rows) for split, rows in records.items()}, quality
+
+
+def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
+    """Knobs that only make sense with these models and items.
+
+    Raises:
+        ConfigError: a budget in dollars without a price, or a protected item that the selection split lacks.
+    """
+    problem = unpriced(prices, config)
+    if problem:
+        raise ConfigError(problem)
+    unknown = unknown_protected_items(ids(items[Split.VAL]), config.evaluation)
+    if unknown:
+        raise ConfigError(
+            f"evaluation.gate_protected_items: the selection split has no item {', '.join(unknown)}; name its ids"
+        )
+
+
+def settle(
+    run: TrainingRun, config: TrainConfig, items: Items, quality: "QualityReport", image: str, prices: Prices
+) -> None:
+    """Store the configuration and the items that all stages of the run see."""
+    from include.store.items import save_items
+    from include.store.manifest import data_manifest
+
+    run.record = RunRecord(
+        benchmark=run.ref.benchmark,
+        run=run.ref.run,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        config=config,
+        image=image,
+        steps_in_epoch=schedule.steps_in_epoch(len(items[Split.TRAIN]), config.train),
+        prices=dict(prices),
+    )
+    run.store.put_model(run.keys.quality, quality)
+    for split, rows in items.items():
+        save_items(run.store, run.keys.items(split), rows)
+    run.store.put_model(run.keys.data_manifest, data_manifest(config.data, items))
+    run.store.put_model(run.keys.config, run.record)
+
+
+def read_seed(path: Path) -> SkillDocument:
+    """The seed skill.
+
+    Raises:
+        ConfigError: there is none.
+        SkillError: its protected regions are broken.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path}: the seed skill is missing; write the Markdown that the training should start from")
+    skill = SkillDocument(path.read_text(encoding="utf-8"))
+    log.info("seed skill %s, %d characters, %d protected regions", path, len(skill.text), len(skill.protected))
+    return skill
+
+
+def log_size(run: TrainingRun) -> None:
+    """How large the run is, and what it may cost, before its first call."""
+    train = run.config.train
+    sizes = {split: len(run.items(split)) for split in Split}
+    log.info("items: %s", ", ".join(f"{size} {split}" for split, size in sizes.items()))
+    log.info("%d epochs of %d steps", train.num_epochs, run.record.steps_in_epoch)
+    left_out = sizes[Split.TRAIN] - run.record.steps_in_epoch * train.batch_size * train.accumulation
+    if left_out > 0:
+        log.warning(
+            "train.steps_per_epoch = %d leaves out %d of %d training items in every epoch",
+            train.steps_per_epoch,
+            left_out,
+            sizes[Split.TRAIN],
+        )
+    for line in estimated(run, sizes).lines():
+        log.info("%s", line)
+
+
+def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
+    """Calls, tokens and price of the whole run, from the prompts of its first training items."""
+    skill = run.skill(0)
+    prompts = [run.benchmark.messages(item.public, "") for item in run.items(Split.TRAIN)[:100]]
+    chars = sum(len(message.content) for prompt in prompts for message in prompt) / max(1, len(prompts))
+    return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices)
+
+
+def _records(data: DataGroup, root: Path, client: "S3Client") -> dict[Split, list[JsonObject]]:
+    from include.store.datasets import ALL, read_records
+
+    read = read_records(data.uri, root, data.split_mode, client)
+    if ALL in read:
+        splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed)
+    else:
+        splits = {Split(name): rows for name, rows in read.items()}
+    return {split: take(rows, data.limit) for split, rows in splits.items()}
+
+
+def _items(benchmark: Benchmark, split: Split, records: Sequence[JsonObject]) -> list[Item]:
+    items = []
+    for row, record in enumerate(records):
+        try:
+            items.append(benchmark.item(record))
+        except DataError as error:
+            raise DataError(f"{split} row {row}: {error}") from error
+    return items

@@ -1,0 +1,100 @@
+"""The run's history and its page, from what its moments stored."""
+
+import math
+
+from include.core.edits import EditApplyReport
+from include.core.paired import interval
+from include.core.provenance import LinesOfSkill
+from include.core.scoring import Evaluation
+from include.core.timeline import Moment
+from include.core.types import Patch, Split
+from include.report.page import render
+from include.report.view import Estimate, MomentView, ReportView, RolloutCounts, Seconds, TestMark, diff_of
+from include.training.evaluation import measured
+from include.training.history import History, MomentHistory, gated_moments, history_of
+from include.training.publishing import Publication
+from include.training.run import TrainingRun
+
+
+def write_report(run: TrainingRun, published: Publication | None = None) -> History:
+    """Store history.json and report.html; a second time, after publishing, over the first."""
+    history = history_of(run, published)
+    run.store.put_text(run.keys.report, render(view_of(run, history)))
+    run.store.put_model(run.keys.history, history)
+    return history
+
+
+def view_of(run: TrainingRun, history: History) -> ReportView:
+    """All that the page shows."""
+    final = run.state(run.timeline[-1])
+    best = run.skill(final.best.version)
+    named = {moment.name: moment for moment in gated_moments(run, final)}
+    return ReportView(
+        benchmark=history.benchmark,
+        run=history.run,
+        target=history.target,
+        optimizer=history.optimizer,
+        standin=any("stand-in" in name or "standin" in name for name in (history.target, history.optimizer)),
+        created=run.record.created,
+        metric=history.metric,
+        gate_policy=run.config.evaluation.gate_policy,
+        total_steps=run.record.total_steps,
+        stopped=history.stopped,
+        published=history.published.version if history.published is not None else "",
+        seed=_estimate(run, run.state(run.timeline[0]).best.evaluation),
+        best=_estimate(run, final.best.evaluation),
+        best_version=final.best.version,
+        moments=tuple(_moment(run, named[row.name], row) for row in history.moments),
+        test=tuple(
+            TestMark(
+                name=name,
+                version=score.version,
+                score=_estimate(run, measured(run, Split.TEST, run.skill(score.version))),
+            )
+            for name, score in history.test.items()
+        ),
+        skill=best.text,
+        lines=run.store.get_model(run.keys.line_origins(final.best.version), LinesOfSkill).lines,
+        costs=history.costs,
+        rollouts=RolloutCounts(
+            **history.rollouts.model_dump(include={"ran", "cancelled", "speculated", "wasted"}),
+            reused=history.rollouts.reused,
+        ),
+    )
+
+
+def _moment(run: TrainingRun, moment: Moment, row: MomentHistory) -> MomentView:
+    keys, after = run.keys.moment(moment), run.state(moment)
+    before = run.skill(run.state_before(moment).current.version)
+    candidate = run.document(keys.candidate_skill)
+    patch = run.store.get_model(keys.applied_patch, Patch)
+    evaluation = measured(run, Split.VAL, candidate) if row.decision.bound is None else None
+    current = after.current.evaluation
+    return MomentView(
+        name=row.name,
+        kind=row.kind,
+        epoch=row.epoch,
+        step=row.step,
+        decision=row.decision,
+        candidate=_estimate(run, evaluation) if evaluation is not None and evaluation.scores else None,
+        current_score=_estimate(run, current).mean if current.scores else math.nan,
+        best_score=row.best_score,
+        version=row.skill_version,
+        edits=run.store.get_model(keys.edit_apply_report, EditApplyReport).rows,
+        diff=diff_of(before.text, candidate.text),
+        failure_patterns=patch.failure_patterns,
+        fallbacks=row.fallbacks,
+        seconds=Seconds(**row.seconds.model_dump()),
+    )
+
+
+def _estimate(run: TrainingRun, evaluation: Evaluation) -> Estimate:
+    rules = run.config.evaluation
+    low, high = interval(evaluation, rules)
+    return Estimate(
+        mean=evaluation.mean(rules.gate_metric, rules.gate_mixed_weight),
+        low=low,
+        high=high,
+        items=evaluation.size,
+        coverage=evaluation.coverage,
+    )

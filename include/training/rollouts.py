@@ -1,0 +1,104 @@
+"""Which rollouts a stage needs: planned once, stored, and carried out a chunk at a time, one container each."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+from include.core.timeline import Moment
+from include.core.types import Item, JsonObject, Rollout, Split, Value
+from include.training.run import TrainingRun
+
+T = TypeVar("T")
+
+Stage = Literal["seed", "rollout", "speculate", "evaluate", "confirm", "longitudinal", "final", "test", "score"]
+
+
+class Chunk(Value):
+    """The work of one container."""
+
+    stage: Stage
+    """What its model calls are for."""
+    skill: str
+    """Key of the skill's text."""
+    split: Split
+    draw: int
+    item_ids: tuple[str, ...]
+    """In the order in which they are begun."""
+    contested: bool = False
+    """Whether it may end as soon as the candidate cannot win any more."""
+
+
+class RolloutPlan(Value):
+    """The chunks of a stage, for which mapped tasks are made."""
+
+    moment: Moment
+    chunks: tuple[Chunk, ...]
+
+
+class ChunkRef(Value):
+    """What travels to a mapped task instead of its chunk."""
+
+    plan: str
+    """Key of the plan."""
+    index: int
+
+
+def chunks_of(
+    run: TrainingRun, stage: Stage, skill: str, split: Split, item_ids: Sequence[str], draw: int = 0
+) -> list[Chunk]:
+    """Items cut evenly into the fewest chunks that a container may take."""
+    return [
+        Chunk(stage=stage, skill=skill, split=split, draw=draw, item_ids=tuple(part))
+        for part in cut(item_ids, run.config.sandbox.items_per_container)
+    ]
+
+
+def store_plan(run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk]) -> list[JsonObject]:
+    """Store the plan; returns its chunks' references, as mapped tasks take them."""
+    key = run.keys.moment(moment).plan(name)
+    run.store.put_model(key, RolloutPlan(moment=moment, chunks=tuple(chunks)))
+    return [ChunkRef(plan=key, index=index).model_dump() for index in range(len(chunks))]
+
+
+def planned(run: TrainingRun, ref: JsonObject) -> tuple[Moment, Chunk]:
+    """The chunk behind a reference, and the moment that it belongs to."""
+    parsed = ChunkRef.model_validate(ref)
+    plan = run.store.get_model(parsed.plan, RolloutPlan)
+    return plan.moment, plan.chunks[parsed.index]
+
+
+def collected(run: TrainingRun, chunks: Sequence[Chunk]) -> dict[str, list[Rollout]]:
+    """What is stored of the chunks' items by item id, a rollout a draw."""
+    found: dict[str, list[Rollout]] = {}
+    for (key, split, draw), group in _by_partition(chunks).items():
+        wanted = {item_id for chunk in group for item_id in chunk.item_ids}
+        items = [item for item in run.items(split) if item.id in wanted]
+        for item_id, rollout in run.stored(split, run.document(key), draw, items).items():
+            found.setdefault(item_id, []).append(rollout)
+    return found
+
+
+def cut(values: Sequence[T], size: int) -> list[list[T]]:
+    """Cut evenly into the fewest parts of at most `size`, in order."""
+    parts = math.ceil(len(values) / size)
+    edges = [round(part * len(values) / parts) for part in range(parts + 1)] if parts else []
+    return [list(values[start:stop]) for start, stop in pairwise(edges)]
+
+
+def striped(values: Sequence[T], size: int) -> list[list[T]]:
+    """Dealt out like cards into the fewest parts of at most `size`, so that all parts advance in order together."""
+    parts = math.ceil(len(values) / size)
+    return [list(values[part::parts]) for part in range(parts)]
+
+
+def ids(items: Sequence[Item]) -> list[str]:
+    """The items' ids, in their order."""
+    return [item.id for item in items]
+
+
+def _by_partition(chunks: Sequence[Chunk]) -> Mapping[tuple[str, Split, int], list[Chunk]]:
+    groups: dict[tuple[str, Split, int], list[Chunk]] = {}
+    for chunk in chunks:
+        groups.setdefault((chunk.skill, chunk.split, chunk.draw), []).append(chunk)
+    return groups

@@ -1,0 +1,229 @@
+"""One run, as its stages see it: opened from a small reference, everything else read from the object store."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import benchmarks
+from include.core import schedule
+from include.core.budget import ModelPrice, Role
+from include.core.config import StorageGroup, TrainConfig
+from include.core.errors import StoreError
+from include.core.ports import Benchmark
+from include.core.skill import SkillDocument
+from include.core.state import RunState
+from include.core.timeline import Moment, MomentKind, timeline
+from include.core.types import Item, Rollout, Split, Value, canonical_json, sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from include.rollout.settings import RolloutSettings
+    from include.store.keys import MomentKeys
+    from include.store.objects import ObjectStore
+    from include.store.trajectories import RolloutKey, RolloutTable, UsageTable
+    from include.training.models import Models
+
+
+class RunRef(Value):
+    """All that travels between tasks: where the run lives, and the epoch inside an epoch's DAG."""
+
+    benchmark: str
+    run: str
+    storage: StorageGroup
+    epoch: int = 0
+    offset: int = 0
+    """Steps of the epoch that lie before the part of it that a DAG run goes through."""
+
+
+class RunRecord(Value):
+    """What `prepare` settled, as config.json: the resolved configuration and what it rests on."""
+
+    benchmark: str
+    run: str
+    created: str
+    """UTC, ISO 8601."""
+    config: TrainConfig
+    """Complete: the model names are those of the connections where the configuration left them open."""
+    image: str
+    """Digest of the sandbox image."""
+    steps_in_epoch: int
+    prices: dict[Role, ModelPrice | None]
+    """As they were when the run began."""
+
+    @property
+    def total_steps(self) -> int:
+        """T of the schedules."""
+        return self.steps_in_epoch * self.config.train.num_epochs
+
+
+class TrainingRun:
+    """A run's settings, documents and tables, and the models that it works with."""
+
+    models: "Models"
+    """Set by whoever opens the run; stages that call no model do without."""
+
+    def __init__(self, ref: RunRef, store: "ObjectStore") -> None:
+        from include.store.keys import RunKeys
+
+        self.ref = ref
+        self.store = store
+        self.keys: RunKeys = RunKeys(ref.storage.prefix, ref.benchmark, ref.run)
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """What `prepare` settled."""
+        return self.store.get_model(self.keys.config, RunRecord)
+
+    @property
+    def config(self) -> TrainConfig:
+        """The resolved configuration."""
+        return self.record.config
+
+    @cached_property
+    def benchmark(self) -> Benchmark:
+        """The benchmark's adapter."""
+        return benchmarks.load(self.ref.benchmark)
+
+    @cached_property
+    def rollouts(self) -> "RolloutTable":
+        """All trajectories ever stored here."""
+        from include.store.trajectories import RolloutTable
+
+        return RolloutTable(self.store, self.ref.storage.prefix)
+
+    @cached_property
+    def usage(self) -> "UsageTable":
+        """The model calls of all runs."""
+        from include.store.trajectories import UsageTable
+
+        return UsageTable(self.store, self.ref.storage.prefix)
+
+    @cached_property
+    def timeline(self) -> tuple[Moment, ...]:
+        """All moments of the run, in order."""
+        return timeline(self.config, self.record.steps_in_epoch)
+
+    def moment_keys(self, moment: Moment) -> "MomentKeys":
+        """Where the moment's documents are."""
+        return self.keys.moment(moment)
+
+    def step(self, position: int) -> Moment | None:
+        """Step `position` (1-based) of this DAG run, or None behind the epoch's end."""
+        number = self.ref.offset + position
+        if number > self.record.steps_in_epoch:
+            return None
+        return Moment(
+            kind="step", epoch=self.ref.epoch, step=(self.ref.epoch - 1) * self.record.steps_in_epoch + number
+        )
+
+    def epoch_end(self, kind: MomentKind) -> Moment | None:
+        """The moment of this kind at the end of the DAG run's epoch, if the run has it and was not stopped before."""
+        moment = next((one for one in self.timeline if (one.kind, one.epoch) == (kind, self.ref.epoch)), None)
+        return None if moment is None or self.stopped_before(moment) else moment
+
+    def newest_state(self) -> RunState:
+        """The state that was committed last."""
+        return self.store.get_model(self.keys.runtime_state, RunState)
+
+    def stopped(self) -> str:
+        """Why the run was stopped; empty while it goes on."""
+        return self.newest_state().stopped
+
+    def stopped_before(self, moment: Moment) -> bool:
+        """Whether the run was stopped at another moment; one that is done again must not take its own stop for that."""
+        newest = self.newest_state()
+        return bool(newest.stopped) and newest.moment != moment.name
+
+    def state(self, moment: Moment) -> RunState:
+        """The state that the moment committed."""
+        return self.store.get_model(self.keys.moment(moment).state, RunState)
+
+    def state_before(self, moment: Moment) -> RunState:
+        """The state that the moment starts from."""
+        previous = self.timeline[self.timeline.index(moment) - 1]
+        if moment.kind == "final":
+            return self.state(self.last_committed())
+        state = self.state(previous)
+        return state.in_new_epoch() if previous.epoch != moment.epoch else state
+
+    def last_committed(self) -> Moment:
+        """The last moment before the run's end that has a state: an earlier one than planned if the run was stopped.
+
+        Raises:
+            StoreError: a moment is missing although the run was not stopped.
+        """
+        stored = set(self.store.list_keys(self.keys.folder))
+        reached = self.timeline[0]
+        for moment in self.timeline[:-1]:
+            if self.keys.moment(moment).state not in stored:
+                break
+            reached = moment
+        if reached != self.timeline[-2] and not self.state(reached).stopped:
+            raise StoreError(
+                f"{self.store.address(self.keys.folder)}: the run has no state behind {reached.name}; clear the task "
+                "that should have written it"
+            )
+        return reached
+
+    def skill(self, version: int) -> SkillDocument:
+        """An accepted version of the skill; 0 is the seed."""
+        return self.document(self.keys.skill(version))
+
+    def document(self, key: str) -> SkillDocument:
+        """A skill by its key, an accepted version or a candidate."""
+        return SkillDocument(self.store.get_text(key))
+
+    def items(self, split: Split) -> "list[Item]":
+        """The items of a split that this run uses, in their order."""
+        from include.store.items import load_items
+
+        limits = {Split.VAL: self.config.evaluation.val_limit, Split.TEST: self.config.evaluation.test_limit}
+        return load_items(self.store, self.keys.items(split))[: limits.get(split)]
+
+    def slices(self, moment: Moment) -> "list[list[Item]]":
+        """The slices of the training split that a step takes."""
+        position = moment.step - (moment.epoch - 1) * self.record.steps_in_epoch
+        return schedule.slices(self.items(Split.TRAIN), moment.epoch, position, self.config.train)
+
+    def settings(self, dialect: str, model: str) -> "RolloutSettings":
+        """What a sandbox is told; the model as its provider names it."""
+        from include.rollout.settings import RolloutSettings
+
+        chosen = self.config.model
+        return RolloutSettings.model_validate(
+            {
+                "benchmark": self.ref.benchmark,
+                "harness": chosen.harness,
+                "dialect": dialect,
+                "model": model,
+                "temperature": chosen.temperature,
+                "max_tokens": chosen.max_tokens,
+                "concurrency": chosen.concurrency,
+                "call_timeout": chosen.call_timeout,
+                "max_attempts": chosen.max_attempts,
+            }
+        )
+
+    def rollout_key(self, split: Split, skill: SkillDocument, draw: int) -> "RolloutKey":
+        """What makes two rollouts of an item the same; how fast or how often they are tried is not part of it."""
+        from include.store.trajectories import RolloutKey
+
+        model = self.config.model
+        shaping = model.model_dump(mode="json", include={"temperature", "max_tokens"})
+        return RolloutKey(
+            benchmark=self.ref.benchmark,
+            target=str(model.target),
+            harness=model.harness,
+            split=split,
+            skill_sha256=skill.sha256,
+            draw=draw,
+            settings_sha256=sha256(canonical_json(shaping)),
+            image=self.record.image,
+        )
+
+    def stored(self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item]") -> "Mapping[str, Rollout]":
+        """The items' rollouts by id: those with a score, of any run, and this run's failures where there is none."""
+        key = self.rollout_key(split, skill, draw)
+        scored = self.rollouts.read(key, items)
+        missing = [item for item in items if item.id not in scored]
+        return scored | (self.rollouts.errors(key, self.ref.run, missing) if missing else {})

@@ -1,0 +1,103 @@
+"""One chunk's work: which items are still to do under which skill, and where the rows go."""
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from include.core.config import SandboxGroup
+from include.core.types import Item, JsonObject, ModelCall, Rollout, Status, Trajectory
+from include.training.evaluation import lost
+from include.training.rollouts import planned
+from include.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from include.models.upstream import Upstream
+    from include.rollout.settings import RolloutSettings
+    from include.store.trajectories import RolloutKey
+
+
+class ChunkWorkload:
+    """A chunk of a run's plan, as a sandbox carries it out; every row is scored and stored as it arrives."""
+
+    def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
+        self.run = run
+        self.moment, self.chunk = planned(run, ref)
+        self.index = int(str(ref["index"]))
+        self.document = run.document(self.chunk.skill)
+        self.started = time.time()
+        self.labels: Mapping[str, str] = {
+            "dag_run": dag_run_id,
+            "run": run.ref.run,
+            "stage": self.stage,
+            "step": str(self.moment.step),
+            "moment": self.moment.name,
+            "chunk": str(self.index),
+        }
+
+    @property
+    def stage(self) -> str:
+        """What the model calls are for."""
+        return self.chunk.stage
+
+    @property
+    def skill(self) -> str:
+        """The skill's text."""
+        return self.document.text
+
+    @cached_property
+    def assigned(self) -> list[Item]:
+        """All items of the chunk, in the order in which they are begun."""
+        by_id = {item.id: item for item in self.run.items(self.chunk.split)}
+        return [by_id[item_id] for item_id in self.chunk.item_ids]
+
+    @cached_property
+    def items(self) -> Sequence[Item]:
+        """The items that have no stored score yet."""
+        done = self.run.rollouts.read(self._key, self.assigned)
+        return [item for item in self.assigned if item.id not in done]
+
+    @cached_property
+    def upstream(self) -> "Upstream":
+        """The target's address and credentials."""
+        return self.run.models.upstream()
+
+    @property
+    def settings(self) -> "RolloutSettings":
+        """What the container is told."""
+        return self.run.settings(self.upstream.dialect, self.upstream.model)
+
+    @property
+    def limits(self) -> SandboxGroup:
+        """What the container may use."""
+        return self.run.config.sandbox
+
+    @property
+    def pace(self) -> int | None:
+        """Items that may be under way beyond those that are known; no limit unless the chunk may end early."""
+        return self.run.config.model.concurrency if self.chunk.contested else None
+
+    def settled(self) -> bool:
+        """Whether the candidate has lost for certain, by the rows of all chunks of its evaluation."""
+        return self.chunk.contested and lost(self.run, self.run.state_before(self.moment), self.document) is not None
+
+    def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:
+        """Score and store what has arrived."""
+        by_id = {item.id: item for item in self.assigned}
+        rows = [(by_id[trajectory.item_id], self._scored(by_id, trajectory)) for trajectory in trajectories]
+        self.run.rollouts.append(self._key, self.run.ref.run, rows)
+        self.run.usage.append(self.run.ref.benchmark, self.run.ref.run, calls, self.moment.step)
+
+    def coverage(self) -> float:
+        """Share of the chunk's items that have a score by now."""
+        return len(self.run.rollouts.read(self._key, self.assigned)) / len(self.assigned)
+
+    @cached_property
+    def _key(self) -> "RolloutKey":
+        return self.run.rollout_key(self.chunk.split, self.document, self.chunk.draw)
+
+    def _scored(self, items: Mapping[str, Item], trajectory: Trajectory) -> Rollout:
+        if trajectory.status is not Status.OK:
+            return Rollout(trajectory=trajectory, score=None)
+        score = self.run.benchmark.score(items[trajectory.item_id], trajectory)
+        return Rollout(trajectory=trajectory, score=score)

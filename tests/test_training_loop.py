@@ -1,0 +1,555 @@
+"""Whole trainings without Airflow: in-process models, a store in memory; each mechanism on and off."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from include.core.config import EvaluationGroup
+from include.core.edits import EditApplyReport
+from include.core.errors import ModelOutputError
+from include.core.gate import GateDecision
+from include.core.provenance import LinesOfSkill
+from include.core.skill import SkillDocument
+from include.core.types import Patch, Split, Status
+from include.training.history import History, history_of
+from include.training.rollouts import RolloutPlan
+from tests.training.in_process import InterruptedRun, Training
+from tests.training.local_store import LocalStore
+
+STEPS = ("steps/step_0001", "steps/step_0002", "steps/step_0003", "steps/step_0004")
+
+
+def sections(training: Training, stage: str, tag: str) -> list[str]:
+    """The sections of all prompts of a stage."""
+    prompts = [prompt for name, prompt in training.models.prompts if name == stage]
+    return [prompt.split(f"<{tag}>\n")[1].split(f"\n</{tag}>")[0] for prompt in prompts if f"<{tag}>" in prompt]
+
+
+def stages(training: Training) -> Counter[str]:
+    return Counter(stage for stage, _ in training.models.prompts)
+
+
+def decisions(training: Training) -> dict[str, GateDecision]:
+    run = training.run
+    return {
+        moment.name: run.store.get_model(run.keys.moment(moment).gate, GateDecision)
+        for moment in run.timeline[1:-1]
+        if run.store.exists(run.keys.moment(moment).gate)
+    }
+
+
+def candidate(training: Training, moment: str) -> str:
+    return training.store.objects[f"runs/{training.benchmark}/{training.name}/{moment}/candidate_skill.md"].decode()
+
+
+def test_a_training_beats_its_seed() -> None:
+    training = Training.of()
+    final = training()
+    history = history_of(training.run)
+    assert history.best_val_score > history.seed_val_score
+    assert final.best.version > 0
+    assert set(training.actions()) >= {"accept_new_best", "reject"}
+    assert training.store.get_text(training.run.keys.best_skill) == training.skill()
+
+
+def test_every_document_lies_under_the_name_that_the_readme_gives() -> None:
+    training = Training.of()
+    training()
+    folder = training.run.keys.folder
+    stored = {key.removeprefix(folder) for key in training.store.objects}
+    for name in ("merged_patch.json", "ranked_edits.json", "candidate_skill.md", "edit_apply_report.json", "gate.json"):
+        assert {f"{step}/{name}" for step in STEPS} <= stored
+    assert {"slow_update/epoch_02/gate.json", "slow_update/epoch_02/state.json", "runtime_state.json"} <= stored
+
+
+@pytest.mark.parametrize("benchmark", ["searchqa", "livemathematicianbench"])
+def test_the_trainer_is_not_shaped_by_one_benchmark(benchmark: str) -> None:
+    training = Training.of(benchmark)
+    training()
+    assert history_of(training.run).best_val_score > history_of(training.run).seed_val_score
+
+
+def test_accumulation_rolls_out_several_slices_before_it_merges() -> None:
+    one, two = Training.of(train__batch_size=4), Training.of(train__batch_size=4, train__accumulation=2)
+    one(), two()
+    assert two.rollouts["rollout"] == 2 * one.rollouts["rollout"]
+    assert stages(two)["reflect"] > stages(one)["reflect"]
+    patch = two.store.get_model(two.run.keys.step(1).merged_patch, Patch)
+    assert {name for edit in patch.edits for name in edit.minibatches}
+
+
+def test_failure_only_reflects_on_no_success() -> None:
+    both, failures = Training.of(), Training.of(gradient__failure_only=True)
+    both(), failures()
+    assert set(sections(both, "reflect", "outcome")) == {"failure", "success"}
+    assert set(sections(failures, "reflect", "outcome")) == {"failure"}
+
+
+def test_deep_reflection_asks_the_target_and_shows_what_it_said() -> None:
+    training = Training.of(gradient__use_deep_reflect=True, gradient__deep_reflect_failures=2)
+    training()
+    assert stages(training)["deep_reflect"] >= 1
+    assert training.models.questions
+    assert "follow_up" in "".join(sections(training, "reflect", "trajectories"))
+    plain = Training.of()
+    plain()
+    assert not plain.models.questions
+    assert "follow_up" not in "".join(sections(plain, "reflect", "trajectories"))
+
+
+def test_edits_carry_support_sources_and_merge_levels() -> None:
+    training = Training.of(gradient__minibatch_size=1, gradient__merge_batch_size=2, train__num_epochs=1)
+    training()
+    patch = training.store.get_model(training.run.keys.step(1).merged_patch, Patch)
+    assert max(edit.merge_level for edit in patch.edits) >= 2
+    assert max(edit.support_count for edit in patch.edits) >= 2
+    assert all(len(edit.minibatches) == edit.support_count for edit in patch.edits)
+
+
+def test_the_order_of_a_merge_is_not_that_of_completion() -> None:
+    one, many = Training.of(gradient__analyst_workers=1), Training.of(gradient__analyst_workers=16)
+    assert one() == many()
+
+
+@pytest.mark.parametrize(("scheduler", "budgets"), [("constant", [4, 4, 4, 4]), ("linear", [4, 3, 2, 2])])
+def test_the_schedule_is_what_reflection_and_selection_get(scheduler: str, budgets: list[int]) -> None:
+    training = Training.of(optimizer__lr_scheduler=scheduler)
+    training()
+    asked = [int(budget) for budget in sections(training, "reflect", "budget")]
+    assert sorted(set(asked), reverse=True) == sorted(set(budgets), reverse=True)
+    for step in STEPS:
+        ranked = json.loads(training.store.objects[f"{training.run.keys.folder}{step}/ranked_edits.json"])
+        assert len(ranked["edits"]) <= budgets[int(step[-1]) - 1]
+
+
+def test_without_a_learning_rate_every_edit_stays() -> None:
+    training = Training.of(optimizer__lr_control_mode="none", gradient__minibatch_size=1)
+    training()
+    assert stages(training)["rank"] == 0
+    for step in (1, 2):
+        keys = training.run.keys.step(step)
+        merged, ranked = (training.store.get_model(key, Patch) for key in (keys.merged_patch, keys.ranked_edits))
+        assert ranked.edits == merged.edits
+
+
+def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why() -> None:
+    training = Training.of(optimizer__lr_control_mode="autonomous", gradient__minibatch_size=1)
+    training()
+    assert stages(training)["learning_rate"] >= 1
+    chosen = training.store.get_json(training.run.keys.step(1).learning_rate)
+    assert isinstance(chosen, dict)
+    assert chosen["reason"]
+    ranked = training.store.get_model(training.run.keys.step(1).ranked_edits, Patch)
+    assert len(ranked.edits) <= chosen["rate"]
+    fixed = Training.of()
+    fixed()
+    assert stages(fixed)["learning_rate"] == 0
+
+
+@pytest.mark.parametrize("mode", ["rewrite_from_suggestions", "full_rewrite_minibatch"])
+def test_the_rewrite_modes_write_the_body_anew_and_keep_where_its_lines_come_from(mode: str) -> None:
+    training = Training.of(optimizer__skill_update_mode=mode)
+    training()
+    report = training.store.get_model(training.run.keys.step(1).edit_apply_report, EditApplyReport)
+    assert [row.edit.op for row in report.rows if row.status == "applied"] == ["rewrite"]
+    version = training.state.best.version
+    lines = training.store.get_model(training.run.keys.line_origins(version), LinesOfSkill).lines
+    assert {line.moment for line in lines} >= {"steps/step_0000"}
+    assert any(line.op == "rewrite" and line.minibatches for line in lines)
+
+
+def test_without_the_gate_every_change_is_taken_and_still_measured() -> None:
+    training = Training.of(evaluation__use_gate=False)
+    training()
+    verdicts = decisions(training)
+    assert all(verdict.action.accepted for name, verdict in verdicts.items() if verdict.against_current.losses)
+    assert all(verdict.coverage == 1.0 for verdict in verdicts.values())
+    assert any(verdict.against_current.delta <= 0 and verdict.action.accepted for verdict in verdicts.values())
+
+
+def test_the_buffer_lives_for_one_epoch_and_shows_what_was_rejected() -> None:
+    training = Training.of()
+    training()
+    buffers = [json.loads(text) for text in sections(training, "reflect", "step_buffer")]
+    assert max(len(buffer) for buffer in buffers) == 1
+    rejected = [entry for buffer in buffers for entry in buffer if entry["rejected_edits"]]
+    assert all(entry["score_after"] <= entry["score_before"] for entry in rejected)
+
+
+def test_a_slow_update_writes_its_region_only_and_passes_the_gate() -> None:
+    off, on = Training.of(optimizer__use_slow_update=False, optimizer__use_meta_skill=False), Training.of()
+    off(), on()
+    assert off.rollouts["longitudinal"] == 0
+    assert off.run.skill(0).region("SLOW_UPDATE") is None
+    assert on.run.skill(0).region("SLOW_UPDATE") == ""
+    text = SkillDocument(candidate(on, "slow_update/epoch_02"))
+    before = on.run.skill(on.run.state(on.run.timeline[4]).current.version)
+    assert text.region("SLOW_UPDATE")
+    assert text.with_region("SLOW_UPDATE", "") == before.with_region("SLOW_UPDATE", "")
+    verdict = decisions(on)["slow_update/epoch_02"]
+    assert verdict.coverage == 1.0
+
+
+def test_a_forced_slow_update_is_taken_with_the_score_that_was_measured() -> None:
+    training = Training.of(optimizer__slow_update_gate=False)
+    training()
+    verdict = decisions(training)["slow_update/epoch_02"]
+    assert verdict.action.accepted
+    state = training.run.state(training.run.timeline[5])
+    rules = training.config.evaluation
+    assert state.current.evaluation.size == len(training.run.items(Split.VAL))
+    assert state.current.evaluation.mean(rules.gate_metric) == verdict.against_current.score
+
+
+@pytest.mark.parametrize(
+    ("policy", "groups"),
+    [
+        ("mixed", {"improved", "regressed", "persistent_failure", "stable_success"}),
+        ("changed", {"improved", "regressed"}),
+        ("unchanged", {"persistent_failure", "stable_success"}),
+    ],
+)
+def test_the_pair_policy_says_which_items_the_slow_update_sees(policy: str, groups: set[str]) -> None:
+    training = Training.of(optimizer__longitudinal_pair_policy=policy, optimizer__slow_update_samples=20)
+    training()
+    for text in sections(training, "slow_update", "comparison"):
+        assert {name for name, entries in json.loads(text).items() if entries} <= groups
+
+
+def test_the_meta_skill_reaches_later_calls_and_never_the_skill() -> None:
+    training = Training.of(train__num_epochs=3)
+    training()
+    memory = training.store.get_text(training.run.keys.meta_skill(2))
+    shown = sections(training, "reflect", "meta_skill")
+    assert shown
+    assert all(text.strip() == memory.strip() for text in shown)
+    assert memory not in training.skill()
+    assert training.state.meta_skill == memory
+    without = Training.of(train__num_epochs=3, optimizer__use_meta_skill=False)
+    without()
+    assert not sections(without, "reflect", "meta_skill")
+
+
+def test_meta_reflection_proposes_from_the_epoch_behind_the_same_gate() -> None:
+    training = Training.of(optimizer__use_meta_reflect=True)
+    training()
+    assert stages(training)["meta_reflect"] == 2
+    assert {"meta_reflect/epoch_01", "meta_reflect/epoch_02"} <= decisions(training).keys()
+    assert [step["step"] for step in json.loads(sections(training, "meta_reflect", "epoch_steps")[1])] == [3, 4]
+    assert "meta_reflect/epoch_01" not in decisions_of_default()
+
+
+def decisions_of_default() -> set[str]:
+    training = Training.of()
+    training()
+    return set(decisions(training))
+
+
+@pytest.mark.parametrize("source", ["failure", "success", "both"])
+def test_skill_aware_reflection_puts_lapses_into_the_appendix(source: str) -> None:
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        outcome = prompt.split("<outcome>\n")[1].split("\n")[0] if "<outcome>" in prompt else ""
+        notes = [f"Mind the {outcome}s."] if stage == "reflect_skill_aware" else None
+        return None if notes is None else {"failure_patterns": [], "edits": [], "notes": notes}
+
+    training = Training.of(
+        reply=reply, optimizer__use_skill_aware_reflection=True, optimizer__skill_aware_appendix_source=source
+    )
+    training()
+    inside = SkillDocument(candidate(training, STEPS[0])).region("APPENDIX")
+    expected = {"failure", "success"} if source == "both" else {source}
+    assert inside is not None
+    assert {word for word in ("failure", "success") if f"Mind the {word}s." in inside} == expected
+    assert stages(training)["consolidate"] == 0
+
+
+def test_a_full_appendix_is_consolidated() -> None:
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        if stage == "reflect_skill_aware":
+            notes = [f"Note {len(prompt)} of {word}." for word in ("one", "two", "three")]
+            return {"failure_patterns": [], "edits": [], "notes": notes}
+        if stage == "consolidate":
+            count = len(json.loads(prompt.split("<notes>\n")[1].split("\n</notes>")[0]))
+            return {"notes": [{"text": "All in one.", "sources": list(range(count))}]}
+        return None
+
+    training = Training.of(
+        reply=reply,
+        optimizer__use_skill_aware_reflection=True,
+        optimizer__skill_aware_consolidate_threshold=2,
+        train__num_epochs=1,
+    )
+    training()
+    assert SkillDocument(candidate(training, STEPS[0])).region("APPENDIX") == "- All in one."
+
+
+def test_the_last_skill_competes_if_it_was_never_measured_well_enough() -> None:
+    def fail(stage: str, item_id: str) -> Status | None:
+        return Status.TIMEOUT if stage == "evaluate" else None
+
+    training = Training.of(
+        evaluation__use_gate=False, optimizer__use_slow_update=False, optimizer__use_meta_skill=False
+    )
+    training.fail = fail
+    final = training()
+    assert training.rollouts["final"] == len(training.run.items(Split.VAL))
+    assert final.current.evaluation.coverage == 1.0
+    seed = training.run.state(training.run.timeline[0]).best.evaluation
+    better = final.current.evaluation.mean("hard") > seed.mean("hard")
+    assert (final.best.version == final.current.version) == better
+
+
+def test_equal_texts_are_tested_once() -> None:
+    training = Training.of(evaluation__eval_test=True)
+    final = training()
+    tested = {training.run.skill(version).sha256 for version in (0, final.best.version, final.current.version)}
+    assert training.rollouts["test"] == len(tested) * len(training.run.items(Split.TEST))
+    untested = Training.of(evaluation__eval_test=False)
+    untested()
+    assert untested.rollouts["test"] == 0
+
+
+@pytest.mark.parametrize("policy", ["paper", "no_regression", "paired_se", "mcnemar", "confirm", "e_process"])
+def test_every_gate_policy_decides_with_the_numbers_that_it_rests_on(policy: str) -> None:
+    training = Training.of(evaluation__gate_policy=policy)
+    training()
+    for verdict in decisions(training).values():
+        table = verdict.against_current
+        assert verdict.policy == policy
+        assert verdict.reason
+        assert table.low <= table.delta <= table.high
+        assert table.wins + table.losses + table.ties == table.pairs
+    assert (training.rollouts["confirm"] > 0) == (policy == "confirm")
+
+
+def test_draws_are_averaged() -> None:
+    training = Training.of(evaluation__draws=2, train__num_epochs=1)
+    training()
+    assert training.rollouts["seed"] == 2 * len(training.run.items(Split.VAL))
+
+
+@pytest.mark.parametrize("containers", [1, 4])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_early_rejection_decides_alike_for_fewer_rollouts(containers: int, seed: int) -> None:
+    overrides = {"evaluation__val_limit": 40, "train__num_epochs": 3, "model__concurrency": 2}
+    full, early = Training.of(**overrides), Training.of(**overrides, evaluation__early_reject=True)
+    early.containers, early.seed = containers, seed
+    full(), early()
+    assert early.actions() == full.actions()
+    assert early.skill() == full.skill()
+    assert early.rollouts["evaluate"] < full.rollouts["evaluate"]
+    bounds = [verdict.bound for verdict in decisions(early).values() if verdict.bound is not None]
+    assert bounds
+    for name, verdict in decisions(early).items():
+        if verdict.bound is not None:
+            assert decisions(full)[name].against_current.score <= verdict.bound
+
+
+def test_containers_and_their_order_change_nothing() -> None:
+    one, four = Training.of(evaluation__early_reject=True), Training.of(evaluation__early_reject=True)
+    one.containers, four.containers, four.seed = 1, 4, 3
+    assert one() == four()
+
+
+def test_stored_rollouts_are_reused_by_another_run() -> None:
+    first = Training.of()
+    final = first()
+    again = Training(first.config, name="again", store=first.store)
+    assert again() == final
+    assert sum(again.rollouts.values()) == 0
+
+
+def test_speculation_saves_the_next_batch_after_a_rejection_and_counts_its_waste() -> None:
+    plain, ahead = Training.of(), Training.of(train__speculative_rollout=True)
+    assert plain() == ahead()
+    counts = history_of(ahead.run).rollouts
+    assert counts.speculated == ahead.rollouts["speculate"] > 0
+    saved = plain.rollouts["rollout"] - ahead.rollouts["rollout"]
+    assert counts.wasted == counts.speculated - saved
+
+
+def test_errors_of_the_infrastructure_are_no_score() -> None:
+    val_size = 0
+
+    def fail(stage: str, item_id: str) -> Status | None:
+        nonlocal val_size
+        val_size += stage == "evaluate"
+        return Status.TIMEOUT if stage == "evaluate" and val_size > 1 else None
+
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, optimizer__use_slow_update=False)
+    training.fail = fail
+    final = training()
+    verdict = decisions(training)[STEPS[0]]
+    assert verdict.action == "indecisive"
+    assert "timeout" in verdict.reason
+    assert final.current.version == final.best.version == 0
+    assert not final.buffer.entries[0].rejected_edits
+
+
+@pytest.mark.parametrize(("limit", "value"), [("max_calls", 150), ("max_tokens", 60_000), ("max_usd", 0.02)])
+def test_a_run_that_would_pass_its_budget_stops_after_the_step_and_keeps_what_it_has(limit: str, value: float) -> None:
+    price = {"input": 1.0, "output": 1.0}
+    prices = {"openai-chat:stand-in-target": price, "openai-chat:stand-in-optimizer": price}
+    training = Training.of(
+        **{f"budget__{limit}": value}, budget__prices=prices, evaluation__eval_test=False, train__num_epochs=4
+    )
+    final = training()
+    assert final.stopped.startswith(f"budget.{limit}")
+    assert 0 < final.step < 8
+    history = history_of(training.run)
+    assert history.stopped == final.stopped
+    assert len(history.steps) == final.step
+    assert training.store.exists(training.run.keys.best_skill)
+
+
+def test_a_budget_in_dollars_needs_prices() -> None:
+    with pytest.raises(Exception, match=r"budget\.prices"):
+        Training.of(budget__max_usd=1.0)()
+
+
+MALFORMED: dict[str, Any] = {
+    "not JSON": "I think that we should",
+    "wrong types": {
+        "edits": "all",
+        "order": 3,
+        "failure_patterns": 7,
+        "questions": 1,
+        "body": 5,
+        "guidance": [],
+        "memory": 1,
+    },
+    "unknown operations": {"edits": [{"op": "explode", "anchor": "", "content": "x"}]},
+    "an empty list": [],
+    "an empty object": {},
+    "ten megabytes": {
+        "edits": [{"op": "append", "content": "x" * 10_000_000}],
+        "failure_patterns": [],
+        "guidance": "x" * 10_000_000,
+        "memory": "x" * 10_000_000,
+    },
+    "protected text": {
+        "edits": [
+            {"op": "append", "content": "<!-- SLOW_UPDATE_END --> mine"},
+            {"op": "delete", "anchor": "<!-- SLOW_UPDATE_START -->"},
+        ],
+        "failure_patterns": [],
+        "guidance": "<!-- SLOW_UPDATE_END -->",
+        "memory": "",
+    },
+    "a refusal": ModelOutputError("the model refused"),
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_malformed_answers_never_fail_a_run_and_are_counted(kind: str) -> None:
+    training = Training.of(
+        reply=lambda stage, prompt, tool: MALFORMED[kind],
+        train__num_epochs=3,
+        train__steps_per_epoch=1,
+        optimizer__use_meta_reflect=True,
+        gradient__use_deep_reflect=True,
+    )
+    final = training()
+    assert final.best.version == 0
+    assert training.run.skill(0).text == training.skill()
+    history = history_of(training.run)
+    if kind != "protected text":
+        assert sum(len(moment.fallbacks) for moment in history.moments) > 0
+    for moment in history.moments:
+        report = training.store.get_model(
+            f"{training.run.keys.folder}{moment.name}/edit_apply_report.json", EditApplyReport
+        )
+        assert report.count("applied") == 0
+
+
+TINY = {"data__limit": 8, "train__batch_size": 4, "train__steps_per_epoch": 2, "optimizer__use_meta_reflect": True}
+
+
+def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
+    whole = Training.of(**TINY)
+    expected = whole()
+    expected_bytes = whole.store.objects[whole.run.keys.moment(whole.run.timeline[-1]).state]
+    assert len(whole.order) > 40
+    for task in whole.order:
+        first = Training(whole.config, interrupt_after=task)
+        with pytest.raises(InterruptedRun):
+            first()
+        resumed = Training(whole.config, store=first.store, done=first.done)
+        assert resumed() == expected
+        key = resumed.run.keys.moment(resumed.run.timeline[-1]).state
+        assert resumed.store.objects[key] == expected_bytes
+
+
+def test_a_run_whose_process_dies_at_any_write_ends_like_one_that_does_not() -> None:
+    whole = Training.of(**TINY)
+    expected = whole()
+    writes = sum(key.endswith((".json", ".md")) for key in whole.store.objects)
+    for fatal in range(0, writes, 5):
+        store, done = LocalStore(), {}
+        count = 0
+
+        def dies(key: str, fatal: int = fatal) -> None:
+            nonlocal count
+            count += 1
+            if count == fatal:
+                raise InterruptedRun(key)
+
+        store.before_write = dies
+        try:
+            Training(whole.config, store=store, done=done)()
+        except InterruptedRun:
+            assert Training(whole.config, store=store, done=done)() == expected
+
+
+def test_no_answer_is_paid_twice_when_a_task_is_done_again() -> None:
+    first = Training.of(**TINY)
+    first.interrupt_after = f"{STEPS[0]}/reflect-0"
+    with pytest.raises(InterruptedRun):
+        first()
+    again = Training(first.config, store=first.store, done=first.done)
+    again.interrupt_after = f"{STEPS[0]}/reflect-0"
+    with pytest.raises(InterruptedRun):
+        again()
+    assert first.models.prompts
+    assert not again.models.prompts
+
+
+def test_the_provenance_of_every_line_names_an_edit_that_wrote_it() -> None:
+    training = Training.of(train__num_epochs=3)
+    final = training()
+    version = final.best.version
+    text = training.run.skill(version).text
+    origins = training.store.get_model(training.run.keys.line_origins(version), LinesOfSkill).lines
+    lines = text.split("\n")
+    assert len(origins) in (len(lines), len(lines) - 1)
+    seed_lines = set(training.run.skill(0).text.split("\n"))
+    for line, origin in zip(lines, origins, strict=False):
+        if origin.edit is None:
+            assert line in seed_lines
+            continue
+        report = training.store.get_model(
+            f"{training.run.keys.folder}{origin.moment}/edit_apply_report.json", EditApplyReport
+        )
+        assert line in report.rows[origin.edit].inserted
+    assert any(origin.edit is not None for origin in origins)
+
+
+def test_plans_name_every_item_once_a_draw() -> None:
+    training = Training.of()
+    training()
+    plan = training.store.get_model(training.run.keys.step(1).plan("rollout"), RolloutPlan)
+    names = [item_id for chunk in plan.chunks for item_id in chunk.item_ids]
+    assert len(names) == len(set(names)) == 8
+    assert EvaluationGroup().draws == 1
+
+
+def test_history_adds_up() -> None:
+    training = Training.of()
+    training()
+    history: History = history_of(training.run)
+    assert history.calls("optimizer") == len(training.models.prompts)
+    assert history.rollouts.ran == sum(training.rollouts.values())
+    assert history.rollouts.planned >= history.rollouts.ran
+    assert [moment.name for moment in history.moments] == [moment.name for moment in training.run.timeline[1:-1]]

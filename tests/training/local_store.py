@@ -1,0 +1,49 @@
+"""An object store in memory, with the rules of the real one: conditional writes, sorted listings."""
+
+import hashlib
+from collections.abc import Callable
+from threading import Lock
+
+from include.core.errors import Conflict, ObjectMissing
+from include.store.objects import ObjectStore, StoredObject
+
+
+class LocalStore(ObjectStore):
+    """`before_write` is called with the key of each write, and may raise to play a process that dies there."""
+
+    def __init__(self) -> None:
+        self.bucket = "local"
+        self.objects: dict[str, bytes] = {}
+        self.before_write: Callable[[str], None] = lambda key: None
+        self._lock = Lock()
+
+    def get(self, key: str) -> StoredObject:
+        try:
+            body = self.objects[key]
+        except KeyError:
+            raise ObjectMissing(f"nothing is stored as {self.address(key)}") from None
+        return StoredObject(body, hashlib.sha256(body).hexdigest())
+
+    def put_bytes(self, key: str, body: bytes) -> None:
+        self.before_write(key)
+        with self._lock:
+            self.objects[key] = body
+
+    def create(self, key: str, body: bytes) -> None:
+        self.before_write(key)
+        with self._lock:
+            if key in self.objects:
+                raise Conflict(key)
+            self.objects[key] = body
+
+    def replace(self, key: str, body: bytes, etag: str) -> None:
+        if self.get(key).etag != etag:
+            raise Conflict(key)
+        self.put_bytes(key, body)
+
+    def exists(self, key: str) -> bool:
+        return key in self.objects
+
+    def list_keys(self, prefix: str) -> list[str]:
+        with self._lock:
+            return sorted(key for key in self.objects if key.startswith(prefix))
