@@ -12,6 +12,7 @@ MOST_OF_SENTENCES = 2_000
 """Characters of what is meant to be a sentence or two: a failure pattern, a note, a question, a reason."""
 MOST_ENTRIES = 50
 """Failure patterns, notes or questions that are taken from one answer."""
+SEPARATOR = "; "
 _SHOWN_FLAWS = 5
 _SHOWN_CHARACTERS = 300
 
@@ -63,9 +64,15 @@ def said(where: str, flaws: Iterable[str]) -> str:
     shown = [clipped(flaw) for flaw in found[:_SHOWN_FLAWS]]
     if len(found) > len(shown):
         shown.append(f"and {len(found) - len(shown)} more")
-    return f"{where}: {', '.join(shown)}" if shown else ""
+    # What joins fallbacks must not occur inside one: people and the run's history count them by it.
+    return f"{where}: {', '.join(shown)}".replace(SEPARATOR, ", ") if shown else ""
 
 
 def joined(*fallbacks: str) -> str:
     """Several fallbacks as one text."""
-    return "; ".join(fallback for fallback in fallbacks if fallback)
+    return SEPARATOR.join(fallback for fallback in fallbacks if fallback)
+
+
+def separate(fallback: str) -> tuple[str, ...]:
+    """The single fallbacks of a text that `joined` made."""
+    return tuple(fallback.split(SEPARATOR)) if fallback else ()
