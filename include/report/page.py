@@ -19,6 +19,7 @@ SYMBOLS = {
     Action.UNDERPOWERED: "□",
 }
 EARLY = "▽"
+MINIBATCHES_WITH_NAME = 4
 # Control characters have no picture in a browser: the page shows their symbols instead, but for tab and newline.
 VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 
@@ -100,7 +101,9 @@ def skill_lines(view: ReportView) -> Iterator[SkillLine]:
             href = f"#{moment.slug}-edit-{line.edit}"
         if line.edit is None:
             origin = "seed"
-        detail = ", ".join(part for part in (line.op.replace("_", " "), *line.minibatches) if part)
+        named = len(line.minibatches) <= MINIBATCHES_WITH_NAME
+        sources = line.minibatches if named else (f"{len(line.minibatches)} minibatches",)
+        detail = ", ".join(part for part in (line.op.replace("_", " "), *sources) if part)
         opens = before != (line.moment, line.edit)
         before = (line.moment, line.edit)
         yield SkillLine(number=number, text=text, origin=origin, href=href, detail=detail, opens=opens)

@@ -36,6 +36,8 @@ STYLE: Any = {
 WITHIN_STEP = {"slow_update": 0.2, "meta_reflect": 0.35}
 """How far behind its epoch's last step a moment stands, in steps."""
 EPOCHS_WITH_NAME = 12
+FEW_MOMENTS = 60
+LONGEST_STAGE = 30
 
 
 class Mark(NamedTuple):
@@ -48,7 +50,7 @@ class Mark(NamedTuple):
 
 
 MARKS = {
-    Action.ACCEPT_NEW_BEST: Mark("accepted, new best", "*", GREEN, filled=True),
+    Action.ACCEPT_NEW_BEST: Mark("new best", "*", GREEN, filled=True),
     Action.ACCEPT: Mark("accepted", "o", GREEN, filled=True),
     Action.REJECT: Mark("rejected", "X", VERMILLION, filled=True),
     Action.INDECISIVE: Mark("indecisive", "D", ORANGE, filled=False),
@@ -68,7 +70,8 @@ def learning_curve(view: ReportView) -> str:
         _epochs(axes[0], view.moments)
         axes[0].set(xlabel="step", ylabel=f"{view.metric} score, selection split")
         axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes[0].set_xlim(-0.4, max([1, *(moment.step for moment in view.moments)]) + 0.7)
+        last = max([1, *(moment.step for moment in view.moments)])
+        axes[0].set_xlim(-0.3 - 0.01 * last, last + 0.6 + 0.01 * last)
         if view.test:
             _test(axes[1], view)
         for one in axes:
@@ -89,7 +92,7 @@ def costs(rows: Sequence[StageCost]) -> str:
         tokens.barh(places, prompt, color=SKY, height=0.65, label="tokens read")
         tokens.barh(places, completion, left=prompt, color=BLUE, height=0.65, label="tokens written")
         seconds.barh(places, [row.seconds for row in rows], color="#7d8894", height=0.65, label="seconds of calls")
-        tokens.set_yticks(places, [f"{row.stage} ({row.role})" for row in rows])
+        tokens.set_yticks(places, [f"{row.stage[:LONGEST_STAGE]} ({row.role})" for row in rows])
         tokens.invert_yaxis()
         tokens.set_xlabel("tokens")
         seconds.set_xlabel("seconds, summed over the calls")
@@ -122,7 +125,7 @@ def _lines(axes: Axes, view: ReportView) -> None:
 
 
 def _candidates(axes: Axes, moments: Sequence[MomentView]) -> None:
-    size = 8.0 if len(moments) <= 60 else 5.0
+    size = 8.0 if len(moments) <= FEW_MOMENTS else 5.0
     for action, mark in MARKS.items():
         measured = [(_place(one), one.candidate) for one in moments if one.decision.action is action]
         known = [(place, candidate) for place, candidate in measured if candidate is not None]
@@ -133,7 +136,7 @@ def _candidates(axes: Axes, moments: Sequence[MomentView]) -> None:
 
 
 def _marks(axes: Axes, mark: Mark, places: Sequence[float], estimates: Sequence[Estimate], size: float = 8.0) -> None:
-    """Points with their intervals; a kind that does not occur is not in the legend either."""
+    """Points with their intervals, fainter where there are many; a kind that does not occur has no legend."""
     if not places:
         return
     means = [estimate.mean for estimate in estimates]
@@ -141,15 +144,30 @@ def _marks(axes: Axes, mark: Mark, places: Sequence[float], estimates: Sequence[
     below = [max(0.0, estimate.mean - estimate.low) for estimate in estimates]
     above = [max(0.0, estimate.high - estimate.mean) for estimate in estimates]
     axes.errorbar(
-        places, means, yerr=(below, above), fmt="none", ecolor=mark.colour, elinewidth=1.0, capsize=size / 4, alpha=0.45
+        places,
+        means,
+        yerr=(below, above),
+        fmt="none",
+        ecolor=mark.colour,
+        elinewidth=1.0,
+        capsize=size / 4,
+        alpha=0.45 if len(places) <= FEW_MOMENTS else 0.2,
     )
-    axes.plot(places, means, linestyle="none", label=mark.name, **_look(mark, size))
+    axes.plot(
+        places,
+        means,
+        linestyle="none",
+        label=mark.name,
+        **_look(mark, size),
+    )
 
 
 def _look(mark: Mark, size: float) -> dict[str, Any]:
     return {
+        # What was accepted is not to be hidden by what was not.
+        "zorder": 4 if mark.colour == GREEN else 3,
         "marker": mark.marker,
-        "markersize": size * 1.5 if mark.marker == "*" else size,
+        "markersize": size * 1.6 if mark.marker == "*" else size,
         "color": mark.colour,
         "markerfacecolor": mark.colour if mark.filled else "white",
         "markeredgecolor": "white" if mark.filled else mark.colour,

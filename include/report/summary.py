@@ -85,8 +85,8 @@ def _best(view: ReportView) -> str:
             f"No candidate was better than the seed skill, which scores {score(view.seed.mean)} on the selection split."
         )
     return (
-        f"The best skill, version {view.best_version}, scores {score(view.best.mean)} on the selection split, where the "
-        f"seed scores {score(view.seed.mean)}."
+        f"The best skill, version {view.best_version}, scores {score(view.best.mean)} on the selection split, where "
+        f"the seed scores {score(view.seed.mean)}."
     )
 
 

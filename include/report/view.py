@@ -1,6 +1,7 @@
 """What the report of a run shows, as values; scores are means of the metric that the gate compares."""
 
 from difflib import unified_diff
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -8,6 +9,7 @@ from include.core.budget import StageCost
 from include.core.edits import EditReport
 from include.core.gate import GateDecision
 from include.core.provenance import LineOrigin
+from include.core.scoring import Metric
 from include.core.timeline import MomentKind
 from include.core.types import FailurePattern, Value
 
@@ -79,8 +81,7 @@ class TestMark(Value):
 
     __test__ = False  # no test class, though pytest would take it for one
 
-    name: str
-    """seed, best or last."""
+    name: Literal["seed", "best", "last"]
     version: int
     score: Estimate
 
@@ -111,7 +112,7 @@ class ReportView(Value):
     """Whether the offline stand-in, which is no language model, was the target or the optimizer."""
     created: str
     """UTC, ISO 8601."""
-    metric: str
+    metric: Metric
     gate_policy: str
     total_steps: int
     """That the run was to have; see stopped."""

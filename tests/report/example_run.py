@@ -1,0 +1,208 @@
+"""A run as its history would describe it: 12 steps in 2 epochs with every verdict, judged by the project's rules."""
+
+from include.core.budget import StageCost
+from include.core.config import EvaluationGroup
+from include.core.early_reject import certain_loss, cut_short, evaluation_order, reject_early
+from include.core.edits import apply_edits
+from include.core.gate import Action, GateDecision, decide
+from include.core.paired import interval
+from include.core.provenance import LineOrigin, seed_lines, trace
+from include.core.scoring import Evaluation, ItemScore
+from include.core.skill import SkillDocument
+from include.core.timeline import Moment
+from include.core.types import Edit, FailurePattern, Status
+from include.report.view import (
+    Estimate,
+    MomentView,
+    ReportView,
+    RolloutCounts,
+    Seconds,
+    TestMark,
+    diff_of,
+)
+
+RULES = EvaluationGroup(early_reject=True)
+ITEMS = 80
+SEED = """# Answering questions from search results
+
+Answer with the shortest span of the passages that answers the question.
+
+- Read every passage before you answer.
+- Say "unknown" if no passage holds the answer.
+"""
+ADVICE = (
+    "Prefer a passage that names the question's subject over one that only shares its words.",
+    "Give names in full, as the passage writes them: `Franklin D. Roosevelt`, not `Roosevelt`.",
+    "Leave out articles, titles and units unless the question asks for them, because the reference answers of this "
+    "benchmark were written without them, and an answer of more words than the reference scores nothing at all even "
+    "where it means the same: https://example.org/a-very-long-address-without-a-single-blank/that-has-to-be-broken.",
+    "If two passages disagree, take the one with the date that is nearer to the one in the question.",
+    "Never answer with a question.",
+    "For a `when` question answer with the year alone: 1969, not 20 July 1969.",
+)
+
+
+def evaluation(wrong: int, failed: int = 0, shift: int = 0) -> Evaluation:
+    """The first items are wrong, the last ones failed; `shift` moves the wrong ones, so that there are losses too."""
+    scored = range(ITEMS - failed)
+    lost = {(number + shift) % len(scored) for number in range(wrong)}
+    scores = {f"item-{i:03d}": ItemScore(hard=float(i not in lost), soft=0.3 if i in lost else 1.0) for i in scored}
+    return Evaluation(scores=scores, failures={Status.TIMEOUT: failed} if failed else {})
+
+
+def estimate(of: Evaluation) -> Estimate:
+    low, high = interval(of, RULES)
+    return Estimate(mean=of.mean("hard"), low=low, high=high, items=of.size, coverage=of.coverage)
+
+
+class Training:
+    """Collects the moments of a run whose candidates' evaluations are given."""
+
+    def __init__(self) -> None:
+        self.skill = SkillDocument(SEED)
+        self.lines: tuple[LineOrigin, ...] = seed_lines(self.skill, "steps/step_0000")
+        self.current = self.best = self.seed = evaluation(36)
+        self.best_version = self.version = 0
+        self.moments: list[MomentView] = []
+
+    def take(self, moment: Moment, edits: tuple[Edit, ...], measured: Evaluation | None, **more: object) -> None:
+        candidate, report = apply_edits(self.skill, edits)
+        decision = self._decision(measured, more.pop("action", None))
+        if decision.action.accepted and measured is not None:
+            self.lines = trace(self.skill, self.lines, report, moment.name)
+            self.current, self.version = measured, self.version + 1
+            if decision.action is Action.ACCEPT_NEW_BEST:
+                self.best, self.best_version = measured, self.version
+        view = {
+            "name": moment.name,
+            "kind": moment.kind,
+            "epoch": moment.epoch,
+            "step": moment.step,
+            "decision": decision,
+            "candidate": None if measured is None or decision.bound is not None else estimate(measured),
+            "current_score": self.current.mean("hard"),
+            "best_score": self.best.mean("hard"),
+            "version": self.version,
+            "edits": report.rows,
+            "diff": diff_of(self.skill.text, candidate.text),
+            "seconds": Seconds(
+                wall=61.5 + moment.step, model=38.25, container=9.5, own=4.5, airflow=9.25 + moment.step
+            ),
+        }
+        if decision.action.accepted:
+            self.skill = candidate
+        self.moments.append(MomentView.model_validate(view | more))
+
+    def _decision(self, measured: Evaluation | None, action: object) -> GateDecision:
+        if measured is None:
+            equal = decide(self.current, self.current, self.best, RULES)
+            return equal.model_copy(update={"reason": "equal to the current skill, so there was nothing to measure"})
+        if action == "early":
+            order = evaluation_order(tuple(measured.scores), self.current, RULES)
+            prefix = certain_loss(measured.scores, (), order, self.current, RULES)
+            assert prefix is not None
+            cut, bound = cut_short(measured.scores, {}, order, prefix, self.current, RULES)
+            return reject_early(cut, bound, self.current, self.best, RULES)
+        decision = decide(measured, self.current, self.best, RULES)
+        return decision if action is None else decision.model_copy(update={"action": action, "statistic": 0.125})
+
+
+def proposed(number: int, op: str = "append", anchor: str = "", **more: object) -> Edit:
+    source = more.get("source_type", "failure")
+    return Edit.model_validate(
+        {
+            "op": op,
+            "anchor": anchor,
+            "content": "" if op == "delete" else f"- {ADVICE[number % len(ADVICE)]}",
+            "rationale": "Eleven answers of the minibatch hold more words than the reference, which the scorer counts "
+            "as wrong.",
+            "support_count": 1 + number % 3,
+            "merge_level": number % 3,
+            "minibatches": tuple(f"{source}-{index}" for index in range(1 + number % 3)),
+        }
+        | more
+    )
+
+
+def example() -> ReportView:
+    """Twelve steps, a slow update and a meta reflection; a fallback, skipped edits, an early rejection."""
+    training = Training()
+    wrong = [30, 34, 27, 27, 40, 22, 22, 19, 30, 19, 17, 24]
+    patterns = (
+        FailurePattern(description="Answers with a whole sentence", item_ids=("item-003", "item-017", "item-021")),
+        FailurePattern(description="Takes a passage about another person of the same name", item_ids=("item-044",)),
+    )
+    for step, lost in enumerate(wrong, start=1):
+        edits = (
+            proposed(step),
+            proposed(step + 1, "insert_after", "- Read every passage before you answer."),
+            proposed(step + 2, "replace", "an anchor that no line of the skill holds", source_type="success"),
+        )
+        measured: Evaluation | None = evaluation(lost, failed=12 if step == 4 else 0, shift=step % 3)
+        more: dict[str, object] = {"failure_patterns": patterns[: 1 + step % 2]}
+        if step in (5, 9):
+            more["action"] = "early"
+        if step == 7:
+            more["fallbacks"] = ("merge: the answer was not valid after 2 tries; failures first, then successes",)
+            edits, measured = (proposed(1, "delete", "no such line"),), None
+        if step == 10:
+            more["action"] = Action.UNDERPOWERED
+        training.take(Moment(kind="step", epoch=1 if step <= 6 else 2, step=step), edits, measured, **more)
+    guidance = Edit(
+        op="region",
+        anchor="SLOW_UPDATE",
+        content="- Short answers held since epoch 1: keep them.\n- Dates came back as sentences.",
+        rationale="Two items regressed on dates.",
+    )
+    training.take(Moment(kind="slow_update", epoch=2, step=12), (guidance,), evaluation(15, shift=1))
+    training.take(
+        Moment(kind="meta_reflect", epoch=2, step=12),
+        (proposed(4, "delete", '- Say "unknown" if no passage holds the answer.'),),
+        evaluation(15, shift=2),
+    )
+    return _view(training)
+
+
+def _view(training: Training) -> ReportView:
+    def cost(stage: str, role: str, calls: int, prompt: int, completion: int, seconds: float) -> StageCost:
+        usd = None if role == "target" else prompt * 1.25e-6 + completion * 1e-5
+        return StageCost.model_validate(
+            {"stage": stage, "role": role, "calls": calls, "attempts": calls + 3, "prompt_tokens": prompt}
+            | {"completion_tokens": completion, "seconds": seconds, "usd": usd}
+        )
+
+    tested = {"seed": (0, 37), "best": (training.best_version, 21), "last": (training.version, 21)}
+    return ReportView(
+        benchmark="searchqa",
+        run="manual__2026-11-21T04-00-00-1a2b3c4d",
+        target="openai-chat:stand-in",
+        optimizer="openai-chat:stand-in",
+        standin=True,
+        created="2026-11-21T04:00:07Z",
+        metric="hard",
+        gate_policy="paper",
+        total_steps=12,
+        stopped="",
+        published="v0003-0123456789ab",
+        seed=estimate(training.seed),
+        best=estimate(training.best),
+        best_version=training.best_version,
+        moments=tuple(training.moments),
+        test=tuple(
+            TestMark.model_validate({"name": name, "version": version, "score": estimate(evaluation(lost))})
+            for name, (version, lost) in tested.items()
+        ),
+        skill=training.skill.text,
+        lines=training.lines,
+        costs=(
+            cost("seed", "target", 80, 96_400, 1_310, 71.2),
+            cost("rollout", "target", 480, 574_100, 8_020, 402.9),
+            cost("reflect", "optimizer", 72, 412_700, 61_400, 380.0),
+            cost("merge", "optimizer", 31, 90_800, 30_200, 161.4),
+            cost("rank", "optimizer", 9, 30_100, 2_050, 21.0),
+            cost("evaluate", "target", 816, 981_000, 13_600, 690.3),
+            cost("slow_update", "optimizer", 1, 22_100, 420, 6.1),
+            cost("test", "target", 240, 290_700, 4_100, 215.0),
+        ),
+        rollouts=RolloutCounts(ran=1616, reused=122, cancelled=80, speculated=40, wasted=20),
+    )

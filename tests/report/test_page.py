@@ -1,0 +1,218 @@
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_run import SEED, example
+
+from include.core.provenance import LineOrigin
+from include.core.types import Value
+from include.report.page import render
+from include.report.view import ReportView
+
+PROJECT = Path(__file__).parents[2]
+NASTY = (
+    "</pre></code></td></table></details></title></style></svg><script>alert(1)</script><img src=x onerror=alert(1)>"
+    "\"'` onmouseover=\"alert(1)\" href='javascript:alert(1)' <svg/onload=alert(1)> <!-- --> ]]> &lt; {{ 7 * 7 }} "
+    "{% raw %} </textarea><iframe srcdoc=x></iframe><base href=//example.org>"
+)
+TAME = "x"
+VOID = {"meta", "link", "br", "img", "input", "base"}
+
+
+class Page(HTMLParser):
+    """The elements of a page with their attributes, in the order of the document, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None], bool]] = []
+        self.comments: list[str] = []
+        self.texts: list[str] = []
+        self.unclosed: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs), "svg" in self.unclosed))
+        if tag not in VOID:
+            self.unclosed.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs), "svg" in self.unclosed))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.unclosed.pop() == tag
+
+    def handle_comment(self, data: str) -> None:
+        self.comments.append(data)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    @property
+    def ids(self) -> list[str | None]:
+        return [attributes["id"] for _, attributes, _ in self.elements if "id" in attributes]
+
+    @property
+    def links(self) -> list[str]:
+        return [attributes["href"] or "" for tag, attributes, _ in self.elements if tag == "a"]
+
+    def shape(self) -> tuple[list[Any], set[Any]]:
+        """Names of the elements and attributes; of a plot which there are, as their number depends on its scales."""
+        named = [(tag, tuple(attributes), drawn) for tag, attributes, drawn in self.elements]
+        outside = [(tag, attributes) for tag, attributes, drawn in named if not drawn]
+        return outside, {(tag, attributes) for tag, attributes, drawn in named if drawn}
+
+
+def everywhere(value: Any, text: str) -> Any:
+    """The value with `text` in every field that may hold any text, however deep."""
+    if isinstance(value, tuple):
+        return tuple(everywhere(part, text) for part in value)
+    if not isinstance(value, Value):
+        return value
+    changes = {}
+    for name, field in type(value).model_fields.items():
+        kept = getattr(value, name)
+        if name == "skill":
+            changes[name] = "\n".join(text for _ in kept.split("\n"))
+        elif field.annotation is str and kept:
+            changes[name] = text
+        elif field.annotation == tuple[str, ...]:
+            changes[name] = tuple(text for _ in kept)
+        else:
+            changes[name] = everywhere(kept, text)
+    return value.model_copy(update=changes)
+
+
+@pytest.fixture(scope="module")
+def view() -> ReportView:
+    return example()
+
+
+@pytest.fixture(scope="module")
+def page(view: ReportView) -> Page:
+    return Page(render(view))
+
+
+def test_what_a_model_wrote_becomes_text_and_nothing_else(view: ReportView) -> None:
+    stopped = view.model_copy(update={"stopped": "budget"})
+    nasty, tame = (Page(render(everywhere(stopped, text))) for text in (NASTY, TAME))
+    assert nasty.shape() == tame.shape()
+    assert not nasty.comments
+    assert not nasty.unclosed
+    tags = {tag for tag, _, _ in nasty.elements}
+    assert not tags & {"script", "img", "iframe", "base", "object", "embed", "form", "link"}
+    assert not [name for _, attributes, _ in nasty.elements for name in attributes if name.startswith("on")]
+    assert all(link.startswith("#") for link in nasty.links)
+
+
+@pytest.mark.parametrize("field", ["content", "anchor", "rationale"])
+def test_nothing_of_an_edit_is_lost(view: ReportView, field: str) -> None:
+    assert NASTY in Page(render(everywhere(view, NASTY))).text
+    text = Page(render(view)).text
+    for moment in view.moments:
+        assert all(getattr(row.edit, field) in text for row in moment.edits)
+
+
+def test_control_characters_are_seen(view: ReportView) -> None:
+    written = everywhere(view, "a\x00b\x1b[31mc\rd\x7f\te").model_copy(update={"costs": view.costs})
+    text = Page(render(written)).text
+    assert "a␀b␛[31mc␍d␡\te" in text
+
+
+def test_the_page_asks_for_nothing(view: ReportView, page: Page) -> None:
+    attributes = [(name, value or "") for _, each, _ in page.elements for name, value in each.items()]
+    assert not [name for name, _ in attributes if name in {"src", "srcset", "data", "action", "background"}]
+    linked = [value for name, value in attributes if name in {"href", "xlink:href"}]
+    assert all(value.startswith("#") for value in linked)
+    html = render(view)
+    assert "@import" not in html
+    assert all(place == "#" for place in re.findall(r"url\((.)", html))
+
+
+def test_every_link_leads_somewhere_and_every_id_is_one_place(page: Page) -> None:
+    assert not [name for name, count in Counter(page.ids).items() if count > 1]
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+def test_each_moment_shows_its_verdict_its_edits_and_its_difference(view: ReportView) -> None:
+    html = render(view)
+    for moment in view.moments:
+        section = html[html.index(f'id="{moment.slug}"') :].split("</details>")[0]
+        text = Page(f"<div {section}").text
+        assert moment.decision.reason in text
+        assert text.count("support ") == len(moment.edits)
+        assert all(line in text for line in moment.diff.split("\n"))
+        assert all(fallback in text for fallback in moment.fallbacks)
+        assert all(pattern.description in text for pattern in moment.failure_patterns)
+
+
+def test_a_candidate_that_was_rejected_early_has_a_bound_and_no_score(view: ReportView) -> None:
+    early = [moment for moment in view.moments if moment.decision.bound is not None]
+    assert early
+    text = Page(render(view)).text
+    for moment in early:
+        assert moment.candidate is None
+        assert f"≤ {moment.decision.bound:.4f}" in text
+
+
+def test_each_line_of_the_skill_links_to_the_edit_that_wrote_it(view: ReportView, page: Page) -> None:
+    written = {line for line in view.lines if line.edit is not None}
+    names = {moment.name: moment.slug for moment in view.moments}
+    assert {f"#{names[line.moment]}-edit-{line.edit}" for line in written} <= set(page.links)
+    assert all(line in page.text for line in view.skill.split("\n"))
+
+
+def test_a_line_of_many_minibatches_counts_them(view: ReportView) -> None:
+    step = view.moments[0].name
+    many = LineOrigin(moment=step, edit=0, op="rewrite", minibatches=tuple(f"failure-{n}" for n in range(40)))
+    one_line = view.model_copy(update={"skill": "One line.", "lines": (many,)})
+    assert "(rewrite, 40 minibatches)" in Page(render(one_line)).text
+
+
+def test_a_run_that_stopped_at_once_has_a_page(view: ReportView) -> None:
+    seed = LineOrigin(moment="steps/step_0000")
+    bare = view.model_copy(
+        update={
+            "moments": (),
+            "test": (),
+            "costs": (),
+            "published": "",
+            "standin": False,
+            "stopped": "budget.max_calls = 80: 80 are spent and a step takes up to 0 more",
+            "best": view.seed,
+            "best_version": 0,
+            "skill": SEED,
+            "lines": (seed,) * (SEED.count("\n") + 1),
+        }
+    )
+    page = Page(render(bare))
+    assert "after 0 of 12 steps: budget.max_calls = 80" in page.text
+    assert "stand-in. The answers" not in page.text
+    assert not page.unclosed
+
+
+def test_the_stand_in_is_named(page: Page) -> None:
+    assert "no language model" in page.text
+
+
+def test_an_unknown_price_is_not_a_free_one(page: Page) -> None:
+    assert "no price is known for the target" in page.text
+
+
+def test_equal_views_give_equal_pages_in_every_process(view: ReportView) -> None:
+    program = "import sys; from example_run import example; from include.report.page import render; " \
+        "sys.stdout.buffer.write(render(example()).encode())"  # fmt: skip
+    search = os.pathsep.join((str(PROJECT), str(Path(__file__).parent)))
+    environment = {**os.environ, "PYTHONPATH": search, "PYTHONHASHSEED": "7"}
+    other = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True)
+    assert other.stdout.decode() == render(view)

@@ -1,0 +1,73 @@
+from xml.etree import ElementTree
+
+import pytest
+from example_run import Training, evaluation, example, proposed
+
+from include.core.gate import Action
+from include.core.timeline import Moment
+from include.report import plots
+from include.report.view import ReportView
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def view() -> ReportView:
+    return example()
+
+
+def texts(svg: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_a_plot_is_an_image_with_a_name_and_a_description(view: ReportView) -> None:
+    for svg in (plots.learning_curve(view), plots.costs(view.costs)):
+        root = ElementTree.fromstring(svg)
+        assert root.get("role") == "img"
+        spoken = [root.find(f"{SVG}{name}") for name in ("title", "desc")]
+        assert all(element is not None and element.text for element in spoken)
+        assert root.get("aria-labelledby") == " ".join(str(one.get("id")) for one in spoken if one is not None)
+        assert root.get("viewBox")
+        assert not svg.startswith("<?xml")
+
+
+def test_two_plots_share_no_id(view: ReportView) -> None:
+    first, second = (
+        {element.get("id") for element in ElementTree.fromstring(svg).iter() if element.get("id")}
+        for svg in (plots.learning_curve(view), plots.costs(view.costs))
+    )
+    assert not first & second
+
+
+def test_every_verdict_that_occurs_has_its_own_mark(view: ReportView) -> None:
+    looks = [(mark.marker, mark.colour) for mark in (*plots.MARKS.values(), plots.EARLY)]
+    assert set(plots.MARKS) == set(Action)
+    assert len({marker for marker, _ in looks}) == len(looks)
+    shown = texts(plots.learning_curve(view))
+    occurring = {moment.decision.action for moment in view.moments}
+    assert {mark.name for action, mark in plots.MARKS.items() if action in occurring} <= set(shown)
+    assert plots.MARKS[Action.ACCEPT].name not in shown
+    assert {plots.EARLY.name, "epoch 1", "epoch 2", "seed", "best", "last", "hard score, selection split"} <= set(shown)
+
+
+def test_the_description_tells_the_scores(view: ReportView) -> None:
+    description = ElementTree.fromstring(plots.learning_curve(view)).find(f"{SVG}desc")
+    assert description is not None
+    assert f"{view.best.mean:.4f}" in (description.text or "")
+
+
+def test_a_long_run_and_an_empty_one_are_drawn(view: ReportView) -> None:
+    training = Training()
+    for step in range(1, 201):
+        moment = Moment(kind="step", epoch=(step - 1) // 10 + 1, step=step)
+        training.take(moment, (proposed(step),), evaluation(36 - step // 8, shift=step % 3))
+    long = view.model_copy(update={"moments": tuple(training.moments)})
+    assert len(plots.learning_curve(long)) < 400_000
+    assert "epoch 1" not in texts(plots.learning_curve(long))
+    empty = view.model_copy(update={"moments": (), "test": ()})
+    assert "test split" not in texts(plots.learning_curve(empty))
+
+
+def test_dollar_signs_are_no_formula(view: ReportView) -> None:
+    row = view.costs[0].model_copy(update={"stage": "$x_1$ & <b>"})
+    assert "$x_1$ & <b> (target)" in texts(plots.costs((row,)))

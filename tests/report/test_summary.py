@@ -1,0 +1,70 @@
+import pytest
+from example_run import example
+from pydantic import ValidationError
+
+from include.report import summary
+from include.report.view import ReportView, Seconds, diff_of
+
+
+@pytest.fixture(scope="module")
+def view() -> ReportView:
+    return example()
+
+
+def test_the_paragraph_tells_what_came_out(view: ReportView) -> None:
+    told = summary.outcome(view)
+    assert told == (
+        "The best skill, version 6, scores 0.8125 on the selection split, where the seed scores 0.5500. On the test "
+        "split, which had no say in the choice, it scores 0.7375 against 0.5375 (+0.2000). The gate accepted 6 of 14 "
+        "candidates. The run published v0003-0123456789ab."
+    )
+
+
+def test_a_run_that_improved_nothing_says_so(view: ReportView) -> None:
+    told = summary.outcome(view.model_copy(update={"best_version": 0, "best": view.seed, "published": ""}))
+    assert told.startswith("No candidate was better than the seed skill, which scores 0.5500")
+    assert told.endswith("The run published nothing.")
+    assert "test split" not in told
+
+
+def test_the_total_of_a_price_that_is_not_known_is_not_known(view: ReportView) -> None:
+    assert summary.total(view.costs).usd is None
+    priced = [row for row in view.costs if row.usd is not None]
+    assert summary.total(priced).usd == pytest.approx(sum(row.usd or 0.0 for row in priced))
+    assert summary.total([]).usd == 0
+    assert summary.total(view.costs).tokens == 2_619_000
+
+
+def test_seconds_add_up() -> None:
+    part = Seconds(wall=10, model=4, container=3, own=2, airflow=1)
+    assert summary.total_seconds([part, part]) == Seconds(wall=20, model=8, container=6, own=4, airflow=2)
+    assert summary.total_seconds([]).wall == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.04, "0.0 s"), (59.94, "59.9 s"), (61.5, "1 min 02 s"), (3599.9, "1 h 00 min"), (34_020, "9 h 27 min")],
+)
+def test_durations(seconds: float, shown: str) -> None:
+    assert summary.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("price", "shown"), [(None, "not known"), (0.0, "$0.00"), (0.01234, "$0.0123"), (1234.5, "$1,234.50")]
+)
+def test_prices(price: float | None, shown: str) -> None:
+    assert summary.usd(price) == shown
+
+
+def test_differences_have_a_sign() -> None:
+    assert (summary.signed(0.25), summary.signed(-0.25)) == ("+0.2500", "−0.2500")
+
+
+def test_a_difference_of_two_skills_names_no_files() -> None:
+    assert diff_of("a\nb\n", "a\nc\n") == "@@ -1,3 +1,3 @@\n a\n-b\n+c\n "
+    assert diff_of("a\n", "a\n") == ""
+
+
+def test_a_skill_without_an_origin_for_each_line_is_no_view(view: ReportView) -> None:
+    with pytest.raises(ValidationError, match="origins"):
+        ReportView.model_validate(view.model_dump() | {"skill": "one line"})
