@@ -1,21 +1,43 @@
 """The reports of trainings, as pages that Airflow's API server shows to whoever may see the DAG."""
 
+from typing import Annotated, Any
+
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from fastapi import Depends, FastAPI, HTTPException, Request
+from airflow.models.dagrun import DagRun
+from airflow.sdk.exceptions import AirflowException
+from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
+from sqlalchemy import select
 
 import benchmarks
 from include.core.errors import ObjectMissing, SkillOptError
-from include.pipeline.addresses import REPORT_ROUTE, train_dag_id
+from include.pipeline.addresses import REPORT_ROUTE, UI_PREFIX, train_dag_id
+from include.pipeline.connections import object_store
 from include.pipeline.params import benchmark_config
-from include.pipeline.run import object_store
 from include.store.keys import RunKeys, run_name
+from include.training.run import RunRef
+from include.ui.messages import message
+from include.ui.trainings import trained_benchmark, training_of
+
+DAG_RUN_ROUTE = "/dag_runs/{dag_id}/{run_id}/report"
+"""Below the plugin's prefix; the ids as Airflow's UI has them."""
+
+REPORT_TAB = {
+    "name": "Report",
+    "destination": "dag_run",
+    "url_route": "skillopt-report",
+    # Without a slash in front, a browser reads it below the path that the API server itself is at.
+    "href": f"{UI_PREFIX.removeprefix('/')}{DAG_RUN_ROUTE.format(dag_id='{DAG_ID}', run_id='{RUN_ID}')}",
+}
+"""The tab of a DAG run; Airflow shows it on those of every DAG."""
 
 HEADERS = {
-    # A report quotes what models wrote: whatever that is, the page loads and runs nothing.
+    # A report quotes what models wrote: whatever that is, the page loads and runs nothing, and only Airflow frames it.
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; "
+        "sandbox"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -31,18 +53,70 @@ def may_read(benchmark: str, request: Request, user: GetUserDep) -> None:
     requires_access_dag("GET", DagAccessEntity.RUN, train_dag_id(benchmark))(request, user)
 
 
+def may_read_dag_run(dag_id: str, request: Request, user: GetUserDep) -> None:
+    """Let those pass who may read the DAG's runs and, behind a part of a training, those of the training's DAG."""
+    requires_access_dag("GET", DagAccessEntity.RUN, dag_id)(request, user)
+    benchmark = trained_benchmark(dag_id)
+    if benchmark is not None:
+        may_read(benchmark, request, user)
+
+
+def conf_of(dag_id: str, run_id: str, session: SessionDep) -> dict[str, Any] | None:
+    """What the DAG run was triggered with; None if there is no such run."""
+    row = session.execute(select(DagRun.conf).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)).first()
+    if row is None:
+        return None
+    return {} if row.conf is None else row.conf
+
+
 @app.get(REPORT_ROUTE, dependencies=[Depends(may_read)])
 def report(benchmark: str, run: str) -> HTMLResponse:
     """The run's report.html, from the object store that the benchmark's configuration names."""
     if benchmark not in benchmarks.names():
-        raise HTTPException(404, f"there is no benchmark {benchmark!r}; there are: {', '.join(benchmarks.names())}")
+        known = ", ".join(benchmarks.names())
+        return _message(404, "No such benchmark", f"There is no benchmark {benchmark!r}; there are: {known}.")
     if run != run_name(run):
-        raise HTTPException(404, f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores")
+        text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
+        return _message(404, "No such run", text)
     try:
-        storage = benchmark_config(benchmark).storage
-        store = object_store(storage, storage.bucket)
-        return HTMLResponse(store.get_text(RunKeys(storage.prefix, benchmark, run).report), headers=HEADERS)
-    except ObjectMissing as error:
-        raise HTTPException(404, f"the run has no report, or none yet: {error}") from error
+        return _stored(RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage))
+    except (SkillOptError, AirflowException) as error:
+        return _message(502, "The report cannot be read", str(error))
+
+
+@app.get(DAG_RUN_ROUTE, dependencies=[Depends(may_read_dag_run)])
+def dag_run_report(dag_id: str, run_id: str, conf: Annotated[dict[str, Any] | None, Depends(conf_of)]) -> HTMLResponse:
+    """The report of the training that the DAG run is, or is a part of, from the object store that the run names."""
+    benchmark = trained_benchmark(dag_id)
+    if benchmark is None:
+        trainings = ", ".join(train_dag_id(name) for name in benchmarks.names())
+        text = f"Reports are written by the trainings of skills: {trainings}."
+        return _message(404, "This DAG has no report", text)
+    if conf is None:
+        return _message(404, "No such run", f"{dag_id} has no run {run_id}.")
+    try:
+        training = training_of(benchmark, dag_id, run_id, conf)
     except SkillOptError as error:
-        raise HTTPException(502, str(error)) from error
+        return _message(404, "This run has no report", str(error))
+    try:
+        return _stored(training)
+    except (SkillOptError, AirflowException) as error:
+        return _message(502, "The report cannot be read", str(error))
+
+
+def _stored(training: RunRef) -> HTMLResponse:
+    storage = training.storage
+    store = object_store(storage, storage.bucket)
+    key = RunKeys(storage.prefix, training.benchmark, training.run).report
+    try:
+        return HTMLResponse(store.get_text(key), headers=HEADERS)
+    except ObjectMissing:
+        text = (
+            "A training writes its report at its end, or when it stops early. Come back when the DAG run has ended; "
+            f"if it failed, its tasks' logs say why. Looked for at {store.address(key)}."
+        )
+        return _message(404, "No report yet", text)
+
+
+def _message(status: int, title: str, text: str) -> HTMLResponse:
+    return HTMLResponse(message(title, text), status_code=status, headers=HEADERS)
