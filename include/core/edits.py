@@ -70,10 +70,8 @@ def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocum
 
 
 def _append(document: SkillDocument, edit: Edit) -> _Splice:
-    body = document.editable[0]
-    text = document.text[body.start : body.end].rstrip("\n")
-    end = body.start + len(text)
-    lead = "\n" if text else ""
+    end = len(document.body.rstrip("\n"))
+    lead = "\n" if end else ""
     return Span(end, end), lead + _content(edit) + _newline_unless_follows(document, end), "applied"
 
 
@@ -103,10 +101,9 @@ def _delete(document: SkillDocument, edit: Edit) -> _Splice:
 
 def _rewrite(document: SkillDocument, edit: Edit) -> _Splice:
     """The body alone is written anew; the blank lines that lead to a region, or the last line end, stay."""
-    body = document.editable[0]
-    end = body.start + len(document.text[body.start : body.end].rstrip("\n"))
-    tail = "" if document.text[end : end + 1] == "\n" else "\n"
-    return Span(body.start, end), _content(edit) + tail, "applied"
+    end = len(document.body.rstrip("\r\n"))
+    tail = "" if document.text.startswith(("\n", "\r\n"), end) else "\n"
+    return Span(0, end), _content(edit) + tail, "applied"
 
 
 def _region(document: SkillDocument, edit: Edit) -> _Splice:
@@ -159,10 +156,9 @@ def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> 
     own = edit.anchor if edit.op == "region" else ""
     try:
         kept = _without(changed.regions, own) == _without(document.regions, own)
-        intact = not own or changed.region(own) == edit.content
     except SkillError:
-        kept = intact = False
-    if not (kept and intact) or _has_marker_outside(changed):
+        kept = False
+    if not kept or _has_marker_outside(changed):
         raise _SkipEdit("would change a protected region")
     return changed
 

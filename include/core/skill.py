@@ -82,17 +82,16 @@ class SkillDocument:
         Raises:
             SkillError: the text holds a marker.
         """
-        span, written = self.region_splice(name, inside)
-        changed = self.spliced(span, written)
-        if has_marker(inside) or changed.region(name) != inside:
-            raise SkillError(f"the text for region {name} holds a marker of a protected region, or ends in half of one")
-        return changed
+        if has_marker(inside):
+            raise SkillError(f"the text for region {name} holds a marker of a protected region; leave it out")
+        return self.spliced(*self.region_splice(name, inside))
 
     def region_splice(self, name: str, inside: str) -> tuple[Span, str]:
         """What `with_region` replaces, and by what."""
         present, lines = self.region_span(name), f"\n{inside}\n" if inside else "\n"
         if present is not None:
-            return present, lines
+            unchanged = self.region(name) == inside
+            return present, self.text[present.start : present.end] if unchanged else lines
         end = len(self.text.rstrip("\n"))
         lead = "\n\n" if end else ""
         return Span(end, len(self.text)), f"{lead}<!-- {name}_START -->{lines}<!-- {name}_END -->\n"
@@ -120,10 +119,6 @@ class SkillDocument:
         """The protected regions' characters by name, markers included, in document order."""
         texts = [self.text[span.start : span.end] for span in self.protected]
         return {marker["region"]: text for text in texts if (marker := _MARKER.match(text)) is not None}
-
-    def protected_texts(self) -> tuple[str, ...]:
-        """The characters of the protected regions, in document order."""
-        return tuple(self.regions.values())
 
     def _line(self, position: int) -> int:
         return self.text.count("\n", 0, position) + 1

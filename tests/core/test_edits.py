@@ -1,20 +1,28 @@
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from include.core.edits import EditApplyReport, apply_edits
 from include.core.errors import SkillError
-from include.core.skill import SkillDocument
-from include.core.types import Edit, EditOp
+from include.core.skill import REGIONS, SkillDocument, has_marker
+from include.core.types import AnyEditOp, Edit, EditOp
 
 START, END = "<!-- SLOW_UPDATE_START -->", "<!-- SLOW_UPDATE_END -->"
 NOTES = "<!-- APPENDIX_START -->\nnote\n<!-- APPENDIX_END -->"
 REGION = f"{START}\nkeep\n{END}"
 
-PIECES = st.sampled_from(
-    ["- rule\n", "keep", "\n", "a", " ", "<!-", "- APPENDIX_START -->", "<!-- SLOW_", "UPDATE_END -->", "é", "\r\n"]
+PIECES = st.one_of(
+    st.sampled_from(
+        ["- rule\n", "keep", "\n", "a", " ", "é", "\U0001f600", "\u2028", "\x00", "\r\n", "\r", "x" * 20_000]
+    ),
+    st.sampled_from(["<!-", "- APPENDIX_START -->", "<!-- SLOW_", "UPDATE_END -->", "<!--", "-->", START, END]),
+    st.text(max_size=3),
 )
 TEXTS = st.lists(PIECES, max_size=6).map("".join)
+ANALYST_OPS: tuple[EditOp, ...] = get_args(EditOp)
+ALL_OPS: tuple[AnyEditOp, ...] = (*ANALYST_OPS, "rewrite", "region")
 
 
 @st.composite
@@ -30,14 +38,16 @@ def documents(draw: st.DrawFn) -> SkillDocument:
 
 
 @st.composite
-def documents_and_edits(draw: st.DrawFn) -> tuple[SkillDocument, list[Edit]]:
+def documents_and_edits(
+    draw: st.DrawFn, operations: tuple[AnyEditOp, ...] = ALL_OPS
+) -> tuple[SkillDocument, list[Edit]]:
     document = draw(documents())
     cuts = st.integers(0, len(document.text))
     # Anchors also cut from the text, so that they hit it, across the borders of regions too.
-    anchors = st.one_of(TEXTS, st.tuples(cuts, cuts).map(lambda cut: document.text[min(cut) : max(cut)]))
-    operations: st.SearchStrategy[EditOp] = st.sampled_from(["append", "insert_after", "replace", "delete"])
-    edits = draw(st.lists(st.builds(Edit, op=operations, anchor=anchors, content=TEXTS), max_size=8))
-    return document, edits
+    pieces = st.tuples(cuts, cuts).map(lambda cut: document.text[min(cut) : max(cut)])
+    anchors = st.one_of(TEXTS, pieces, st.sampled_from(REGIONS))
+    edits = st.builds(Edit, op=st.sampled_from(operations), anchor=anchors, content=TEXTS)
+    return document, draw(st.lists(edits, max_size=8))
 
 
 def replay(text: str, report: EditApplyReport) -> str:
@@ -49,11 +59,40 @@ def replay(text: str, report: EditApplyReport) -> str:
     return text
 
 
-@given(documents_and_edits())
+def without(document: SkillDocument, name: str) -> dict[str, str]:
+    return {region: text for region, text in document.regions.items() if region != name}
+
+
+@given(documents_and_edits((*ANALYST_OPS, "rewrite")))
 def test_any_sequence_of_edits_leaves_protected_regions_alone(case: tuple[SkillDocument, list[Edit]]) -> None:
     document, edits = case
     changed, _ = apply_edits(document, edits)
-    assert changed.protected_texts() == document.protected_texts()
+    assert list(changed.regions.items()) == list(document.regions.items())
+
+
+@given(documents_and_edits())
+def test_only_a_region_edit_changes_a_region_and_only_its_own(case: tuple[SkillDocument, list[Edit]]) -> None:
+    document, edits = case
+    for edit in edits:
+        changed, report = apply_edits(document, [edit])
+        own = edit.anchor if edit.op == "region" else ""
+        assert without(changed, own) == without(document, own)
+        if own and report.rows[0].status == "applied":
+            assert changed.region(own) == edit.content
+            assert changed.body.rstrip("\n") == document.body.rstrip("\n")
+        document = changed
+
+
+@given(documents_and_edits(("region",)))
+def test_a_region_edit_does_what_the_document_does(case: tuple[SkillDocument, list[Edit]]) -> None:
+    document, edits = case
+    for edit in edits:
+        changed, report = apply_edits(document, [edit])
+        name = next((region for region in REGIONS if region == edit.anchor), None)
+        if name is None:
+            assert report.rows[0].reason == "no such region; there are SLOW_UPDATE, APPENDIX"
+        elif not has_marker(edit.content):
+            assert changed == document.with_region(name, edit.content)
 
 
 @given(documents_and_edits())
@@ -88,6 +127,19 @@ def test_the_report_explains_every_difference(case: tuple[SkillDocument, list[Ed
         ("a\nb\na\n", Edit(op="delete", anchor="b"), "a\na\n"),
         ("a b c\n", Edit(op="delete", anchor="b "), "a c\n"),
         (f"{REGION}\nkeep\n", Edit(op="replace", anchor="keep", content="x"), f"{REGION}\nx\n"),
+        ("", Edit(op="rewrite", content="x"), "x\n"),
+        ("a\nb", Edit(op="rewrite", content="\nx\ny\n\n"), "x\ny\n"),
+        ("a\nb\n\n", Edit(op="rewrite", content="x"), "x\n\n"),
+        (f"a\nb\n\n{REGION}\nc\n", Edit(op="rewrite", content="x\n"), f"x\n\n{REGION}\nc\n"),
+        (f"a\r\n\r\n{REGION}", Edit(op="rewrite", content="x"), f"x\r\n\r\n{REGION}"),
+        (f"a{REGION}", Edit(op="rewrite", content="x"), f"x\n{REGION}"),
+        (REGION, Edit(op="rewrite", content="x"), f"x\n{REGION}"),
+        (f"a\n{REGION}\nb", Edit(op="region", anchor="SLOW_UPDATE", content="x\ny"), f"a\n{START}\nx\ny\n{END}\nb"),
+        (f"a\n{REGION}\nb", Edit(op="region", anchor="SLOW_UPDATE"), f"a\n{START}\n{END}\nb"),
+        (f"{START}{END}", Edit(op="region", anchor="SLOW_UPDATE", content="keep"), REGION),
+        ("a", Edit(op="region", anchor="APPENDIX", content="note"), f"a\n\n{NOTES}\n"),
+        (f"a\n{REGION}\n", Edit(op="region", anchor="APPENDIX", content="note"), f"a\n{REGION}\n\n{NOTES}\n"),
+        ("", Edit(op="region", anchor="SLOW_UPDATE"), f"{START}\n{END}\n"),
     ],
 )
 def test_each_operation(text: str, edit: Edit, expected: str) -> None:
@@ -112,6 +164,13 @@ def test_insert_after_a_missing_anchor_appends() -> None:
         (Edit(op="delete", anchor="keep"), "anchor lies in a protected region"),
         (Edit(op="replace", anchor=END, content="x"), "anchor lies in a protected region"),
         (Edit(op="replace", anchor="a", content="a"), "changes nothing"),
+        (Edit(op="rewrite", content="\n \t\n"), "no content"),
+        (Edit(op="rewrite", content=f"x\n{NOTES}"), "content holds the marker of a protected region"),
+        (Edit(op="rewrite", content="a\n"), "changes nothing"),
+        (Edit(op="region", anchor="BODY", content="x"), "no such region; there are SLOW_UPDATE, APPENDIX"),
+        (Edit(op="region", content="x"), "no such region; there are SLOW_UPDATE, APPENDIX"),
+        (Edit(op="region", anchor="APPENDIX", content=START), "content holds the marker of a protected region"),
+        (Edit(op="region", anchor="SLOW_UPDATE", content="keep"), "changes nothing"),
     ],
 )
 def test_what_is_not_applicable_says_why(edit: Edit, reason: str) -> None:
@@ -132,6 +191,34 @@ def test_markers_cannot_be_put_together_from_halves(text: str, edit: Edit) -> No
     changed, report = apply_edits(SkillDocument(text), [edit])
     assert changed.text == text
     assert report.rows[0].reason == "would change a protected region"
+
+
+def test_an_analyst_cannot_put_a_marker_together_over_several_edits() -> None:
+    edits = [
+        Edit(op="append", content="<!-x"),
+        Edit(op="replace", anchor="-x", content="-- APPENDIX_START y"),
+        Edit(op="replace", anchor="y", content="-->"),
+        Edit(op="append", content="<!-x- APPENDIX_END -->"),
+        Edit(op="delete", anchor="x"),
+    ]
+    changed, report = apply_edits(SkillDocument("a\n"), edits)
+    assert changed.text == "a\n<!-- APPENDIX_START y\n<!-x- APPENDIX_END -->\n"
+    refused = "would change a protected region"
+    assert [row.reason for row in report.rows] == ["", "", refused, "", refused]
+
+
+def test_a_rewrite_splices_the_body_and_a_region_edit_the_inside() -> None:
+    edits = [
+        Edit(op="rewrite", content="b"),
+        Edit(op="region", anchor="SLOW_UPDATE", content="new"),
+        Edit(op="region", anchor="APPENDIX", content="note"),
+    ]
+    changed, report = apply_edits(SkillDocument(f"a\n\n{REGION}\n"), edits)
+    body, region, opening = report.rows
+    assert (body.position, body.removed, body.inserted) == (0, "a", "b")
+    assert (region.position, region.removed, region.inserted) == (3 + len(START), "\nkeep\n", "\nnew\n")
+    assert (opening.removed, opening.inserted) == ("\n", f"\n\n{NOTES}\n")
+    assert changed.text == f"b\n\n{START}\nnew\n{END}\n\n{NOTES}\n"
 
 
 def test_later_edits_see_what_earlier_ones_wrote() -> None:

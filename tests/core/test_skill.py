@@ -1,17 +1,23 @@
 import hashlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from include.core.errors import SkillError
-from include.core.skill import SkillDocument, Span, has_marker
+from include.core.skill import REGIONS, Region, SkillDocument, Span, has_marker
 
 SLOW = "<!-- SLOW_UPDATE_START -->\nkeep\n<!-- SLOW_UPDATE_END -->"
 APPENDIX = "<!-- APPENDIX_START --><!-- APPENDIX_END -->"
 
+PIECES = st.one_of(st.text(max_size=3), st.sampled_from(["\n", "\r\n", "<!--", "-->", "<!-- APPENDIX_", "START -->"]))
+INSIDES = st.lists(PIECES, max_size=6).map("".join).filter(lambda text: not has_marker(text))
+
 
 def test_regions_reach_from_marker_to_marker() -> None:
     document = SkillDocument(f"a\n{SLOW}\nb\n{APPENDIX}")
-    assert document.protected_texts() == (SLOW, APPENDIX)
+    assert list(document.regions.items()) == [("SLOW_UPDATE", SLOW), ("APPENDIX", APPENDIX)]
+    assert document.body == "a\n"
     assert [document.text[span.start : span.end] for span in document.editable] == ["a\n", "\nb\n", ""]
     assert document.sha256 == hashlib.sha256(document.text.encode()).hexdigest()
 
@@ -42,3 +48,50 @@ def test_markers_are_recognised_with_any_blanks() -> None:
     assert has_marker("x <!--APPENDIX_END--> y")
     assert has_marker("<!--\tSLOW_UPDATE_START\n-->")
     assert not has_marker("<!-- OTHER_START -->")
+
+
+@pytest.mark.parametrize(
+    ("between", "inside"),
+    [("", ""), ("\n", ""), ("\n\n", ""), ("\nx\n", "x"), ("x", "x"), ("\n\n\n", "\n"), ("\na\nb\n\n", "a\nb\n")],
+)
+def test_a_region_is_read_without_the_newlines_at_its_markers(between: str, inside: str) -> None:
+    document = SkillDocument(f"a\n<!-- APPENDIX_START -->{between}<!-- APPENDIX_END -->\nb")
+    assert document.region("APPENDIX") == inside
+    assert document.region("SLOW_UPDATE") is None
+    assert document.with_region("APPENDIX", inside) == document, "what is in there already changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "expected"),
+    [
+        ("a", "x", "a\n\n<!-- APPENDIX_START -->\nx\n<!-- APPENDIX_END -->\n"),
+        ("a\n\n\n", "", "a\n\n<!-- APPENDIX_START -->\n<!-- APPENDIX_END -->\n"),
+        ("", "x\ny", "<!-- APPENDIX_START -->\nx\ny\n<!-- APPENDIX_END -->\n"),
+        (f"a\n{SLOW}", "x", f"a\n{SLOW}\n\n<!-- APPENDIX_START -->\nx\n<!-- APPENDIX_END -->\n"),
+        (f"a\n{APPENDIX} b", "x", "a\n<!-- APPENDIX_START -->\nx\n<!-- APPENDIX_END --> b"),
+        (f"a\n{SLOW}\n{APPENDIX}", "x", f"a\n{SLOW}\n<!-- APPENDIX_START -->\nx\n<!-- APPENDIX_END -->"),
+    ],
+)
+def test_a_region_is_replaced_or_opened_at_the_end(text: str, inside: str, expected: str) -> None:
+    assert SkillDocument(text).with_region("APPENDIX", inside).text == expected
+
+
+@given(INSIDES, INSIDES, INSIDES, st.sampled_from(REGIONS), st.booleans())
+def test_a_region_holds_what_was_written(body: str, former: str, inside: str, name: Region, other: bool) -> None:
+    document = SkillDocument(body)
+    if other:
+        for region in REGIONS:
+            document = document.with_region(region, former)
+    changed = document.with_region(name, inside)
+    assert changed.region(name) == inside
+    assert {**changed.regions, name: ""} == {**document.regions, name: ""}
+    assert changed.body.rstrip("\n") == document.body.rstrip("\n")
+    if document.region(name) is not None:
+        assert changed.with_region(name, former) == document
+
+
+@pytest.mark.parametrize("inside", ["<!-- APPENDIX_END -->", "x <!--SLOW_UPDATE_START--> y", f"a\n{APPENDIX}"])
+@pytest.mark.parametrize("text", ["a\n", f"a\n{APPENDIX}\n"])
+def test_a_marker_cannot_be_written_into_a_region(text: str, inside: str) -> None:
+    with pytest.raises(SkillError, match="text for region APPENDIX holds a marker"):
+        SkillDocument(text).with_region("APPENDIX", inside)
