@@ -42,7 +42,8 @@ def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int |
         return optimizer.learning_rate
     schedule = _SCHEDULES[optimizer.lr_scheduler]
     rate = schedule(optimizer.learning_rate, optimizer.min_learning_rate, step / total_steps)
-    return max(optimizer.min_learning_rate, round(rate))
+    # In floating point cos(pi / 3) is a little more than one half, which would round such a half up.
+    return max(optimizer.min_learning_rate, round(round(rate, 9)))
 
 
 def steps_in_epoch(train_size: int, train: TrainGroup) -> int:
