@@ -1,9 +1,13 @@
-"""For every line of a skill, the edit that wrote it, kept through merges, rewrites and slow updates."""
+"""For every line of a skill, the edit that wrote it, kept through merges, rewrites and slow updates.
 
+A text's lines are those of `text.split("\\n")`: what follows the last newline is a line too, an empty one as a rule.
+"""
+
+from collections import defaultdict, deque
 from collections.abc import Sequence
-from difflib import SequenceMatcher
 
 from include.core.edits import EditApplyReport, EditReport
+from include.core.errors import SkillError
 from include.core.skill import SkillDocument, Span
 from include.core.types import SourceType, Value
 
@@ -22,14 +26,14 @@ class LineOrigin(Value):
 
 
 class LinesOfSkill(Value):
-    """A skill's origins as they are stored: one for each of `text.split("\\n")`, so a last newline ends in an entry."""
+    """The origins of a skill's lines as they are stored."""
 
     lines: tuple[LineOrigin, ...]
 
 
 def seed_lines(document: SkillDocument, moment: str) -> tuple[LineOrigin, ...]:
     """The origins of a skill that nothing has been done to."""
-    return (LineOrigin(moment=moment),) * (document.text.count("\n") + 1)
+    return (LineOrigin(moment=moment),) * _count(document)
 
 
 def trace(
@@ -37,26 +41,42 @@ def trace(
 ) -> tuple[LineOrigin, ...]:
     """The origins after the report's edits, by replaying what each of them did.
 
-    A line that an edit changed anywhere is that edit's; one that it left as it was, or only moved, keeps its origin.
+    A line that an edit changed anywhere is that edit's. What the edit left as it was, moved, or wrote again as it had
+    been, keeps its origin.
+
+    Raises:
+        SkillError: the report or the origins belong to another skill.
     """
+    if report.sha256_before != before.sha256:
+        raise SkillError(f"the report is about skill {report.sha256_before[:12]}, not {before.sha256[:12]}")
+    if len(origins) != _count(before):
+        raise SkillError(f"the skill has {_count(before)} lines, but {len(origins)} of them have an origin")
     document, lines = before, list(origins)
     for row in report.rows:
         if row.position is None:
             continue
-        changed = document.spliced(Span(row.position, row.position + len(row.removed)), row.inserted)
-        lines = _after(document, changed, lines, row, moment)
+        span = Span(row.position, row.position + len(row.removed))
+        changed = document.spliced(span, row.inserted)
+        lines = _after(document.text, changed.text, lines, span, row, moment)
         document = changed
     return tuple(lines)
 
 
+def _count(document: SkillDocument) -> int:
+    return document.text.count("\n") + 1
+
+
 def _after(
-    before: SkillDocument, after: SkillDocument, origins: list[LineOrigin], row: EditReport, moment: str
+    before: str, after: str, origins: list[LineOrigin], span: Span, row: EditReport, moment: str
 ) -> list[LineOrigin]:
-    start = row.position if row.position is not None else 0
-    first = before.text.count("\n", 0, start)
-    last = first + row.removed.count("\n")
-    old = before.text.split("\n")[first : last + 1]
-    new = after.text.split("\n")[first : first + row.inserted.count("\n") + 1]
+    """The origins after one splice, which turned the lines `first` up to `last` into others."""
+    first = before.count("\n", 0, span.start)
+    last = first + row.removed.count("\n") + 1
+    old = before.split("\n")[first:last]
+    new = after.split("\n")[first : first + row.inserted.count("\n") + 1]
+    head = int(_ends_line(before, span.start) and _ends_line(after, span.start))
+    behind = _starts_line(before, span.end) and _starts_line(after, span.start + len(row.inserted))
+    tail = int(behind and min(len(old), len(new)) > head)
     written = LineOrigin(
         moment=moment,
         edit=row.index,
@@ -64,7 +84,25 @@ def _after(
         source_type=row.edit.source_type,
         minibatches=row.edit.minibatches,
     )
-    touched = [written] * len(new)
-    for block in SequenceMatcher(a=old, b=new, autojunk=False).get_matching_blocks():
-        touched[block.b : block.b + block.size] = origins[first + block.a : first + block.a + block.size]
-    return [*origins[:first], *touched, *origins[last + 1 :]]
+    kept = _same(old[head : len(old) - tail], new[head : len(new) - tail], origins[first + head : last - tail])
+    touched = [written if origin is None else origin for origin in kept]
+    return [*origins[: first + head], *touched, *origins[last - tail :]]
+
+
+def _ends_line(text: str, position: int) -> bool:
+    return position == len(text) or text[position] == "\n"
+
+
+def _starts_line(text: str, position: int) -> bool:
+    return position == 0 or text[position - 1] == "\n"
+
+
+def _same(old: Sequence[str], new: Sequence[str], origins: Sequence[LineOrigin]) -> list[LineOrigin | None]:
+    """For each new line the origin of the old line with the same text, each used once, in order; None if there is none.
+
+    A common subsequence would lose lines that changed places, and takes cubic time on the same few lines repeated.
+    """
+    left: dict[str, deque[LineOrigin]] = defaultdict(deque)
+    for line, origin in zip(old, origins, strict=True):
+        left[line].append(origin)
+    return [left[line].popleft() if left[line] else None for line in new]
