@@ -153,7 +153,7 @@ def _with_notes(run: TrainingRun, models: Assistants, skill: SkillDocument, patc
     present = tuple(Note(text=text, minibatch="appendix") for text in notes_of(skill))
     if edits and 0 < most < len(notes_of(apply_edits(skill, edits)[0])):
         united = consolidate(models.optimizer, skill.text, (*present, *patch.notes), most)
-        edits = (consolidated_edit(united.notes),)
+        edits = (consolidated_edit(skill, united.notes),)
         fallback = joined(fallback, united.fallback)
     return patch.model_copy(update={"edits": (*patch.edits, *edits), "fallback": fallback})
 
