@@ -158,15 +158,10 @@ def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> 
         kept = _without(changed.regions, own) == _without(document.regions, own)
     except SkillError:
         kept = False
-    if not kept or _has_marker_outside(changed):
+    if not kept:
         raise _SkipEdit("would change a protected region")
     return changed
 
 
 def _without(regions: Mapping[str, str], name: str) -> dict[str, str]:
     return {region: text for region, text in regions.items() if region != name}
-
-
-def _has_marker_outside(document: SkillDocument) -> bool:
-    """Whether editable text holds a marker."""
-    return any(has_marker(document.text[span.start : span.end]) for span in document.editable)

@@ -74,9 +74,8 @@ def _after(
     last = first + row.removed.count("\n") + 1
     old = before.split("\n")[first:last]
     new = after.split("\n")[first : first + row.inserted.count("\n") + 1]
-    head = int(_ends_line(before, span.start) and _ends_line(after, span.start))
-    behind = _starts_line(before, span.end) and _starts_line(after, span.start + len(row.inserted))
-    tail = int(behind and min(len(old), len(new)) > head)
+    # A line that starts where the splice ends lies behind it, and is not one of its equals among the removed ones.
+    behind = int(_starts_line(before, span.end) and _starts_line(after, span.start + len(row.inserted)))
     written = LineOrigin(
         moment=moment,
         edit=row.index,
@@ -84,13 +83,9 @@ def _after(
         source_type=row.edit.source_type,
         minibatches=row.edit.minibatches,
     )
-    kept = _same(old[head : len(old) - tail], new[head : len(new) - tail], origins[first + head : last - tail])
+    kept = _same(old[: len(old) - behind], new[: len(new) - behind], origins[first : last - behind])
     touched = [written if origin is None else origin for origin in kept]
-    return [*origins[: first + head], *touched, *origins[last - tail :]]
-
-
-def _ends_line(text: str, position: int) -> bool:
-    return position == len(text) or text[position] == "\n"
+    return [*origins[:first], *touched, *origins[last - behind :]]
 
 
 def _starts_line(text: str, position: int) -> bool:

@@ -68,6 +68,7 @@ def test_any_sequence_of_edits_leaves_protected_regions_alone(case: tuple[SkillD
     document, edits = case
     changed, _ = apply_edits(document, edits)
     assert list(changed.regions.items()) == list(document.regions.items())
+    assert not any(has_marker(changed.text[span.start : span.end]) for span in changed.editable)
 
 
 @given(documents_and_edits())
@@ -185,6 +186,10 @@ def test_what_is_not_applicable_says_why(edit: Edit, reason: str) -> None:
     [
         ("<!-xx- SLOW_UPDATE_START -->\n", Edit(op="delete", anchor="xx")),
         ("<!-- APPENDIX_START -x- APPENDIX_END -->\n", Edit(op="replace", anchor="x", content="-> <!-")),
+        (
+            "APPENDIX <!--\n-->\n",
+            Edit(op="insert_after", anchor="APPENDIX", content="APPENDIX_START -->\n<!-- APPENDIX_END"),
+        ),
     ],
 )
 def test_markers_cannot_be_put_together_from_halves(text: str, edit: Edit) -> None:
