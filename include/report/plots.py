@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from include.core.budget import StageCost
 from include.core.gate import Action
@@ -97,7 +97,7 @@ def costs(rows: Sequence[StageCost]) -> str:
         tokens.set_xlabel("tokens")
         seconds.set_xlabel("seconds, summed over the calls")
         for one in (tokens, seconds):
-            one.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            one.xaxis.set_major_formatter(EngFormatter(sep=""))
             one.xaxis.set_major_locator(MaxNLocator(5))
             one.grid(axis="x", color=RULE, linewidth=0.6)
             one.set_axisbelow(True)

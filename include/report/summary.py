@@ -1,5 +1,6 @@
 """What came out of a run, in sentences and sums."""
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -53,8 +54,8 @@ def outcome(view: ReportView) -> str:
 
 
 def score(value: float) -> str:
-    """Four digits, as everywhere on the page."""
-    return f"{value:.4f}"
+    """Four digits, as everywhere on the page; a dash where nothing was measured."""
+    return "–" if math.isnan(value) else f"{value:.4f}"
 
 
 def signed(value: float) -> str:

@@ -50,11 +50,11 @@ class MomentView(Value):
     candidate: Estimate | None
     """On the selection split; None if it was not measured, or rejected early: then decision.bound is not None."""
     current_score: float
-    """Of the current skill after the moment."""
+    """Of the current skill after the moment; nan if it was taken without a score."""
     best_score: float
     """Of the best skill after the moment."""
     version: int
-    """Of the current skill after the moment."""
+    """Of the current skill after the moment; nan if it was taken without a score."""
     edits: tuple[EditReport, ...]
     diff: str
     """From the skill before to the candidate, as `diff_of` makes it; empty if they are equal."""

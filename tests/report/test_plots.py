@@ -68,6 +68,12 @@ def test_a_long_run_and_an_empty_one_are_drawn(view: ReportView) -> None:
     assert "test split" not in texts(plots.learning_curve(empty))
 
 
+def test_a_skill_that_was_never_measured_leaves_a_gap(view: ReportView) -> None:
+    gap = view.moments[2].model_copy(update={"current_score": float("nan")})
+    curve = plots.learning_curve(view.model_copy(update={"moments": (*view.moments[:2], gap, *view.moments[3:])}))
+    assert "nan" not in curve.lower()
+
+
 def test_dollar_signs_are_no_formula(view: ReportView) -> None:
     row = view.costs[0].model_copy(update={"stage": "$x_1$ & <b>"})
     assert "$x_1$ & <b> (target)" in texts(plots.costs((row,)))

@@ -56,6 +56,10 @@ def test_prices(price: float | None, shown: str) -> None:
     assert summary.usd(price) == shown
 
 
+def test_a_score_that_is_not_there_is_a_dash() -> None:
+    assert (summary.score(0.0), summary.score(float("nan"))) == ("0.0000", "–")
+
+
 def test_differences_have_a_sign() -> None:
     assert (summary.signed(0.25), summary.signed(-0.25)) == ("+0.2500", "−0.2500")
 
