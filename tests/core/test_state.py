@@ -1,12 +1,18 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from include.core.buffer import BufferEntry, StepBuffer, entry_of
 from include.core.config import EvaluationGroup
-from include.core.gate import Action, decide
+from include.core.gate import Action, GateDecision, decide
 from include.core.scoring import Evaluation, ItemScore
-from include.core.state import Measured, RunState, advance
+from include.core.state import Measured, RunState, advance, compete, remember, seed_state
+from include.core.timeline import Moment
 from include.core.types import Edit, FailurePattern, Status
 
 EDITS = (Edit(op="append", content="x"),)
 PATTERNS = (FailurePattern(description="d", item_ids=("a",)),)
+RULES = EvaluationGroup(min_coverage=0.95)
 
 
 def version(number: int, *hard: float, failed: int = 0) -> Measured:
@@ -15,14 +21,27 @@ def version(number: int, *hard: float, failed: int = 0) -> Measured:
     return Measured(version=number, sha256=f"sha-{number}", evaluation=Evaluation(scores=scores, failures=failures))
 
 
-def after(state: RunState, candidate: Measured) -> tuple[RunState, Action]:
-    decision = decide(
-        candidate.evaluation, state.current.evaluation, state.best.evaluation, EvaluationGroup(min_coverage=0.95)
-    )
-    return advance(state, candidate, decision, EDITS, PATTERNS), decision.action
+def step(number: int) -> Moment:
+    return Moment(kind="step", epoch=1, step=number)
 
 
-SEED = RunState(step=0, current=version(0, 0, 0, 0), best=version(0, 0, 0, 0))
+def judged(state: RunState, candidate: Measured, *, force: bool = False) -> GateDecision:
+    current, best = state.current.evaluation, state.best.evaluation
+    return decide(candidate.evaluation, current, best, RULES, force=force)
+
+
+def after(state: RunState, candidate: Measured, *, force: bool = False) -> tuple[RunState, Action]:
+    decision = judged(state, candidate, force=force)
+    return advance(state, step(state.step + 1), candidate, decision), decision.action
+
+
+SEED = seed_state(Moment(kind="seed", epoch=0, step=0), version(0, 0, 0, 0))
+
+
+def test_the_seed_is_current_and_best() -> None:
+    assert (SEED.moment, SEED.step, SEED.newest) == ("steps/step_0000", 0, 0)
+    assert SEED.current == SEED.best == version(0, 0, 0, 0)
+    assert (SEED.buffer, SEED.meta_skill, SEED.stopped) == (StepBuffer(), "", "")
 
 
 def test_score_0_survives_storage_and_is_not_beaten_by_0() -> None:
@@ -30,41 +49,96 @@ def test_score_0_survives_storage_and_is_not_beaten_by_0() -> None:
     assert resumed == SEED
     state, action = after(resumed, version(1, 0, 0, 0))
     assert action == Action.REJECT
-    assert (state.step, state.current.version, state.best.version) == (1, 0, 0)
-    (entry,) = state.buffer.entries
-    assert (entry.score_before, entry.score_after) == (0.0, 0.0)
-    assert StepBuffer.model_validate_json(state.buffer.model_dump_json()) == state.buffer
+    assert (state.moment, state.step, state.newest) == ("steps/step_0001", 1, 0)
+    assert (state.current, state.best) == (SEED.current, SEED.best)
 
 
 def test_a_new_best() -> None:
-    state, _ = after(SEED, version(1, 1, 0, 0))
-    assert (state.current.version, state.best.version) == (1, 1)
-    assert state.buffer.entries == (BufferEntry(step=1, failure_patterns=PATTERNS),)
+    state, action = after(SEED, version(1, 1, 0, 0))
+    assert action == Action.ACCEPT_NEW_BEST
+    assert (state.current.version, state.best.version, state.newest) == (1, 1, 1)
 
 
 def test_better_than_current_only() -> None:
-    before = SEED.model_copy(update={"best": version(3, 1, 1, 0), "step": 4})
-    state, _ = after(before, version(5, 1, 0, 0))
-    assert (state.step, state.current.version, state.best.version) == (5, 5, 3)
+    before = SEED.model_copy(update={"best": version(3, 1, 1, 0), "step": 4, "newest": 4})
+    state, action = after(before, version(5, 1, 0, 0))
+    assert action == Action.ACCEPT
+    assert (state.step, state.current.version, state.best.version, state.newest) == (5, 5, 3, 5)
 
 
-def test_an_indecisive_step_changes_nothing_and_rejects_nothing() -> None:
+def test_a_worse_skill_that_is_taken_without_the_gate_leaves_best_alone() -> None:
+    before, _ = after(SEED, version(1, 1, 1, 0))
+    state, action = after(before, version(2, 0, 0, 0), force=True)
+    assert action == Action.ACCEPT
+    assert (state.current.version, state.best.version, state.newest) == (2, 1, 2)
+
+
+def test_an_indecisive_step_changes_nothing() -> None:
     state, action = after(SEED, version(1, 1, failed=2))
     assert action == Action.INDECISIVE
-    assert (state.step, state.current, state.best) == (1, SEED.current, SEED.best)
-    assert state.buffer.entries == (BufferEntry(step=1, failure_patterns=PATTERNS),)
+    assert state == SEED.model_copy(update={"moment": "steps/step_0001", "step": 1})
+
+
+def test_an_epoch_s_end_takes_no_step() -> None:
+    before, _ = after(SEED, version(1, 1, 0, 0))
+    candidate = version(2, 1, 1, 0)
+    end = Moment(kind="slow_update", epoch=2, step=1)
+    state = advance(before, end, candidate, judged(before, candidate))
+    assert (state.moment, state.step) == ("slow_update/epoch_02", 1)
+    assert (state.current, state.best, state.newest) == (candidate, candidate, 2)
+
+
+OUTCOMES = st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=3, max_size=3), max_size=12)
+
+
+@given(OUTCOMES, st.booleans())
+def test_best_only_rises_and_versions_count_what_was_accepted(outcomes: list[list[float]], force: bool) -> None:
+    state, accepted = SEED, 0
+    for hard in outcomes:
+        before = state
+        state, action = after(before, version(before.newest + 1, *hard), force=force)
+        accepted += action.accepted
+        assert state.newest == accepted
+        assert state.current.version == state.newest, "the current skill is the last one that was accepted"
+        assert state.best.version <= state.newest
+        assert state.best.evaluation.mean("hard") >= before.best.evaluation.mean("hard")
+        assert force or state.current.evaluation.mean("hard") >= before.current.evaluation.mean("hard")
+    assert state.step == len(outcomes)
+
+
+def test_a_state_keeps_what_a_decision_is_not_about() -> None:
+    before = remember(SEED, BufferEntry(step=1)).model_copy(update={"meta_skill": "short edits", "stopped": "why"})
+    state, _ = after(before, version(1, 1, 0, 0))
+    assert (state.buffer, state.meta_skill, state.stopped) == (before.buffer, "short edits", "why")
+    state = compete(before, Moment(kind="final", epoch=1, step=0), before.current, judged(before, before.current))
+    assert (state.buffer, state.meta_skill, state.stopped) == (before.buffer, "short edits", "why")
+
+
+@pytest.mark.parametrize(("hard", "best"), [((1, 1, 1), 3), ((1, 1, 0), 2), ((0, 0, 0), 2)])
+def test_at_the_end_the_last_skill_is_best_if_it_beats_it(hard: tuple[float, ...], best: int) -> None:
+    before = SEED.model_copy(
+        update={"current": version(3, 1, failed=2), "best": version(2, 1, 1, 0), "newest": 3, "step": 8}
+    )
+    last = version(3, *hard)
+    state = compete(before, Moment(kind="final", epoch=2, step=8), last, judged(before, last, force=True))
+    assert (state.moment, state.step, state.newest) == ("final", 8, 3)
+    assert (state.current, state.best.version) == (last, best)
 
 
 def test_the_memory_of_steps_lives_for_an_epoch() -> None:
-    state, _ = after(SEED, version(1, 0, 0, 0))
-    state, _ = after(state, version(2, 0, 0, 0))
+    state = SEED
+    for number in (1, 2):
+        state = remember(state, entry_of(number, PATTERNS, EDITS, before=0.0, after=0.0))
     assert [entry.step for entry in state.buffer.entries] == [1, 2]
+    assert StepBuffer.model_validate_json(state.buffer.model_dump_json()) == state.buffer
     fresh = state.in_new_epoch()
     assert fresh.buffer == StepBuffer()
-    assert (fresh.step, fresh.current, fresh.best) == (state.step, state.current, state.best)
+    assert fresh == state.model_copy(update={"buffer": StepBuffer()})
     assert len(state.buffer.entries) == 2
 
 
 def test_scores_go_with_rejected_edits_only() -> None:
     entry = entry_of(1, PATTERNS, (), before=0.5, after=0.25)
     assert (entry.score_before, entry.score_after) == (None, None)
+    entry = entry_of(1, PATTERNS, EDITS, before=0.0, after=0.0)
+    assert (entry.score_before, entry.score_after) == (0.0, 0.0)

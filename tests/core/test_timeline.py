@@ -1,0 +1,96 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from include.core.config import OptimizerGroup, TrainConfig, TrainGroup
+from include.core.timeline import Moment, timeline
+
+OPTIMIZERS = st.builds(
+    OptimizerGroup, use_slow_update=st.booleans(), use_meta_skill=st.booleans(), use_meta_reflect=st.booleans()
+)
+CONFIGS = st.builds(TrainConfig, train=st.builds(TrainGroup, num_epochs=st.integers(1, 12)), optimizer=OPTIMIZERS)
+STEPS = st.integers(0, 15)
+
+
+def names(epochs: int, steps: int, **optimizer: bool) -> list[str]:
+    config = TrainConfig.from_layers({"train": {"num_epochs": epochs}, "optimizer": optimizer})
+    return [moment.name for moment in timeline(config, steps)]
+
+
+@given(CONFIGS, STEPS)
+def test_a_run_goes_from_the_seed_through_every_step_to_its_end(config: TrainConfig, steps: int) -> None:
+    moments, epochs = timeline(config, steps), config.train.num_epochs
+    assert moments[0] == Moment(kind="seed", epoch=0, step=0)
+    assert moments[-1] == Moment(kind="final", epoch=epochs, step=epochs * steps)
+    assert [moment.kind for moment in moments[1:-1] if moment.kind in ("seed", "final")] == []
+    taken = [(moment.epoch, moment.step) for moment in moments if moment.kind == "step"]
+    assert taken == [(1 + number // steps, number + 1) for number in range(epochs * steps)]
+    assert len({moment.name for moment in moments}) == len(moments)
+
+
+@given(CONFIGS, STEPS)
+def test_time_never_runs_backwards(config: TrainConfig, steps: int) -> None:
+    moments = timeline(config, steps)
+    for earlier, later in pairwise(moments):
+        assert later.epoch >= earlier.epoch
+        assert later.step == earlier.step + (later.kind == "step"), "only a step takes one"
+
+
+@given(CONFIGS, STEPS)
+def test_an_epoch_ends_with_what_is_wanted_there(config: TrainConfig, steps: int) -> None:
+    optimizer, epochs = config.optimizer, config.train.num_epochs
+    moments = timeline(config, steps)
+    for epoch in range(1, epochs + 1):
+        here = [moment for moment in moments if moment.epoch == epoch and moment.kind != "final"]
+        memory_is_read = optimizer.use_meta_skill and epoch < epochs
+        wanted: list[str] = []
+        if epoch >= 2 and (optimizer.use_slow_update or memory_is_read):
+            wanted.append("slow_update")
+        if optimizer.use_meta_reflect:
+            wanted.append("meta_reflect")
+        assert [moment.kind for moment in here] == ["step"] * steps + wanted
+        assert all(moment.step == epoch * steps for moment in here[steps:])
+
+
+@given(CONFIGS, STEPS, STEPS)
+def test_a_longer_run_begins_like_a_shorter_one(config: TrainConfig, steps: int, more: int) -> None:
+    shorter = timeline(config, steps)
+    train = config.train.model_copy(update={"num_epochs": config.train.num_epochs + 1 + more})
+    longer = timeline(config.model_copy(update={"train": train}), steps)
+    # The memory of what was the last epoch is read now.
+    last = Moment(kind="slow_update", epoch=config.train.num_epochs, step=shorter[-1].step)
+    begins = [moment for moment in longer[: len(shorter)] if moment != last]
+    expected = [moment for moment in shorter[:-1] if moment != last]
+    assert begins[: len(expected)] == expected
+
+
+def test_the_names_of_a_run_s_moments() -> None:
+    assert names(1, 2) == ["steps/step_0000", "steps/step_0001", "steps/step_0002", "final"]
+    assert names(2, 1, use_meta_reflect=True) == [
+        "steps/step_0000",
+        "steps/step_0001",
+        "meta_reflect/epoch_01",
+        "steps/step_0002",
+        "slow_update/epoch_02",
+        "meta_reflect/epoch_02",
+        "final",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slow_update", "meta_skill", "epochs"),
+    [(True, True, ["02", "03"]), (True, False, ["02", "03"]), (False, True, ["02"]), (False, False, [])],
+)
+def test_a_memory_alone_is_not_written_after_the_last_epoch(
+    slow_update: bool, meta_skill: bool, epochs: list[str]
+) -> None:
+    found = names(3, 1, use_slow_update=slow_update, use_meta_skill=meta_skill)
+    assert [name for name in found if name.startswith("slow")] == [f"slow_update/epoch_{epoch}" for epoch in epochs]
+
+
+def test_a_moment_cannot_be_of_another_kind() -> None:
+    with pytest.raises(ValidationError, match="kind"):
+        Moment.model_validate({"kind": "lunch", "epoch": 1, "step": 1})
