@@ -53,24 +53,25 @@ def surviving(document: SkillDocument, rows: tuple[EditReport, ...]) -> dict[int
     Followed character by character; blank lines have none to follow.
     """
     before = document.text.split("\n")
-    characters: list[tuple[str, int | None]] = [
-        (character, number) for number, line in enumerate(before) for character in f"{line}\n"
-    ][:-1]
+    characters: list[tuple[str, int | None]] = []
+    for number, text in enumerate(before):
+        characters += [(character, number) for character in f"{text}\n"]
+    characters.pop()
     for row in rows:
         if row.position is not None:
             end = row.position + len(row.removed)
             characters[row.position : end] = [(character, None) for character in row.inserted]
-    lines: list[list[tuple[str, int | None]]] = [[]]
-    for character, number in characters:
+    lines: list[list[int | None]] = [[]]
+    for character, source in characters:
         if character == "\n":
             lines.append([])
         else:
-            lines[-1].append((character, number))
+            lines[-1].append(source)
     found: dict[int, int] = {}
-    for position, line in enumerate(lines):
-        numbers = {number for _, number in line}
-        if len(numbers) == 1 and (number := numbers.pop()) is not None and len(line) == len(before[number]):
-            found[position] = number
+    for position, sources in enumerate(lines):
+        source = sources[0] if len(set(sources)) == 1 else None
+        if source is not None and len(sources) == len(before[source]):
+            found[position] = source
     return found
 
 
