@@ -15,18 +15,44 @@ from include.core.config import EvaluationGroup
 from include.core.gate import Action, GateDecision
 from include.core.paired import SAME_MEAN, paired
 from include.core.scoring import Evaluation, ItemScore, metric_value
+from include.core.track_record import TrackRecord
 from include.core.types import Status
 
 PERFECT = ItemScore(hard=1.0, soft=1.0)
 
 
-def evaluation_order(item_ids: Sequence[str], current: Evaluation, rules: EvaluationGroup) -> tuple[str, ...]:
-    """The items that can still be won first, those with the most to win ahead; without a score of current last."""
+def evaluation_order(
+    item_ids: Sequence[str], current: Evaluation, rules: EvaluationGroup, record: TrackRecord
+) -> tuple[str, ...]:
+    """The items on which the candidate will probably score lowest first: each takes most from what it can still win.
+
+    What an item will probably score is what the current skill scores on it, and earlier candidates did. Items that
+    the current skill has no score for come last.
+    """
 
     def place(item: str) -> tuple[bool, float]:
-        return item not in current.scores, _value(current.scores.get(item, PERFECT), rules)
+        mine = _value(current.scores.get(item, PERFECT), rules)
+        return item not in current.scores, record.expected(item, mine)
 
     return tuple(sorted(item_ids, key=place))
+
+
+def horizon(
+    scores: Mapping[str, ItemScore],
+    failed: Collection[str],
+    order: Sequence[str],
+    current: Evaluation,
+    rules: EvaluationGroup,
+) -> int:
+    """Items of `order`, from its start, that no early rejection can save: they may all be begun at once.
+
+    Takes what `certain_loss` takes, and asks that it has found none.
+    """
+    theirs = [-_value(current.scores[item], rules) for item in order if item in current.scores]
+    arrived = _arrived(scores, failed, order)
+    most = math.fsum([*_best_case(_ran(scores, order, arrived), order, current, rules), *theirs])
+    # A further item takes away 1 at most.
+    return min(len(order), arrived + math.ceil(most - SAME_MEAN))
 
 
 def certain_loss(
@@ -111,6 +137,11 @@ def reject_early(
         against_best=paired(evaluation, best, rules),
         bound=bound,
     )
+
+
+def _arrived(scores: Mapping[str, ItemScore], failed: Collection[str], order: Sequence[str]) -> int:
+    """Length of the prefix of which every item has ended."""
+    return next((n for n, item in enumerate(order) if item not in scores and item not in failed), len(order))
 
 
 def _ran(scores: Mapping[str, ItemScore], order: Sequence[str], prefix: int) -> dict[str, ItemScore]:

@@ -4,6 +4,7 @@ from include.core.buffer import BufferEntry, StepBuffer
 from include.core.gate import Action, GateDecision
 from include.core.scoring import Evaluation
 from include.core.timeline import Moment
+from include.core.track_record import TrackRecord
 from include.core.types import Value
 
 
@@ -28,6 +29,8 @@ class RunState(Value):
     newest: int = 0
     """The highest version so far."""
     buffer: StepBuffer = StepBuffer()
+    record: TrackRecord = TrackRecord()
+    """What candidates so far have scored on each item of the selection split."""
     meta_skill: str = ""
     """What the optimizer remembers across epochs; never part of the skill."""
     stopped: str = ""

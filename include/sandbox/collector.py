@@ -36,8 +36,8 @@ class Collector:
         self._thread = threading.Thread(target=self._follow, name="collector", daemon=True)
         self._deadline = time.monotonic() + workload.limits.timeout
         self._next_look = time.monotonic() + POLL_SECONDS
-        self._pace = workload.pace
-        self._allowed = self._pace
+        self._paced = workload.pace is not None
+        self._allowed = workload.pace
         self.ended_by: str = ""
         """Which limit made this thread end the container, or empty."""
         self.settled = False
@@ -84,7 +84,7 @@ class Collector:
             self._workload.record(failed, ())
 
     def _follow(self) -> None:
-        pause = POLL_SECONDS if self._pace is None else PACED_POLL_SECONDS
+        pause = PACED_POLL_SECONDS if self._paced else POLL_SECONDS
         while not self._stopping.wait(pause):
             due = self._is_due()
             try:
@@ -104,20 +104,20 @@ class Collector:
     def _is_due(self) -> bool:
         """Whether it is time for what is not done at every look for a paced container's rows."""
         now = time.monotonic()
-        if self._pace is not None and now < self._next_look:
+        if self._paced and now < self._next_look:
             return False
         self._next_look = now + POLL_SECONDS
         return True
 
     def _steer(self, *, ask: bool) -> None:
         """Let a paced container go on, unless it need not."""
-        if self._pace is None:
+        if self._workload.pace is None:
             return
         if ask and self._workload.settled():
             self.settled = True
             return
         # A refused line counts as well: its item is over, and the container would wait for it for ever.
-        allowed = self._reader.lines + self._pace
+        allowed = self._reader.lines + self._workload.pace
         if allowed != self._allowed:
             allow(self._stage, allowed)
             self._allowed = allowed

@@ -71,7 +71,10 @@ class Workload(Protocol):
 
     @property
     def pace(self) -> int | None:
-        """Items, at least 1, that may be begun beyond those that are recorded; None lets the container run freely."""
+        """Items, at least 1, that may be begun beyond those that are recorded; None lets the container run freely.
+
+        Asked again after each `settled`, which may change it, though not to None or from it.
+        """
         ...
 
     def settled(self) -> bool:

@@ -15,10 +15,10 @@ from include.core.timeline import Moment
 from include.core.types import JsonObject, Patch, Split
 from include.training import timing
 from include.training.evaluation import (
+    Contest,
     confirmation_chunks,
     confirmed,
     evaluation_chunks,
-    lost,
     may_end_early,
     measured,
 )
@@ -73,6 +73,9 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         state = advance(
             before, moment, Measured(version=number, sha256=candidate.sha256, evaluation=evaluation), decision
         )
+        if candidate.sha256 != before.current.sha256:
+            record = before.record.with_scores(evaluation, run.config.evaluation)
+            state = state.model_copy(update={"record": record})
         state = _remembering(run, moment, before, state, decision)
         store.put_model(keys.gate, decision)
         if decision.action.accepted:
@@ -99,7 +102,7 @@ def _judge(
         equal = decide(current.evaluation, current.evaluation, best.evaluation, as_paper)
         reason = "equal to the current skill, so there was nothing to measure"
         return current.evaluation, equal.model_copy(update={"action": Action.REJECT, "reason": reason})
-    early = lost(run, before, candidate) if may_end_early(run, moment) else None
+    early = Contest(run, before, candidate).lost() if may_end_early(run, moment) else None
     if early is not None:
         evaluation, bound = early
         return evaluation, reject_early(evaluation, bound, current.evaluation, best.evaluation, rules)

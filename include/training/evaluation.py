@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from include.core.early_reject import certain_loss, cut_short, evaluation_order
+from include.core.early_reject import certain_loss, cut_short, evaluation_order, horizon
 from include.core.scoring import Evaluation, evaluation_of
 from include.core.skill import SkillDocument
 from include.core.state import RunState
@@ -27,14 +27,16 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chun
     Where the evaluation may end early, the items on which the current skill leaves most to win come first, and are
     dealt out so that containers side by side advance through that order together.
     """
-    item_ids, draws = ids(run.items(Split.VAL)), range(run.config.evaluation.draws)
+    draws = range(run.config.evaluation.draws)
     if not may_end_early(run, moment):
+        item_ids = ids(run.items(Split.VAL))
         return [chunk for draw in draws for chunk in chunks_of(run, "evaluate", skill, Split.VAL, item_ids, draw)]
-    order = evaluation_order(item_ids, run.state_before(moment).current.evaluation, run.config.evaluation)
+    order, sandbox = order_of(run, run.state_before(moment)), run.config.sandbox
     return [
         Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
         for draw in draws
-        for part in striped(order, run.config.sandbox.items_per_container)
+        for block in blocks(order, sandbox.items_per_container * sandbox.max_containers)
+        for part in striped(block, sandbox.items_per_container)
     ]
 
 
@@ -54,20 +56,46 @@ def measured(run: TrainingRun, split: Split, skill: SkillDocument) -> Evaluation
     return evaluation_of(ids(run.items(split)), [rollout for draws in rollouts.values() for rollout in draws])
 
 
-def lost(run: TrainingRun, state: RunState, skill: SkillDocument) -> tuple[Evaluation, float] | None:
-    """The candidate's evaluation up to where its loss was certain, and the bound of its mean; None if it may win.
+class Contest:
+    """A candidate's evaluation while it runs: what is known of it by the rows of all its containers."""
 
-    Both depend on the items' order only, never on which container was faster.
-    """
-    rules, current = run.config.evaluation, state.current.evaluation
-    complete = _complete(draws_of(run, Split.VAL, skill), rules.draws)
-    known = evaluation_of(list(complete), [rollout for draws in complete.values() for rollout in draws])
-    failed = {
-        item_id: draws[-1].trajectory.status for item_id, draws in complete.items() if item_id not in known.scores
-    }
-    order = evaluation_order(ids(run.items(Split.VAL)), current, rules)
-    prefix = certain_loss(known.scores, failed, order, current, rules)
-    return None if prefix is None else cut_short(known.scores, failed, order, prefix, current, rules)
+    def __init__(self, run: TrainingRun, state: RunState, skill: SkillDocument) -> None:
+        self._rules, self._current = run.config.evaluation, state.current.evaluation
+        self._order = order_of(run, state)
+        complete = _complete(draws_of(run, Split.VAL, skill), self._rules.draws)
+        known = evaluation_of(list(complete), [rollout for draws in complete.values() for rollout in draws])
+        self._scores = known.scores
+        self._failed = {
+            item: draws[-1].trajectory.status for item, draws in complete.items() if item not in known.scores
+        }
+
+    def lost(self) -> tuple[Evaluation, float] | None:
+        """The evaluation up to where the loss was certain, and the bound of its mean; None if the candidate may win.
+
+        Both depend on the items' order only, never on which container was faster.
+        """
+        prefix = certain_loss(self._scores, self._failed, self._order, self._current, self._rules)
+        if prefix is None:
+            return None
+        return cut_short(self._scores, self._failed, self._order, prefix, self._current, self._rules)
+
+    def unavoidable(self, window: int) -> frozenset[str]:
+        """Items that must run whatever they score, or are the next `window` of the order."""
+        needed = horizon(self._scores, self._failed, self._order, self._current, self._rules)
+        ended = self._scores.keys() | self._failed.keys()
+        following = [item for item in self._order if item not in ended][:window]
+        return frozenset(self._order[:needed]) | frozenset(following)
+
+
+def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:
+    """The order in which a candidate's items are begun where its evaluation may end early."""
+    rules = run.config.evaluation
+    return evaluation_order(ids(run.items(Split.VAL)), state.current.evaluation, rules, state.record)
+
+
+def blocks(values: Sequence[str], size: int) -> list[Sequence[str]]:
+    """As many as all containers together take at a time, in order."""
+    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 def fresh_draw(run: TrainingRun, moment: Moment) -> int:

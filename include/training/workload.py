@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from include.core.config import SandboxGroup
+from include.core.state import RunState
 from include.core.types import Item, JsonObject, ModelCall, Rollout, Status, Trajectory
-from include.training.evaluation import lost
+from include.training.evaluation import Contest
 from include.training.rollouts import planned
 from include.training.run import TrainingRun
 
@@ -26,6 +27,8 @@ class ChunkWorkload:
         self.index = int(str(ref["index"]))
         self.document = run.document(self.chunk.skill)
         self.started = time.time()
+        self._pace = 1
+        self._recorded = 0
         self.labels: Mapping[str, str] = {
             "dag_run": dag_run_id,
             "run": run.ref.run,
@@ -74,15 +77,24 @@ class ChunkWorkload:
 
     @property
     def pace(self) -> int | None:
-        """Items that may be under way beyond those that are known; no limit unless the chunk may end early."""
-        return self.run.config.model.concurrency if self.chunk.contested else None
+        """Items that may be begun beyond those that are known, as of the last `settled`; no limit if not contested."""
+        return self._pace if self.chunk.contested else None
 
     def settled(self) -> bool:
         """Whether the candidate has lost for certain, by the rows of all chunks of its evaluation."""
-        return self.chunk.contested and lost(self.run, self.run.state_before(self.moment), self.document) is not None
+        if not self.chunk.contested:
+            return False
+        contest = Contest(self.run, self._state, self.document)
+        if contest.lost() is not None:
+            return True
+        unavoidable = contest.unavoidable(self.run.config.model.concurrency)
+        mine = sum(item.id in unavoidable for item in self.items)
+        self._pace = max(1, mine - self._recorded)
+        return False
 
     def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:
         """Score and store what has arrived."""
+        self._recorded += len(trajectories)
         by_id = {item.id: item for item in self.assigned}
         rows = [(by_id[trajectory.item_id], self._scored(by_id, trajectory)) for trajectory in trajectories]
         self.run.rollouts.append(self._key, self.run.ref.run, rows)
@@ -91,6 +103,11 @@ class ChunkWorkload:
     def coverage(self) -> float:
         """Share of the chunk's items that have a score by now."""
         return len(self.run.rollouts.read(self._key, self.assigned)) / len(self.assigned)
+
+    @cached_property
+    def _state(self) -> RunState:
+        """What the candidate competes with; it does not change while the candidate is measured."""
+        return self.run.state_before(self.moment)
 
     @cached_property
     def _key(self) -> "RolloutKey":

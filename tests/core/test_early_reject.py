@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.core.config import EvaluationGroup
-from include.core.early_reject import certain_loss, cut_short, evaluation_order, reject_early
+from include.core.early_reject import certain_loss, cut_short, evaluation_order, horizon, reject_early
 from include.core.gate import Action, GateDecision, decide
 from include.core.paired import SAME_MEAN, paired
 from include.core.policies import POLICIES
 from include.core.scoring import Evaluation, ItemScore, covers
+from include.core.track_record import TrackRecord
 from include.core.types import Status
 
+NONE = TrackRecord()
 RULES = EvaluationGroup(early_reject=True)
 SOFT = EvaluationGroup(early_reject=True, gate_metric="soft")
 
@@ -39,9 +41,36 @@ def loss(
 
 def test_most_to_win_first_and_unknown_last() -> None:
     current = Evaluation(scores=scored(a=1, b=0.5, c=0, d=1, f=0))
-    assert evaluation_order("abcdef", current, SOFT) == ("c", "f", "b", "a", "d", "e")
-    assert evaluation_order("abcdef", current, RULES) == ("b", "c", "f", "a", "d", "e")
-    assert evaluation_order("fedcba", current, RULES) == ("f", "c", "b", "d", "a", "e")
+    assert evaluation_order("abcdef", current, SOFT, NONE) == ("c", "f", "b", "a", "d", "e")
+    assert evaluation_order("abcdef", current, RULES, NONE) == ("b", "c", "f", "a", "d", "e")
+    assert evaluation_order("fedcba", current, RULES, NONE) == ("f", "c", "b", "d", "a", "e")
+
+
+def test_where_earlier_candidates_failed_comes_before_where_they_did_not() -> None:
+    current = Evaluation(scores=scored(a=0, b=0, c=1, d=1))
+    record = NONE
+    for _ in range(3):
+        record = record.with_scores(Evaluation(scores=scored(a=1, b=0, c=1, d=0)), RULES)
+    assert evaluation_order("abcd", current, RULES, record) == ("b", "d", "a", "c")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([0.0, 0.3, 1.0])), min_size=1, max_size=25),
+    st.integers(0, 25),
+)
+def test_no_early_rejection_could_do_without_what_lies_within_the_horizon(
+    pairs: list[tuple[float, float]], known: int
+) -> None:
+    items = [f"i{index:02d}" for index in range(len(pairs))]
+    current = Evaluation(scores={item: score(mine) for item, (_, mine) in zip(items, pairs, strict=True)})
+    order = evaluation_order(items, current, SOFT, NONE)
+    whole = {item: score(theirs) for item, (theirs, _) in zip(items, pairs, strict=True)}
+    seen = {item: whole[item] for item in order[:known]}
+    if certain_loss(seen, (), order, current, SOFT) is None:
+        shortest = certain_loss(whole, (), order, current, SOFT)
+        needed = horizon(seen, (), order, current, SOFT)
+        assert needed <= (len(order) if shortest is None else shortest)
+        assert needed >= min(known, len(order))
 
 
 class TestCertainLoss:
@@ -194,7 +223,7 @@ def check(
     """Early rejection against the full evaluation, twice in other orders of arrival; the rollouts that it saved."""
     evaluation = full(outcome)
     decision = decide(evaluation, current, current, rules)
-    order = evaluation_order(list(outcome), current, rules)
+    order = evaluation_order(list(outcome), current, rules, NONE)
     records: list[tuple[Evaluation, GateDecision] | None] = []
     for _ in range(2):
         scores, failed, prefix = arrive(outcome, order, current, rules, random)
@@ -238,7 +267,7 @@ def test_the_same_decision_as_the_full_evaluation_in_any_order_of_arrival() -> N
 
 def test_the_record_of_an_early_reject() -> None:
     current = Evaluation(scores=scored(a=0, b=0, c=0, d=1, e=1, f=1))
-    order = evaluation_order("fedcba", current, RULES)
+    order = evaluation_order("fedcba", current, RULES, NONE)
     assert order == ("c", "b", "a", "f", "e", "d")
     rules = relaxed(RULES, 0.8)
     scores, failed = scored(c=0, b=1, f=0, e=0, d=1), {"a": Status.TIMEOUT}

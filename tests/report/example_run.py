@@ -10,6 +10,7 @@ from include.core.provenance import LineOrigin, seed_lines, trace
 from include.core.scoring import Evaluation, ItemScore
 from include.core.skill import SkillDocument
 from include.core.timeline import Moment
+from include.core.track_record import TrackRecord
 from include.core.types import Edit, FailurePattern, Status
 from include.report.view import (
     Estimate,
@@ -98,7 +99,7 @@ class Training:
             equal = decide(self.current, self.current, self.best, RULES)
             return equal.model_copy(update={"reason": "equal to the current skill, so there was nothing to measure"})
         if action == "early":
-            order = evaluation_order(tuple(measured.scores), self.current, RULES)
+            order = evaluation_order(tuple(measured.scores), self.current, RULES, TrackRecord())
             prefix = certain_loss(measured.scores, (), order, self.current, RULES)
             assert prefix is not None
             cut, bound = cut_short(measured.scores, {}, order, prefix, self.current, RULES)

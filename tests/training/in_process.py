@@ -241,9 +241,10 @@ class Training:
         work = ChunkWorkload(self.run, ref, "in-process")
         if work.settled():
             return
-        items, size = work.items, self.config.model.concurrency
-        for start in range(0, len(items), size):
-            wave = [self._trajectory(work, item) for item in items[start : start + size]]
+        waiting = list(work.items)
+        while waiting:
+            size = self.config.model.concurrency if work.pace is None else work.pace
+            wave, waiting = [self._trajectory(work, item) for item in waiting[:size]], waiting[size:]
             work.record(wave, [call("target", work.stage, 400) for _ in wave])
             if work.settled():
                 return
