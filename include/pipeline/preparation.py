@@ -1,6 +1,6 @@
 """Before the first model call: settle the configuration, check what can be checked, store the items."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from include.core.budget import Prices
@@ -33,7 +33,8 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
     Raises:
         SkillOptError: of the kind that says what is wrong; nothing of the run has been stored then.
     """
-    config = configured(benchmark, form, conf)
+    check_conf(conf, params.form(params.benchmark_config(benchmark)))
+    config = configured(benchmark, form)
     run = connected(RunRef(benchmark=benchmark, run=run_name(dag_run_id), storage=config.storage))
     # A bucket that is missing or closed shows here, not after the training.
     run.store.list_keys(run.keys.folder)
@@ -51,14 +52,18 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
     return run
 
 
-def prepare_scoring(benchmark: str, dag_run_id: str, form: Mapping[str, Any]) -> tuple[TrainingRun, list[JsonObject]]:
+def prepare_scoring(
+    benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: Mapping[str, Any]
+) -> tuple[TrainingRun, list[JsonObject]]:
     """A run of the evaluation DAG with its skills and items stored; returns the chunks of its rollouts.
+
+    The arguments are those of `prepare_run`.
 
     Raises:
         SkillOptError: of the kind that says what is wrong.
     """
-    knobs = {path: value for path, value in form.items() if path not in ("skill", "compare_to", "split")}
-    config = configured(benchmark, knobs, {})
+    check_conf(conf, form)
+    config = configured(benchmark, {path: value for path, value in form.items() if path not in Question.FORM})
     run = connected(RunRef(benchmark=benchmark, run=run_name(dag_run_id), storage=config.storage))
     question, client = question_of(form), s3_client(config.storage)
     seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
@@ -73,25 +78,32 @@ def prepare_scoring(benchmark: str, dag_run_id: str, form: Mapping[str, Any]) ->
 
 def question_of(form: Mapping[str, Any]) -> Question:
     """What the form of the evaluation DAG asks."""
-    other = form["compare_to"]
-    return Question(skill=form["skill"], other="" if other is None else other, split=Split(form["split"]))
+    skill, other, split = (form[field] for field in Question.FORM)
+    return Question(skill=skill, other="" if other is None else other, split=Split(split))
 
 
-def configured(benchmark: str, form: Mapping[str, Any], conf: Mapping[str, Any]) -> TrainConfig:
+def check_conf(conf: Mapping[str, Any], form: Collection[str]) -> None:
+    """Airflow passes over what is no Param of the DAG; a run must not.
+
+    Raises:
+        ConfigError: naming the keys.
+    """
+    unknown = sorted(set(conf) - set(form))
+    if unknown:
+        raise ConfigError(
+            f"conf: no such key: {', '.join(unknown)}; a knob goes into overrides, such as "
+            '{"overrides": {"optimizer.learning_rate": 2}}'
+        )
+
+
+def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     """The run's configuration, with the models of the connections where it leaves them open.
 
     Raises:
         ConfigError: a key or value that the form or the configuration does not have.
         ModelConnectionError: a connection that is not there or names no model.
     """
-    base = params.benchmark_config(benchmark)
-    unknown = sorted(set(conf) - set(params.form(base)))
-    if unknown:
-        raise ConfigError(
-            f"conf: no such key: {', '.join(unknown)}; a knob goes into overrides, such as "
-            '{"overrides": {"optimizer.learning_rate": 2}}'
-        )
-    config = params.run_config(base, form)
+    config = params.run_config(params.benchmark_config(benchmark), form)
     model = config.model
     named = {
         "target": connection.model_name(model.target_conn_id, model.target),

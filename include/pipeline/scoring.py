@@ -1,6 +1,5 @@
 """`evaluate_<benchmark>`: score any skill on any split, with an interval, alone or against another one."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import DAG, Param, chain, get_current_context, task
@@ -59,9 +58,11 @@ def prepare(benchmark: str) -> list[JsonObject]:
     from include.pipeline.preparation import prepare_scoring
 
     context = get_current_context()
-    asked: Mapping[str, Any] = context["params"]
+    conf = context["dag_run"].conf
     try:
-        run, chunks = prepare_scoring(benchmark, context["dag_run"].run_id, asked)
+        run, chunks = prepare_scoring(
+            benchmark, context["dag_run"].run_id, context["params"], {} if conf is None else conf
+        )
     except SkillOptError as error:
         raise AirflowFailException(str(error)) from None
     context["ti"].xcom_push("run", run.ref.model_dump())

@@ -11,13 +11,14 @@ from include.core.edits import EditApplyReport
 from include.core.gate import Action, GateDecision
 from include.core.paired import interval
 from include.core.scoring import Evaluation
+from include.core.skill import SkillDocument
 from include.core.state import RunState
 from include.core.timeline import Moment, MomentKind
 from include.core.types import Patch, Split, Value
 from include.optimizer.answers import separate
 from include.store.tables import UsageRow
 from include.training import timing
-from include.training.evaluation import measured
+from include.training.evaluation import draws_of, measured
 from include.training.publishing import Publication
 from include.training.rollouts import RolloutPlan
 from include.training.run import TrainingRun
@@ -167,7 +168,6 @@ def _moment(
     keys = run.keys.moment(moment)
     decision = run.store.get_model(keys.gate, GateDecision)
     report = run.store.get_model(keys.edit_apply_report, EditApplyReport)
-    saved = 0 if decision.bound is None else round((1 - decision.coverage) * len(run.items(Split.VAL)))
     return MomentHistory(
         name=moment.name,
         kind=moment.kind,
@@ -181,9 +181,15 @@ def _moment(
         edits_skipped=report.count("skipped"),
         skill_version=after.current.version,
         fallbacks=separate(run.store.get_model(keys.applied_patch, Patch).fallback),
-        cancelled=saved * run.config.evaluation.draws,
+        cancelled=0 if decision.bound is None else _not_run(run, run.document(keys.candidate_skill)),
         seconds=seconds,
     )
+
+
+def _not_run(run: TrainingRun, skill: SkillDocument) -> int:
+    """Rollouts of a whole evaluation that there is no row of."""
+    whole = len(run.items(Split.VAL)) * run.config.evaluation.draws
+    return whole - sum(len(draws) for draws in draws_of(run, Split.VAL, skill).values())
 
 
 def _mean(run: TrainingRun, evaluation: Evaluation) -> float:

@@ -68,7 +68,8 @@ def _moment(run: TrainingRun, moment: Moment, row: MomentHistory) -> MomentView:
     before = run.skill(run.state_before(moment).current.version)
     candidate = run.document(keys.candidate_skill)
     patch = run.store.get_model(keys.applied_patch, Patch)
-    evaluation = measured(run, Split.VAL, candidate) if row.decision.bound is None else None
+    whole = row.decision.bound is None and candidate != before
+    evaluation = measured(run, Split.VAL, candidate) if whole else None
     current = after.current.evaluation
     return MomentView(
         name=row.name,

@@ -1,7 +1,7 @@
 """Scoring any skill on any split, alone or against another one, outside of a training."""
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from include.core.errors import ConfigError, DataError
 from include.core.paired import PairedTable, interval, paired
@@ -54,6 +54,9 @@ class Scorecard(Value):
 
 class Question(Value):
     """Which skills are scored on which split; `other` may be empty."""
+
+    FORM: ClassVar[tuple[str, str, str]] = ("skill", "compare_to", "split")
+    """The fields of the form that ask it."""
 
     skill: str
     other: str

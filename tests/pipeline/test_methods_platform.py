@@ -1,0 +1,79 @@
+"""What the whole method adds, through the real platform: early rejection in containers, any skill scored, the tab."""
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from include.training.scorecard import Scorecard
+from local.environment import airflow_url
+from tests.pipeline.trained_run import DAG, TrainedRun, token
+
+pytestmark = pytest.mark.platform
+
+EVALUATE = "evaluate_searchqa"
+SHORT = {
+    "train.num_epochs": 1,
+    "train.steps_per_epoch": 3,
+    "train.seed": 7,
+    "evaluation.eval_test": False,
+    "sandbox.items_per_container": 30,
+    "model.concurrency": 1,
+}
+
+
+def short_run(platform: Any, name: str, **overrides: Any) -> TrainedRun:
+    prefix = {"storage.prefix": f"{name}-{time.time_ns()}/"}
+    return TrainedRun.trigger(platform, f"{name}-{time.time_ns()}", SHORT | prefix | overrides)
+
+
+@pytest.fixture(scope="module")
+def full(platform: Any) -> TrainedRun:
+    return short_run(platform, "full").wait()
+
+
+def test_containers_side_by_side_stop_when_the_candidate_has_lost(platform: Any, full: TrainedRun) -> None:
+    early = short_run(platform, "early", **{"evaluation.early_reject": True}).wait()
+    history, whole = early.history, full.history
+    assert [moment.action for moment in history.moments] == [moment.action for moment in whole.moments]
+    assert early.store.get_text(early.keys.best_skill) == full.store.get_text(full.keys.best_skill)
+    assert history.rollouts.cancelled > 0
+    assert history.rollouts.ran < whole.rollouts.ran
+    assert any(moment.decision.bound is not None for moment in history.moments)
+
+
+def test_any_skill_is_scored_on_any_split_against_another(platform: Any, full: TrainedRun) -> None:
+    trained = full.store.address(full.keys.best_skill)
+    card = scored(platform, full, {"skill": trained, "compare_to": "seed", "split": "val"})
+    best, seed = full.history.best_val_score, full.history.seed_val_score
+    assert card.other is not None
+    assert card.paired is not None
+    assert (card.skill.score, card.other.score) == (pytest.approx(best), pytest.approx(seed))
+    assert card.skill.low < best < card.skill.high
+    assert card.paired.delta == pytest.approx(best - seed)
+    assert card.paired.wins + card.paired.losses + card.paired.ties == card.skill.items
+    text = full.store.get_text(full.keys.best_skill)
+    alone = scored(platform, full, {"skill": text, "compare_to": None, "split": "test", "data.limit": 10})
+    assert alone.skill.items == 10
+    assert alone.other is None
+    assert alone.paired is None
+
+
+def test_the_tab_of_a_run_shows_its_report_to_who_is_logged_in(platform: Any, full: TrainedRun) -> None:
+    url = f"{airflow_url(platform.settings)}/skillopt/dag_runs/{DAG}/{full.run_id}/report"
+    assert httpx.get(url).status_code == 401
+    page = httpx.get(url, headers={"Authorization": f"Bearer {token(platform)}"})
+    assert page.status_code == 200
+    assert "<svg" in page.text
+    assert full.keys.run in page.text
+
+
+def scored(platform: Any, near: TrainedRun, asked: dict[str, Any]) -> Scorecard:
+    run_id = f"score-{time.time_ns()}"
+    platform.api.wait_for_dag(EVALUATE)
+    platform.api.trigger(EVALUATE, asked | {"overrides": {"storage.prefix": near.prefix}}, run_id)
+    assert platform.api.wait(EVALUATE, run_id, seconds=300) == "success"
+    run = TrainedRun(platform, run_id, near.prefix)
+    card: Scorecard = run.store.get_model(run.keys.scorecard, Scorecard)
+    return card
