@@ -23,9 +23,9 @@ HEADER = (
     "best on val",
 )
 NOTE = (
-    "400 items of SearchQA cut 2:5:1 (100 train, 250 val, 50 test; seed 42), 2 epochs of 10 steps of 10 items with slow "
-    "update, 4 containers side by side, 4 items at a time in each. Both runs took the same decisions, moment by moment, "
-    "and ended with the same skill. Target and optimizer are the offline stand-in, which is no language model."
+    "400 items of SearchQA cut 2:5:1 (100 train, 250 val, 50 test; seed 42), 2 epochs of 10 steps of 10 items with "
+    "slow update, 4 containers side by side, 4 items at a time in each. Both runs took the same decisions, moment by "
+    "moment. Target and optimizer are the offline stand-in, which is no language model."
 )
 
 

@@ -16,8 +16,19 @@ Reply with the word alone, inside <answer></answer> tags."""
 class Unscramble:
     """Items with keys id, letters and words, which lists every word that counts as right."""
 
-    text_columns: tuple[str, ...] = ("id", "letters")
+    text_columns: tuple[str, ...] = ("letters",)
     list_columns: tuple[str, ...] = ("words",)
+
+    def identity(self, record: JsonObject) -> str:
+        """The record's id, which no other record has.
+
+        Raises:
+            DataError: there is none.
+        """
+        identity = record.get("id")
+        if not isinstance(identity, str) or not identity.strip():
+            raise DataError(f"id: expected a non-empty text, got {identity!r}")
+        return identity
 
     def item(self, record: JsonObject) -> Item:
         """One record as an item: what the target may see is public, what only the scorer may see is reference.
@@ -28,7 +39,7 @@ class Unscramble:
         letters, words = str(record["letters"]), record["words"]
         if not isinstance(words, list) or not all(sorted(str(word)) == sorted(letters) for word in words):
             raise DataError(f"words: expected a list of words made of exactly the letters {letters}, got {words!r}")
-        return Item(id=str(record["id"]), public={"letters": letters}, reference={"words": words})
+        return Item(id=self.identity(record), public={"letters": letters}, reference={"words": words})
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
         """The skill as system message, then the letters."""

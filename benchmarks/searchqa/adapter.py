@@ -23,8 +23,16 @@ Reply with the answer alone, inside <answer></answer> tags."""
 class SearchQA:
     """Items with keys id, question, context (documents behind `[DOC]` marks) and answers."""
 
-    text_columns = ("id", "question", "context")
+    text_columns = ("question", "context")
     list_columns = ("answers",)
+
+    def identity(self, record: JsonObject) -> str:
+        """The record's `id`.
+
+        Raises:
+            DataError: it is missing, empty or no text.
+        """
+        return _text(record, "id")
 
     def item(self, record: JsonObject) -> Item:
         """One record as an item.
@@ -32,7 +40,7 @@ class SearchQA:
         Raises:
             DataError: naming the key that is missing, empty or of the wrong type.
         """
-        question, context, identity = (_text(record, key) for key in ("question", "context", "id"))
+        identity, question, context = self.identity(record), _text(record, "question"), _text(record, "context")
         answers = record.get("answers")
         if not isinstance(answers, list) or not answers or not all(isinstance(a, str) and a.strip() for a in answers):
             raise DataError("answers: expected a list of at least one non-empty text")

@@ -17,12 +17,20 @@ class Benchmark(Protocol):
     """
 
     text_columns: tuple[str, ...]
-    """Columns of a record that must hold a text that is not blank; `id` is one of them."""
+    """Columns of a record that must hold a text that is not blank."""
     list_columns: tuple[str, ...]
     """Columns of a record that must hold a list of at least one text that is not blank."""
 
+    def identity(self, record: JsonObject) -> str:
+        """What names a record, and its item, among those of all splits.
+
+        Raises:
+            DataError: with what the record lacks for it.
+        """
+        ...
+
     def item(self, record: JsonObject) -> Item:
-        """One record of a data file as an item.
+        """One record of a data file as an item, whose id is the record's identity.
 
         Raises:
             DataError: with what is wrong with the record; the caller adds file and row.

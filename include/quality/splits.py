@@ -5,49 +5,53 @@ Great Expectations takes seconds to import, so it is imported where the check ru
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
+from include.core.errors import DataError
 from include.core.types import JsonObject
-from include.quality.report import ExpectationResult, FailingRow, QualityReport
+from include.quality.report import ROWS_NAMED, ExpectationResult, FailingRow, QualityReport
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Records = Mapping[str, Sequence[JsonObject]]
+Identity = Callable[[JsonObject], str]
 
 _PLACE = ["split", "row", "id"]
+_UNIDENTIFIED = "why it has no id"
 _PROBLEM = "problem"
 
 
 def check_splits(
     source: str,
     splits: Records,
+    identity: Identity,
     required_texts: Sequence[str],
     required_lists: Sequence[str],
     minimum_rows: int = 1,
 ) -> QualityReport:
     """Run the suite over the raw records of all splits.
 
-    It expects the columns, ids that are used once over all splits, texts that are not blank, lists of at least one
-    text of which none is blank, and `minimum_rows` in every split.
+    It expects of each record an id that is used once over all splits, the columns, texts that are not blank, lists of
+    at least one text of which none is blank, and `minimum_rows` in every split.
 
     Args:
         source: the data set's address, for messages.
         splits: records by split; a split without records fails.
-        required_texts: columns that must hold a text; id is always one of them.
+        identity: tells a record's id, or raises DataError.
+        required_texts: columns that must hold a text.
         required_lists: columns that must hold a list of texts.
         minimum_rows: fewest rows of a split.
     """
-    texts = tuple(dict.fromkeys(("id", *required_texts)))
     # What the libraries warn of is between them and concerns nobody who reads a task's log.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        frame = _frame(splits, texts, required_lists)
-        suite = list(_expectations(frame, texts, required_lists, splits, minimum_rows))
+        frame = _frame(splits, identity, required_texts, required_lists)
+        suite = list(_expectations(frame, required_texts, required_lists, splits, minimum_rows))
         results = tuple(_result(outcome) for outcome in _validate(frame, suite))
     return QualityReport(
         source=source,
@@ -57,8 +61,8 @@ def check_splits(
     )
 
 
-def _frame(splits: Records, texts: Sequence[str], lists: Sequence[str]) -> "pd.DataFrame":
-    """A row a record: where it is, each text or None if it is none, each list's length or None if it is none.
+def _frame(splits: Records, identity: Identity, texts: Sequence[str], lists: Sequence[str]) -> "pd.DataFrame":
+    """A row a record: each text, each list's length, where it is, its id or why it has none; None for what is unusable.
 
     A column that no record has is left out.
     """
@@ -68,12 +72,17 @@ def _frame(splits: Records, texts: Sequence[str], lists: Sequence[str]) -> "pd.D
     readers = {column: _text for column in texts if column in present} | {
         column: _length for column in lists if column in present
     }
-    rows = [
-        {"split": split, "row": row} | {column: read(record.get(column)) for column, read in readers.items()}
+    rows: list[dict[str, str | int | None]] = [
+        {
+            **{column: read(record.get(column)) for column, read in readers.items()},
+            "split": split,
+            "row": row,
+            **_identified(identity, record),
+        }
         for split, records in splits.items()
         for row, record in enumerate(records, start=1)
     ]
-    return pd.DataFrame(rows, columns=["split", "row", *readers])
+    return pd.DataFrame(rows, columns=list(dict.fromkeys([*_PLACE, _UNIDENTIFIED, *readers])))
 
 
 def _expectations(
@@ -88,6 +97,10 @@ def _expectations(
             row_condition=Column("split") == split,
             meta={_PROBLEM: f"{len(records)} rows in split {split}, at least {minimum_rows} needed"},
         )
+    reasons = frame[_UNIDENTIFIED].dropna().unique()
+    problem = f"no id can be told ({'; '.join(reasons[:ROWS_NAMED])})"
+    yield gxe.ExpectColumnValuesToNotBeNull(column="id", meta={_PROBLEM: problem})
+    yield gxe.ExpectColumnValuesToBeUnique(column="id", meta={_PROBLEM: "the same id is used more than once"})
     for column in (*texts, *lists):
         yield gxe.ExpectColumnToExist(column=column, meta={_PROBLEM: f"no record has the column {column}"})
     for column in frame.columns.intersection([*texts]):
@@ -97,8 +110,6 @@ def _expectations(
         problem = f"{column} is missing or not a list of texts that are not blank"
         yield gxe.ExpectColumnValuesToNotBeNull(column=column, meta={_PROBLEM: problem})
         yield gxe.ExpectColumnValuesToBeBetween(column=column, min_value=1, meta={_PROBLEM: f"{column} is empty"})
-    if "id" in frame.columns:
-        yield gxe.ExpectColumnValuesToBeUnique(column="id", meta={_PROBLEM: "the same id is used more than once"})
 
 
 def _validate(frame: "pd.DataFrame", suite: Sequence[Any]) -> list[dict[str, Any]]:
@@ -118,10 +129,9 @@ def _validate(frame: "pd.DataFrame", suite: Sequence[Any]) -> list[dict[str, Any
     context = gx.get_context(mode="ephemeral", project_config=settings)
     asset = context.data_sources.add_pandas("records").add_dataframe_asset("splits")
     batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
-    place = [column for column in _PLACE if column in frame.columns]
     outcome = batch.validate(
         gx.ExpectationSuite("splits", expectations=list(suite)),
-        result_format={"result_format": "COMPLETE", "unexpected_index_column_names": place},
+        result_format={"result_format": "COMPLETE", "unexpected_index_column_names": _PLACE},
     )
     return [result.to_json_dict() for result in outcome.results]
 
@@ -135,10 +145,15 @@ def _result(outcome: dict[str, Any]) -> ExpectationResult:
         column=configuration["kwargs"].get("column"),
         success=outcome["success"],
         problem="" if outcome["success"] else problem,
-        failing=tuple(
-            FailingRow(split=row["split"], row=row["row"], id=row.get("id"), what=problem) for row in failing
-        ),
+        failing=tuple(FailingRow(split=row["split"], row=row["row"], id=row["id"], what=problem) for row in failing),
     )
+
+
+def _identified(identity: Identity, record: JsonObject) -> dict[str, str | None]:
+    try:
+        return {"id": identity(record), _UNIDENTIFIED: None}
+    except DataError as error:
+        return {"id": None, _UNIDENTIFIED: str(error)}
 
 
 def _text(value: JsonValue) -> str | None:

@@ -41,6 +41,7 @@ def read_items(data: DataGroup, root: Path, benchmark: Benchmark, client: "S3Cli
     quality = check_splits(
         data.uri,
         {str(split): rows for split, rows in records.items()},
+        benchmark.identity,
         benchmark.text_columns,
         benchmark.list_columns,
     )

@@ -35,7 +35,6 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Benchmark]
 def satisfies_protocol(benchmark: Benchmark) -> None:
     for column in (*benchmark.text_columns, *benchmark.list_columns):
         assert isinstance(column, str)
-    assert "id" in benchmark.text_columns
     for name in METHODS:
         wanted = list(inspect.signature(getattr(Benchmark, name)).parameters)[1:]
         assert list(inspect.signature(getattr(benchmark, name)).parameters) == wanted
@@ -44,6 +43,20 @@ def satisfies_protocol(benchmark: Benchmark) -> None:
 @pytest.mark.parametrize("name", benchmarks.names())
 def test_every_benchmark_satisfies_the_protocol(name: str) -> None:
     satisfies_protocol(benchmarks.load(name))
+
+
+@pytest.mark.parametrize("name", benchmarks.names())
+@pytest.mark.parametrize("split", list(Split))
+def test_every_sample_loads_under_the_identities_of_its_records(name: str, split: Split) -> None:
+    benchmark = benchmarks.load(name)
+    records = json.loads((FOLDER / name / "sample" / split / "items.json").read_text(encoding="utf-8"))
+    assert [benchmark.item(record).id for record in records] == [benchmark.identity(record) for record in records]
+
+
+@pytest.mark.parametrize("name", benchmarks.names())
+def test_every_benchmark_refuses_a_record_without_identity(name: str) -> None:
+    with pytest.raises(DataError, match="expected"):
+        benchmarks.load(name).identity({})
 
 
 @pytest.mark.parametrize("name", benchmarks.names())

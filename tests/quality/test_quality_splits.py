@@ -10,7 +10,14 @@ from include.core.errors import DataError
 from include.quality.report import QualityReport
 from include.quality.splits import check_splits
 
-TEXTS, LISTS = ("id", "question", "context"), ("answers",)
+TEXTS, LISTS = ("question", "context"), ("answers",)
+
+
+def identity(record: Mapping[str, Any]) -> str:
+    name = record.get("id")
+    if not isinstance(name, str) or not name:
+        raise DataError(f"id: got {name!r}")
+    return name
 
 
 def record(name: str, **changes: Any) -> dict[str, Any]:
@@ -18,7 +25,7 @@ def record(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def check(splits: Mapping[str, Sequence[dict[str, Any]]], **options: int) -> QualityReport:
-    return check_splits("data/x.json", splits, TEXTS, LISTS, **options)
+    return check_splits("data/x.json", splits, identity, TEXTS, LISTS, **options)
 
 
 def failing(report: QualityReport) -> set[tuple[str | None, str, int, str | None]]:
@@ -77,9 +84,19 @@ def test_a_reference_that_is_none_is_named(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", 7, ["list"]])
-def test_an_id_that_is_none_is_named_by_its_row(value: Any) -> None:
+def test_an_id_that_is_none_is_named_by_its_row_with_the_reason(value: Any) -> None:
     report = check(good(val=[record("c"), record("x", id=value), record("y", id=value)]))
     assert failing(report) == {("id", "val", 2, None), ("id", "val", 3, None)}
+    with pytest.raises(DataError) as raised:
+        report.raise_for_failures()
+    assert f"no id can be told (id: got {value!r}) in val row 2 (id None), val row 3 (id None)" in str(raised.value)
+
+
+def test_an_identity_may_come_from_any_columns() -> None:
+    rows = [{"month": "1", "no": 1, "id": "same"}, {"month": "1", "no": 2, "id": "same"}, {"month": "2", "no": 1}]
+    splits = {"train": rows, "val": [{"month": "1", "no": 2, "split": "?", "row": "?"}]}
+    report = check_splits("x", splits, lambda row: f"{row['month']}:{row['no']}", ("month", "id", "split"), ())
+    assert failing(report) == {("id", "train", 2, "1:2"), ("id", "val", 1, "1:2")}
 
 
 def test_a_column_that_no_record_has_is_named_once() -> None:
@@ -109,7 +126,9 @@ def test_a_split_without_rows_is_named() -> None:
 def test_no_rows_at_all() -> None:
     report = check({"train": [], "val": [], "test": []})
     assert not report.success
-    with pytest.raises(DataError, match=r"0 rows in split train, at least 1 needed; .*no record has the column id"):
+    with pytest.raises(
+        DataError, match=r"0 rows in split train, at least 1 needed; .*no record has the column question"
+    ):
         report.raise_for_failures()
 
 
@@ -129,7 +148,7 @@ def refuse(event, arguments):
 sys.addaudithook(refuse)
 from include.quality.splits import check_splits
 assert "great_expectations" not in sys.modules
-report = check_splits("x", {"train": [{"id": "a"}, {"id": "a"}]}, ["id"], [])
+report = check_splits("x", {"train": [{"id": "a"}, {"id": "a"}]}, lambda record: record["id"], [], [])
 assert "great_expectations" in sys.modules
 sys.exit(7 if not report.success else 0)
 """

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from include.models.standin.choices import Question
 from include.models.standin.directives import DIRECTIVES
 from include.models.standin.exercise import Candidate, Exercise
 from include.models.standin.ranking import Active, rank
@@ -24,13 +25,13 @@ class Toggle:
 
 def toggles(trajectories: Sequence[SeenTrajectory], active: Active) -> list[Toggle]:
     """Every directive toggled against the skill's own, the most helpful first."""
-    cases = [_Case(trajectory) for trajectory in trajectories if trajectory.references]
+    cases = [case for trajectory in trajectories if (case := _case(trajectory)) is not None]
     before = [case.verdict(active) for case in cases]
     tried = [_toggle(name, cases, before, active ^ {name}) for name in DIRECTIVES]
     return sorted(tried, key=lambda toggle: (-toggle.gain, toggle.name))
 
 
-def _toggle(name: str, cases: Sequence["_Case"], before: Sequence["_Verdict"], active: Active) -> Toggle:
+def _toggle(name: str, cases: Sequence["_Case | _ChoiceCase"], before: Sequence["_Verdict"], active: Active) -> Toggle:
     gain, fixed = 0.0, []
     for case, old in zip(cases, before, strict=True):
         new = case.verdict(active)
@@ -40,10 +41,30 @@ def _toggle(name: str, cases: Sequence["_Case"], before: Sequence["_Verdict"], a
     return Toggle(name, gain, tuple(fixed))
 
 
+def _case(trajectory: SeenTrajectory) -> "_Case | _ChoiceCase | None":
+    question = Question.of_prompt(trajectory.prompt)
+    if question is not None and trajectory.expected_label:
+        return _ChoiceCase(trajectory, question)
+    return _Case(trajectory) if trajectory.references else None
+
+
 @dataclass(frozen=True)
 class _Verdict:
     right: bool
     reciprocal_rank: float
+
+
+class _ChoiceCase:
+    """A multiple-choice trajectory and the letter that was expected."""
+
+    def __init__(self, trajectory: SeenTrajectory, question: Question) -> None:
+        self.item_id = trajectory.item_id
+        self._question = question
+        self._expected = trajectory.expected_label
+
+    def verdict(self, active: Active) -> _Verdict:
+        right = self._question.pick(active).label == self._expected
+        return _Verdict(right, float(right))
 
 
 class _Case:

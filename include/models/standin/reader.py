@@ -1,5 +1,6 @@
-"""The stand-in as target: answers a clue from the documents of the request under the directives of the skill."""
+"""The stand-in as target: answers from the documents or the choices of the request, as the skill directs."""
 
+from include.models.standin.choices import Question
 from include.models.standin.directives import recognise
 from include.models.standin.exercise import Candidate, Exercise
 from include.models.standin.ranking import Active, rank
@@ -8,8 +9,12 @@ from include.models.standin.words import key, without_possessive
 
 def respond(skill: str, prompt: str) -> str:
     """One line on how the answer was found, then the answer inside <answer></answer>."""
-    exercise = Exercise.of_prompt(prompt)
     active = recognise(skill)
+    question = Question.of_prompt(prompt)
+    if question is not None:
+        picked = question.pick(active)
+        return f"{picked.label} looks best among {len(question.choices)} choices.\n<answer>{picked.label}</answer>"
+    exercise = Exercise.of_prompt(prompt)
     count = f"{len(exercise.candidates)} phrases in {len(exercise.documents)} documents"
     rules = ", ".join(sorted(active)) if active else "none"
     return f"Ranked {count}; directives: {rules}.\n<answer>{answer(exercise, active)}</answer>"

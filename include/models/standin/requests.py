@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from include.core.types import AnyEditOp, Message, SourceType
 from include.models.standin.sections import Sections
 
-_EXPECTED_CHOICE = re.compile(r"^expected [A-Z]\b")
+_EXPECTED_CHOICE = re.compile(r"^expected (?P<label>[A-Z])\b")
 _EXPECTED = re.compile(r'^expected "(?P<references>.*?)"; answered "', re.DOTALL)
 
 
@@ -47,7 +47,13 @@ class SeenTrajectory(Received):
     @property
     def on_choices(self) -> bool:
         """Whether the item is multiple choice, by the feedback, which names a label and not a phrase."""
-        return bool(_EXPECTED_CHOICE.match(self.feedback))
+        return bool(self.expected_label)
+
+    @property
+    def expected_label(self) -> str:
+        """The letter of the right choice; empty if the feedback names none."""
+        match = _EXPECTED_CHOICE.match(self.feedback)
+        return match["label"] if match else ""
 
 
 class BareEdit(Received):
