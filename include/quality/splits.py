@@ -149,7 +149,7 @@ def _result(outcome: dict[str, Any]) -> ExpectationResult:
     )
 
 
-def _identified(identity: Identity, record: JsonObject) -> dict[str, str | None]:
+def _identified(identity: Identity, record: JsonObject) -> dict[str, str | int | None]:
     try:
         return {"id": identity(record), _UNIDENTIFIED: None}
     except DataError as error:

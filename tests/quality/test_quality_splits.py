@@ -127,7 +127,7 @@ def test_no_rows_at_all() -> None:
     report = check({"train": [], "val": [], "test": []})
     assert not report.success
     with pytest.raises(
-        DataError, match=r"0 rows in split train, at least 1 needed; .*no record has the column question"
+        DataError, match=r"0 rows in split train, at least 1 needed; .*no record has the column context"
     ):
         report.raise_for_failures()
 
