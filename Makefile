@@ -33,7 +33,7 @@ test: venv lint  ## lint, then the fast tests, then those that need a Docker eng
 	@$(MAKE) --no-print-directory platform-tests
 
 fast-tests: venv  ## tests that need nothing but Python
-	$(PYTHON) -m pytest -m "not engine and not platform and not provider"
+	$(PYTHON) -m pytest -n auto --dist worksteal -m "not engine and not platform and not provider"
 
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
 	$(PYTHON) -m pytest -m "engine or platform"

@@ -13,9 +13,14 @@ _PROMPT = """{question}
 {choices}
 
 Reason in a few sentences, then give the letter of the right choice inside <answer></answer> tags."""
-_LABEL = re.compile(r"(?:choice|option|answer)?\s*(?:is\s*)?[(\[*]*([A-Z])[)\].:*]*", re.IGNORECASE)
-_LABEL_AND_TEXT = re.compile(r"[(\[]?([A-Z])[)\].:]+\s+(.+)", re.DOTALL)
-_BOXED = re.compile(r"\\boxed\{\s*(?:\\text\{)?([^{}]*)\}")
+_CUE = r"(?:(?:the|my|correct|right|best|final|choice|option|answer|letter|statement|is)\b[\s:]*)*"
+_LABEL = re.compile(rf"{_CUE}[\s*$(\[]*(?P<label>[A-Z])[\s*$)\].:!]*(?:is (?:right|correct|true)\.?)?", re.IGNORECASE)
+_LABEL_AND_MORE = re.compile(rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])[*)\].:]+\s*(?P<more>\S.*)", re.DOTALL)
+_NAMED = re.compile(r"\((?P<bare>[A-Z])\)|\b(?i:choice|option|answer(?:\s+is)?)[\s:]+[(*]*(?P<cued>[A-Z])\b")
+_BOX = "\\boxed{"
+_FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}")
+_DELIMITER = re.compile(r"\\[()\[\]]")
+_BLANK = re.compile(r"\\(?:[,;:!>\s()\[\]]|q?quad\b)|[\s~$]")
 
 
 class LiveMathematicianBench:
@@ -46,6 +51,8 @@ class LiveMathematicianBench:
         choices = [text, *_others(question.get("choices"))]
         if len(set(map(plain, choices))) < len(choices):
             raise DataError("mcq.choices: two of the choices are the same text")
+        if len(choices) > len(ascii_uppercase):
+            raise DataError(f"mcq.choices: expected at most {len(ascii_uppercase) - 1}, got {len(choices) - 1}")
         # By the item alone, so that every process sees the same order, and the right choice is not always A.
         random.Random(identity).shuffle(choices)  # noqa: S311
         return Item(
@@ -61,19 +68,28 @@ class LiveMathematicianBench:
         return (Message(role="system", content=skill), Message(role="user", content=prompt))
 
     def answer(self, response: str) -> str:
-        """What the last pair of <answer> tags holds, else what the last box holds, else the last line."""
+        """What the last pair of <answer> tags holds, else what the last \\boxed{} holds, else the last line."""
+        # An opening tag without its partner, as in "inside <answer> tags:", belongs to no pair.
         tagged = re.findall(r"<answer>((?:(?!<answer>).)*?)</answer>", response, re.DOTALL | re.IGNORECASE)
-        lines = [line for line in response.splitlines() if line.strip()]
-        found = tagged or _BOXED.findall(response) or lines
-        return str(found[-1]).strip() if found else ""
+        if tagged:
+            return str(tagged[-1]).strip()
+        lines = [line.strip() for line in response.splitlines() if line.strip()]
+        return unboxed(response) if _BOX in response else lines[-1] if lines else ""
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """1 for the right choice, by its letter or its text, else 0; there is no partial credit among choices."""
+        """1 for the right choice, by its letter or its text, else 0, as hard and as soft.
+
+        The letters have no order and the choices no likeness that would be worth a part of a point.
+        """
         choices = lettered(item.public)
-        chosen = choice_of(trajectory.answer, choices)
-        label = str(item.reference["label"])
-        said = f"{chosen}: {choices[chosen]}" if chosen else f'no choice that is there: "{trajectory.answer[:200]}"'
-        right = float(chosen == label)
+        named, label = sorted(choices_named(trajectory.answer, choices)), str(item.reference["label"])
+        right = float(named == [label])
+        if len(named) == 1:
+            said = f"{named[0]}: {choices[named[0]]}"
+        elif named:
+            said = f"with more than one choice: {', '.join(named)}"
+        else:
+            said = f'no choice that could be recognised: "{trajectory.answer[:200]}"'
         return Score(hard=right, soft=right, feedback=f"expected {label}: {choices[label]}; answered {said}")
 
 
@@ -84,24 +100,54 @@ def lettered(public: JsonObject) -> dict[str, str]:
     return dict(zip(ascii_uppercase, texts, strict=False))
 
 
-def choice_of(answer: str, choices: dict[str, str]) -> str:
-    """The letter of the choice that an answer names by letter or text; empty if it names none, or several."""
-    boxed = _BOXED.search(answer)
-    bare = (boxed[1] if boxed else answer).strip()
-    by_text = [label for label, text in choices.items() if plain(text) == plain(bare)]
+def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
+    """The letters of the choices that an answer names: by a letter, by the whole text of one, or by both."""
+    unwrapped = unboxed(answer)
+    by_text = _with_text(unwrapped, choices)
     if by_text:
-        return by_text[0]
-    whole, both = _LABEL.fullmatch(bare), _LABEL_AND_TEXT.fullmatch(bare)
-    label = whole[1].upper() if whole else both[1] if both else ""
-    if label not in choices or (both and plain(both[2]) != plain(choices[label])):
-        return ""
-    return label
+        return by_text
+    bare = _FONT.sub(r"\1", _DELIMITER.sub("", unwrapped)).strip()
+    alone = _LABEL.fullmatch(bare)
+    if alone:
+        return frozenset([alone["label"].upper()]) & choices.keys()
+    named = {match["bare"] or match["cued"] for match in _NAMED.finditer(bare)}
+    first = _LABEL_AND_MORE.fullmatch(bare)
+    if first:
+        named |= {first["label"]} | _with_text(first["more"], choices)
+    return frozenset(named & choices.keys()) | _listed(bare, choices)
+
+
+def unboxed(text: str) -> str:
+    """What the last \\boxed{} of a text holds; the text itself if it has none."""
+    _, box, rest = text.rpartition(_BOX)
+    depth = 1
+    for place, character in enumerate(rest if box else ""):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return rest[:place].strip()
+    return text
 
 
 def plain(text: str) -> str:
-    """The form in which texts of choices are compared: lower case, single blanks, no TeX spacing or end point."""
-    spaced = re.sub(r"\\[,;:! ]|~", " ", text)
-    return " ".join(spaced.lower().split()).rstrip(".")
+    """The form in which texts of choices are compared: no blanks, no math delimiters, no end point.
+
+    LaTeX gives a blank no meaning inside a formula; outside of one no two choices differ by blanks alone.
+    """
+    return _BLANK.sub("", text).rstrip(".")
+
+
+def _with_text(text: str, choices: dict[str, str]) -> frozenset[str]:
+    """The choices with that text; case counts only where it tells choices apart, as n and N."""
+    exact = frozenset(label for label, choice in choices.items() if plain(choice) == plain(text))
+    if exact:
+        return exact
+    return frozenset(label for label, choice in choices.items() if plain(choice).lower() == plain(text).lower())
+
+
+def _listed(text: str, choices: dict[str, str]) -> frozenset[str]:
+    """The letters of a bare list such as `B, D`, `B or D`, `BD`; none if the text is anything else."""
+    letters = re.sub(r"\b(?:and|or)\b|[\s,;/&+()]", "", text)
+    return frozenset(letters) if letters and set(letters) <= choices.keys() else frozenset()
 
 
 def _others(choices: object) -> list[str]:

@@ -2,12 +2,13 @@
 
 import re
 from dataclasses import dataclass
+from string import ascii_uppercase
 
 from include.models.standin.chance import fraction
 from include.models.standin.words import content_stems
 
-_CHOICE = re.compile(r"^(?P<label>[A-Z])\. (?P<text>.+)$", re.MULTILINE)
-_ASKS = "letter of the right choice"
+_LETTERED = re.compile(r"^(?P<label>[A-Z])\. ", re.MULTILINE)
+_ASKS = re.compile(r"\n\s*\n.*\bletter of the right choice\b")
 _STRONG = re.compile(
     r"\b(?:every|all|always|exactly|only if|if and only if|unique|never|each|no matter)\b|\\forall|\\iff", re.IGNORECASE
 )
@@ -44,10 +45,20 @@ class Question:
     @classmethod
     def of_prompt(cls, prompt: str) -> "Question | None":
         """The question of a user message, or None if it offers no choices."""
-        found = [Choice(match["label"], match["text"]) for match in _CHOICE.finditer(prompt)]
-        if _ASKS not in prompt or len(found) < 2:
+        asks = _ASKS.search(prompt)
+        starts: list[re.Match[str]] = []
+        for start in _LETTERED.finditer(prompt, 0, asks.start() if asks else 0):
+            # A text may have several lines, and one of them a letter and a point that are none of the choices'.
+            if start["label"] == ascii_uppercase[len(starts)]:
+                starts.append(start)
+        if asks is None or len(starts) < 2:
             return None
-        return cls(prompt[: prompt.index(f"{found[0].label}. {found[0].text}")], tuple(found))
+        ends = [start.start() for start in starts[1:]] + [asks.start()]
+        choices = (
+            Choice(start["label"], " ".join(prompt[start.end() : end].split()))
+            for start, end in zip(starts, ends, strict=True)
+        )
+        return cls(prompt[: starts[0].start()], tuple(choices))
 
     def pick(self, active: frozenset[str]) -> Choice:
         """The choice with the most points; of equals the first."""
