@@ -330,10 +330,9 @@ def test_draws_are_averaged() -> None:
     assert training.rollouts["seed"] == 2 * len(training.run.items(Split.VAL))
 
 
-@pytest.mark.parametrize("containers", [1, 4])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("containers", "seed"), [(1, 1), (4, 2)])
 def test_early_rejection_decides_alike_for_fewer_rollouts(containers: int, seed: int) -> None:
-    overrides = {"evaluation__val_limit": 40, "train__num_epochs": 3, "model__concurrency": 2}
+    overrides = {"evaluation__val_limit": 40, "model__concurrency": 2}
     full, early = Training.of(**overrides), Training.of(**overrides, evaluation__early_reject=True)
     early.containers, early.seed = containers, seed
     full(), early()
@@ -464,14 +463,14 @@ def test_malformed_answers_never_fail_a_run_and_are_counted(kind: str) -> None:
         assert report.count("applied") == 0
 
 
-TINY = {"data__limit": 8, "train__batch_size": 4, "train__steps_per_epoch": 2, "optimizer__use_meta_reflect": True}
+TINY = {"data__limit": 6, "train__batch_size": 6, "train__steps_per_epoch": 1, "optimizer__use_meta_reflect": True}
 
 
 def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
     whole = Training.of(**TINY)
     expected = whole()
     expected_bytes = whole.store.objects[whole.run.keys.moment(whole.run.timeline[-1]).state]
-    assert len(whole.order) > 40
+    assert len(whole.order) > 30
     for task in whole.order:
         first = Training(whole.config, interrupt_after=task)
         with pytest.raises(InterruptedRun):
@@ -486,7 +485,8 @@ def test_a_run_whose_process_dies_at_any_write_ends_like_one_that_does_not() -> 
     whole = Training.of(**TINY)
     expected = whole()
     writes = sum(key.endswith((".json", ".md")) for key in whole.store.objects)
-    for fatal in range(0, writes, 5):
+    deaths = 0
+    for fatal in range(1, writes, 7):
         store, done = LocalStore(), {}
         count = 0
 
@@ -500,7 +500,9 @@ def test_a_run_whose_process_dies_at_any_write_ends_like_one_that_does_not() -> 
         try:
             Training(whole.config, store=store, done=done)()
         except InterruptedRun:
+            deaths += 1
             assert Training(whole.config, store=store, done=done)() == expected
+    assert deaths > 5
 
 
 def test_no_answer_is_paid_twice_when_a_task_is_done_again() -> None:

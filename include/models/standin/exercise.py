@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from include.models.standin.words import content_stems, key, phrases
 
@@ -70,11 +70,15 @@ class Exercise:
         self.overlap = [self._shared(f"{document.title} {document.text}") for document in self.documents]
         self.candidates = self._candidates()
 
-    @classmethod
-    def of_prompt(cls, prompt: str) -> "Exercise":
-        """From a user message with `<documents>` and `Question:`; any other text is a document without a question."""
+    @staticmethod
+    @lru_cache(maxsize=512)
+    def of_prompt(prompt: str) -> "Exercise":
+        """From a user message with `<documents>` and `Question:`; any other text is a document without a question.
+
+        A training asks the same questions under every skill, and reading them is most of the work.
+        """
         match = _REQUEST.search(prompt)
-        return cls(match["context"], match["question"]) if match else cls(prompt, "")
+        return Exercise(match["context"], match["question"]) if match else Exercise(prompt, "")
 
     def sentences(self) -> list[tuple[int, bool, str]]:
         """Every sentence as document index, whether it is a title, and text."""
