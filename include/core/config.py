@@ -100,6 +100,15 @@ class OptimizerGroup(Group):
             raise ValueError("min_learning_rate must not exceed learning_rate")
         return self
 
+    @model_validator(mode="after")
+    def _compatible(self) -> Self:
+        if self.use_skill_aware_reflection and self.skill_update_mode == "full_rewrite_minibatch":
+            raise ValueError(
+                "use_skill_aware_reflection takes notes beside edits, and full_rewrite_minibatch makes no edits: "
+                "set skill_update_mode to patch or rewrite_from_suggestions, or use_skill_aware_reflection to false"
+            )
+        return self
+
 
 class EvaluationGroup(Group):
     """The validation gate (paper section 3.5) and the test at the end."""

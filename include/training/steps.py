@@ -92,7 +92,7 @@ def select(run: TrainingRun, moment: Moment) -> None:
         skill = run.skill(state.current.version).text
         merged = run.store.get_model(keys.merged_patch, Patch)
         budget = edit_budget(moment.step, run.record.total_steps, run.config.optimizer)
-        if run.config.optimizer.lr_control_mode == "autonomous" and budget is not None:
+        if _chooses_rate(run) and budget is not None:
             chosen = learning_rate(models.optimizer, skill, merged, budget, state.meta_skill)
             run.store.put_model(keys.learning_rate, chosen)
             log.info("the optimizer chose learning rate %d: %s", chosen.rate, chosen.reason)
@@ -115,6 +115,12 @@ def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
         return store_plan(run, moment, "evaluate", [*chunks, *_speculation(run, moment, chunks)])
 
 
+def _chooses_rate(run: TrainingRun) -> bool:
+    """Whether the optimizer sets the learning rate; of whole rewrites there can be only one anyway."""
+    rules = run.config.optimizer
+    return rules.lr_control_mode == "autonomous" and rules.skill_update_mode != "full_rewrite_minibatch"
+
+
 def step_minibatches(run: TrainingRun, moment: Moment) -> list[Minibatch]:
     """The minibatches of the step's rollouts; the same for every task that asks."""
     gradient = run.config.gradient
@@ -135,7 +141,8 @@ def _probed(run: TrainingRun, moment: Moment) -> frozenset[str]:
     gradient = run.config.gradient
     rollouts = [rollout for part in _rolled_out(run, moment) for rollout in part]
     seed = f"{run.config.train.seed}-probes-{moment.step}"
-    return frozenset(probes(rollouts, gradient.deep_reflect_failures, gradient.deep_reflect_successes, seed))
+    successes = 0 if gradient.failure_only else gradient.deep_reflect_successes
+    return frozenset(probes(rollouts, gradient.deep_reflect_failures, successes, seed))
 
 
 def _asked(models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]) -> FollowUps:

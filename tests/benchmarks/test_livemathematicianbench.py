@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.livemathematicianbench import make_sample
-from benchmarks.livemathematicianbench.adapter import BENCHMARK, choice_of, lettered
+from benchmarks.livemathematicianbench.adapter import BENCHMARK, choices_named, lettered
 from include.core.errors import DataError
 from include.core.types import Score, Status, Trajectory
 
@@ -66,13 +66,13 @@ def test_everything_else_is_wrong(answer: str) -> None:
 def test_feedback_names_what_was_expected_and_what_came() -> None:
     choices = lettered(ITEM.public)
     assert score(OTHER).feedback == f"expected {RIGHT}: {choices[RIGHT]}; answered {OTHER}: {choices[OTHER]}"
-    assert "no choice that is there" in score("perhaps").feedback
+    assert "no choice that could be recognised" in score("perhaps").feedback
 
 
 def test_letter_and_text_agree() -> None:
     choices = lettered(ITEM.public)
     assert choices[RIGHT] == ITEM.reference["answer"] == RECORD["mcq"]["correct_choice"]["text"]
-    assert all(choice_of(text, choices) == label for label, text in choices.items())
+    assert all(choices_named(text, choices) == {label} for label, text in choices.items())
 
 
 def test_the_shuffle_is_seeded_by_the_item_and_the_right_choice_is_not_always_in_one_place() -> None:

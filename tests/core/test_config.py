@@ -99,6 +99,10 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
         ({"train": 5}, ["train: expected keys and values, got 5"]),
         ({"train": None}, ["train: expected keys and values, got None"]),
         ({"optimizer.learning_rate": 1}, ["min_learning_rate must not exceed learning_rate"]),
+        (
+            {"optimizer.use_skill_aware_reflection": True, "optimizer.skill_update_mode": "full_rewrite_minibatch"},
+            ["set skill_update_mode to patch or rewrite_from_suggestions"],
+        ),
         ({"data.split_ratio": "2:1"}, ["data.split_ratio = '2:1'"]),
         ({"data.split_ratio": "0:1:1"}, ["every part of the ratio must be at least 1"]),
         ({"data.split_ratio": "00:1:1"}, ["every part of the ratio must be at least 1"]),

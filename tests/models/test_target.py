@@ -1,0 +1,53 @@
+import pytest
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
+
+from include.core.errors import ModelError
+from include.core.types import Message, ModelCall
+from include.models.target import PydanticAITarget
+
+CONVERSATION = [
+    Message(role="system", content="the skill"),
+    Message(role="user", content="the clue"),
+    Message(role="assistant", content="an answer"),
+    Message(role="user", content="Why?"),
+]
+
+
+def test_the_whole_conversation_reaches_the_model_with_the_settings_of_a_rollout() -> None:
+    seen: list[tuple[list[ModelMessage], AgentInfo]] = []
+    calls: list[ModelCall] = []
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        seen.append((messages, info))
+        return ModelResponse(parts=[TextPart("because")], usage=RequestUsage(input_tokens=9, output_tokens=2))
+
+    model = FunctionModel(respond, model_name="m")
+    with PydanticAITarget(model, calls.append, temperature=0.5, max_tokens=77) as target:
+        assert target.ask("follow_up", CONVERSATION) == "because"
+    [(messages, info)] = seen
+    parts = [
+        part for message in messages if isinstance(message, ModelRequest | ModelResponse) for part in message.parts
+    ]
+    assert [str(getattr(part, "content", "")) for part in parts] == [message.content for message in CONVERSATION]
+    assert info.model_settings is not None
+    assert (info.model_settings.get("temperature"), info.model_settings.get("max_tokens")) == (0.5, 77)
+    (call,) = calls
+    assert (call.role, call.stage, call.http_status) == ("target", "follow_up", 200)
+    assert (call.prompt_tokens, call.completion_tokens) == (9, 2)
+
+
+def test_a_provider_that_does_not_answer_is_a_model_error_and_still_a_call() -> None:
+    calls: list[ModelCall] = []
+
+    def refuse(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ModelHTTPError(503, "m", "overloaded")
+
+    with (
+        PydanticAITarget(FunctionModel(refuse), calls.append, temperature=None, max_tokens=7) as target,
+        pytest.raises(ModelError, match="follow_up: the target model did not answer"),
+    ):
+        target.ask("follow_up", CONVERSATION)
+    assert [call.http_status for call in calls] == [503]

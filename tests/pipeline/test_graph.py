@@ -1,0 +1,40 @@
+"""The DAGs have the stages of the method, in its order; the in-process training goes through the same ones."""
+
+from typing import Any
+
+from include.core.config import TrainConfig
+from include.pipeline.training import epoch_dag, epoch_end_dag
+from tests.training.in_process import Training
+
+SMALL = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 1, "batch_size": 8}})
+
+
+def stages(dag: Any, group: str) -> list[str]:
+    """The group's tasks, each behind all that it waits for."""
+    names = [task.task_id for task in dag.topological_sort()]
+    return [name.removeprefix(f"{group}.") for name in names if name.startswith(f"{group}.")]
+
+
+def test_a_step_has_the_stages_of_the_algorithm() -> None:
+    expected = ["rollout", "reflect", "aggregate", "select", "update", "evaluate", "gate"]
+    assert stages(epoch_dag("searchqa", SMALL), "step_01") == expected
+
+
+def test_confirmation_comes_between_evaluation_and_gate() -> None:
+    config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"gate_policy": "confirm"}})
+    assert stages(epoch_dag("searchqa", config), "step_01")[-4:] == ["evaluate", "confirm", "confirm_rollout", "gate"]
+
+
+def test_an_epochs_end_compares_then_reflects() -> None:
+    dag = epoch_end_dag("searchqa", SMALL)
+    assert stages(dag, "slow_update") == ["longitudinal", "rollout", "slow_update", "evaluate", "gate"]
+    assert stages(dag, "meta_reflect") == ["meta_reflect", "evaluate", "gate"]
+    assert "slow_update.gate" in dag.task_dict["meta_reflect.meta_reflect"].upstream_task_ids
+
+
+def test_the_training_without_airflow_goes_through_the_same_stages() -> None:
+    training = Training.of(train__num_epochs=2, train__steps_per_epoch=1, optimizer__use_meta_reflect=True)
+    training()
+    done = [name.rpartition("/")[2].partition("-")[0] for name in training.order if name.startswith("steps/step_0001")]
+    in_process = [name for name in dict.fromkeys(done) if name != "rollout_rollouts"]
+    assert in_process == stages(epoch_dag("searchqa", SMALL), "step_01")
