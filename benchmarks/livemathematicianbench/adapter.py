@@ -36,7 +36,7 @@ class LiveMathematicianBench:
             DataError: one of the two is missing.
         """
         number = record.get("no")
-        if not isinstance(number, int):
+        if not isinstance(number, int) or isinstance(number, bool):
             raise DataError(f"no: expected a number, got {_kind(number)}")
         return f"{_text(record, '', 'month')}-{number}"
 
@@ -103,10 +103,10 @@ def lettered(public: JsonObject) -> dict[str, str]:
 def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
     """The letters of the choices that an answer names: by a letter, by the whole text of one, or by both."""
     unwrapped = unboxed(answer)
-    by_text = _with_text(unwrapped, choices)
+    bare = _FONT.sub(r"\1", _DELIMITER.sub("", unwrapped)).strip()
+    by_text = _with_text(unwrapped, choices) or _with_text(bare, choices)
     if by_text:
         return by_text
-    bare = _FONT.sub(r"\1", _DELIMITER.sub("", unwrapped)).strip()
     alone = _LABEL.fullmatch(bare)
     if alone:
         return frozenset([alone["label"].upper()]) & choices.keys()

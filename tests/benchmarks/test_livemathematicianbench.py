@@ -1,15 +1,21 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from math import gcd
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.livemathematicianbench import make_sample
 from benchmarks.livemathematicianbench.adapter import BENCHMARK, choices_named, lettered
 from include.core.errors import DataError
-from include.core.types import Score, Status, Trajectory
+from include.core.types import Score, Split, Status, Trajectory
+from include.quality.splits import check_splits
 
 PROJECT = Path(__file__).parents[2]
 REAL = PROJECT.parent / "shared" / "data" / "livemathematicianbench"
@@ -27,6 +33,7 @@ RECORD: dict[str, Any] = {
 ITEM = BENCHMARK.item(RECORD)
 RIGHT = str(ITEM.reference["label"])
 OTHER = "A" if RIGHT != "A" else "B"
+WRONG = lettered(ITEM.public)[OTHER]
 
 
 def score(answer: str) -> Score:
@@ -50,6 +57,16 @@ def score(answer: str) -> Score:
         "One has \\(x \\le 1\\)",
         "one  has \\(x\\,\\le 1\\).",
         f"{RIGHT}. One has \\(x\\,\\le 1\\).",
+        "one has $x \\le 1$",
+        "\\boxed{\\text{One has } x\\le 1}",
+        f"choice ({RIGHT})",
+        f"**{RIGHT}**",
+        f"\\({RIGHT}\\)",
+        f"The answer is {RIGHT}.",
+        f"{RIGHT} is right",
+        f"<answer>{RIGHT}) since the others claim more</answer>",
+        f"First \\boxed{{{OTHER}}}, then \\boxed{{\\textbf{{({RIGHT})}}}}.",
+        f"It goes inside <answer> tags: <answer>{RIGHT}</answer>",
     ],
 )
 def test_the_right_choice_counts_by_letter_or_text(answer: str) -> None:
@@ -57,7 +74,24 @@ def test_the_right_choice_counts_by_letter_or_text(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["", OTHER, f"{RIGHT} or {OTHER}", f"{RIGHT}{OTHER}", "F", "none", f"{RIGHT}. wrong B", "wrong C"]
+    "answer",
+    [
+        "",
+        "<answer></answer>",
+        OTHER,
+        f"{RIGHT} or {OTHER}",
+        f"({RIGHT}), ({OTHER})",
+        f"{RIGHT}{OTHER}",
+        f"choice {RIGHT}, though choice {OTHER} holds too",
+        f"<answer>{RIGHT}</answer> no, <answer>{OTHER}</answer>",
+        "F",
+        "none",
+        "a stronger bound holds",
+        "Because One has it",
+        f"{RIGHT}. {WRONG}",
+        WRONG,
+        f"\\boxed{{{RIGHT}",
+    ],
 )
 def test_everything_else_is_wrong(answer: str) -> None:
     assert (score(answer).hard, score(answer).soft) == (0.0, 0.0)
@@ -66,7 +100,22 @@ def test_everything_else_is_wrong(answer: str) -> None:
 def test_feedback_names_what_was_expected_and_what_came() -> None:
     choices = lettered(ITEM.public)
     assert score(OTHER).feedback == f"expected {RIGHT}: {choices[RIGHT]}; answered {OTHER}: {choices[OTHER]}"
-    assert "no choice that could be recognised" in score("perhaps").feedback
+    assert score("perhaps").feedback.endswith('answered no choice that could be recognised: "perhaps"')
+    both = ", ".join(sorted([RIGHT, OTHER]))
+    assert score(f"{OTHER} and {RIGHT}").feedback.endswith(f"answered with more than one choice: {both}")
+
+
+@given(st.text(max_size=80), st.sampled_from("ABCDE"))
+def test_any_response_is_judged_and_a_letter_in_tags_is_taken(text: str, label: str) -> None:
+    assert score(text).hard in (0.0, 1.0)
+    assert score(f"{text}\n<answer>{label}</answer>").hard == float(label == RIGHT)
+
+
+def test_case_counts_where_it_alone_tells_choices_apart() -> None:
+    choices = {"A": "At most \\(n\\).", "B": "At most \\(N\\).", "C": "At most \\(M\\)."}
+    assert choices_named("At most $N$", choices) == {"B"}
+    assert choices_named("at most $n$", choices) == {"A", "B"}
+    assert choices_named("at most $m$", choices) == {"C"}
 
 
 def test_letter_and_text_agree() -> None:
@@ -92,6 +141,7 @@ def test_nothing_but_question_and_choices_is_shown() -> None:
     ("change", "sentence"),
     [
         ({"no": None}, "no: expected a number"),
+        ({"no": True}, "no: expected a number"),
         ({"month": " "}, "month: expected a non-empty text"),
         ({"mcq": None}, "mcq: expected an object"),
         ({"mcq": RECORD["mcq"] | {"question": ""}}, "mcq.question: expected"),
@@ -99,6 +149,7 @@ def test_nothing_but_question_and_choices_is_shown() -> None:
         ({"mcq": RECORD["mcq"] | {"choices": [{"label": "B"}]}}, "mcq.choices[0].text: expected"),
         ({"mcq": RECORD["mcq"] | {"choices": [RECORD["mcq"]["correct_choice"]]}}, "two of the choices are the same"),
         ({"mcq": RECORD["mcq"] | {"correct_choice": "A"}}, "mcq.correct_choice: expected an object"),
+        ({"mcq": RECORD["mcq"] | {"choices": [{"text": f"no {n}"} for n in range(26)]}}, "expected at most 25, got 26"),
     ],
 )
 def test_a_broken_record_is_named(change: dict[str, Any], sentence: str) -> None:
@@ -113,6 +164,59 @@ def test_all_real_items_load() -> None:
     assert len(items) == len({item.id for item in items}) == 52
     for item, record in zip(items, records, strict=True):
         assert lettered(item.public)[str(item.reference["label"])] == record["mcq"]["correct_choice"]["text"]
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="LiveMathematicianBench's items are not at ../shared/data")
+def test_the_quality_suite_takes_the_real_records_and_names_one_that_comes_twice() -> None:
+    splits = {name: json.loads((REAL / f"{name}.json").read_text("utf-8")) for name in ("train", "val")}
+    check = partial(
+        check_splits,
+        identity=BENCHMARK.identity,
+        required_texts=BENCHMARK.text_columns,
+        required_lists=BENCHMARK.list_columns,
+    )
+    assert check("real", splits).success
+    twice = splits | {"val": [*splits["val"], splits["train"][0]]}
+    with pytest.raises(DataError, match=r"the same id is used more than once in train row 1 .* val row 18"):
+        check("real", twice).raise_for_failures()
+
+
+def test_the_sample_asks_each_question_once_and_seldom_for_the_choice_that_states_nothing() -> None:
+    splits = {split: json.loads((make_sample.FOLDER / split / "items.json").read_text("utf-8")) for split in Split}
+    assert {str(split): len(rows) for split, rows in splits.items()} == make_sample.SIZES
+    rows = [row for records in splits.values() for row in records]
+    assert len({BENCHMARK.identity(row) for row in rows}) == len({row["mcq"]["question"] for row in rows}) == len(rows)
+    assert all(len(BENCHMARK.item(row).public["choices"]) == make_sample.CHOICES for row in rows)  # type: ignore[arg-type]
+    right = Counter(row["mcq"]["correct_choice"]["text"] for row in rows)
+    assert 0 < right[make_sample.WILDCARD] < len(rows) / 6
+
+
+def exponent_theorem(a_prime_to: int, serves: int) -> bool:
+    units = [a for a in range(a_prime_to) if gcd(a, a_prime_to) == 1]
+    least = next(k for k in range(1, a_prime_to) if all(pow(a, k, a_prime_to) == 1 for a in units))
+    return least == serves
+
+
+def stamp_theorem(one: int, other: int, first: int) -> bool:
+    made = {one * i + other * j for i in range(first + one) for j in range(first + one)}
+    return first - 1 not in made and made.issuperset(range(first, first + one))
+
+
+THEOREMS: dict[str, Callable[..., bool]] = {
+    r"\\gcd\(a, (\d+)\) = 1.*\n.*k = (\d+)\\\) is among": exponent_theorem,
+    r"stamps of \\\((\d+)\\\) and of \\\((\d+)\\\) cents.*\n.*from \\\((\d+)\\\) cents": stamp_theorem,
+    r"x\^(\d+)\\\) takes modulo \\\((\d+)\\\).*\n.*takes \\\((\d+)\\\) values": lambda k, p, count: (
+        len({x**k % p for x in range(p)}) == count
+    ),
+}
+
+
+@pytest.mark.parametrize("pattern", THEOREMS, ids=["exponents", "stamps", "residues"])
+def test_theorems_of_the_sample_are_true(pattern: str) -> None:
+    rows = [row for path in make_sample.FOLDER.rglob("items.json") for row in json.loads(path.read_text("utf-8"))]
+    found = [match for row in rows if (match := re.search(pattern, f"{row['mcq']['question']}\n{row['theorem']}"))]
+    assert len(found) > 12
+    assert all(THEOREMS[pattern](*map(int, match.groups())) for match in found)
 
 
 def test_the_sample_is_what_its_script_makes(tmp_path: Path) -> None:

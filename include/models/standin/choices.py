@@ -46,11 +46,7 @@ class Question:
     def of_prompt(cls, prompt: str) -> "Question | None":
         """The question of a user message, or None if it offers no choices."""
         asks = _ASKS.search(prompt)
-        starts: list[re.Match[str]] = []
-        for start in _LETTERED.finditer(prompt, 0, asks.start() if asks else 0):
-            # A text may have several lines, and one of them a letter and a point that are none of the choices'.
-            if start["label"] == ascii_uppercase[len(starts)]:
-                starts.append(start)
+        starts = _starts(prompt[: asks.start()]) if asks else []
         if asks is None or len(starts) < 2:
             return None
         ends = [start.start() for start in starts[1:]] + [asks.start()]
@@ -69,10 +65,24 @@ class Question:
             stems = content_stems(choice.text)
             shared = len(stems & asked) / max(1, len(stems))
             # A wildcard talks of what every question is about: which of the choices is right.
-            drawn = -2.0 if "exclude_wildcard" in active else 0.45
-            claims = -0.7 if "distrust_strongest" in active else 0.1
+            drawn = -2.0 if "exclude_wildcard" in active else 0.7
+            claims = -0.7 if "distrust_strongest" in active else 0.03
             length = 2.0 if "longest_choice" in active and len(choice.text) == longest else 0.0
-            taste = 0.5 * fraction(self.text, choice.text)
+            taste = 0.4 * fraction(self.text, choice.text)
             return shared + drawn * choice.wildcard + claims * min(choice.strength, 2) + length + taste
 
         return max(self.choices, key=points)
+
+
+def _starts(text: str) -> list[re.Match[str]]:
+    """Where the choices begin: lines with a letter and a point, in alphabetical order.
+
+    Question and choices may have several lines, and some of these a letter and a point that are none of a choice.
+    """
+    starts: list[re.Match[str]] = []
+    for found in _LETTERED.finditer(text):
+        if found["label"] == ascii_uppercase[0] and len(starts) < 2:
+            starts = [found]
+        elif len(starts) < len(ascii_uppercase) and found["label"] == ascii_uppercase[len(starts)]:
+            starts.append(found)
+    return starts
