@@ -66,13 +66,13 @@ def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
 def step_seconds(timings: Sequence[StageTiming], previous_end: float) -> StepSeconds:
     """Split a step's wall time; of tasks side by side in a stage, the busiest stands for model and container."""
     stages = {timing.stage for timing in timings}
-    model = container = body = 0.0
+    model = container = 0.0
     for stage in stages:
         tasks = [timing for timing in timings if timing.stage == stage]
         busiest = max(tasks, key=lambda timing: timing.model + timing.container)
         model += busiest.model
         container += busiest.container
-        body += union_seconds((task.started, task.ended) for task in tasks)
+    body = union_seconds((timing.started, timing.ended) for timing in timings)
     wall = max(timing.ended for timing in timings) - previous_end
     own = max(0.0, body - model - container)
     return StepSeconds(wall=wall, model=model, container=container, own=own, airflow=max(0.0, wall - body))

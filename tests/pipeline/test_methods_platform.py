@@ -77,3 +77,16 @@ def scored(platform: Any, near: TrainedRun, asked: dict[str, Any]) -> Scorecard:
     run = TrainedRun(platform, run_id, near.prefix)
     card: Scorecard = run.store.get_model(run.keys.scorecard, Scorecard)
     return card
+
+
+def test_a_run_over_its_budget_stops_keeps_what_it_has_and_publishes_nothing(platform: Any) -> None:
+    run = short_run(
+        platform, "budget", **{"budget.max_calls": 260, "model.concurrency": 8, "train.num_epochs": 2}
+    ).wait()
+    history = run.history
+    assert history.stopped.startswith("budget.max_calls = 260")
+    assert 1 <= len(history.steps) < 6
+    assert history.published is None
+    assert history.test == {}
+    assert run.store.get_text(run.keys.best_skill) == run.store.get_text(run.keys.skill(history.best_version))
+    assert "budget.max_calls" in run.store.get_text(run.keys.report)
