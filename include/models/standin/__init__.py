@@ -4,7 +4,7 @@ It is an OpenAI-compatible server for machines without a provider key, so that a
 As target it is a deterministic reader that ranks phrases of the documents in a SearchQA prompt, or lettered choices by
 how they are worded; directives that it recognises in the skill's wording switch the parts of its scoring on and off. As
 optimizer it answers every stage: it tries on the trajectories of a request which directives would have helped, and
-proposes edits, notes, guidance and whole skills, some right, some harmful, some redundant. It holds no facts, answers or
-data; every answer is a pure function of the request. Scores reached with it say that the
-machinery works, and nothing about any language model or about the worth of a skill.
+proposes edits, notes, guidance and whole skills, some right, some harmful, some redundant. It holds no facts, answers
+or data; every answer is a pure function of the request. Scores reached with it say that the machinery works, and
+nothing about any language model or about the worth of a skill.
 """
