@@ -101,7 +101,9 @@ def _judge(
         as_paper = rules.model_copy(update={"use_gate": True, "gate_policy": "paper"})
         equal = decide(current.evaluation, current.evaluation, best.evaluation, as_paper)
         reason = "equal to the current skill, so there was nothing to measure"
-        return current.evaluation, equal.model_copy(update={"action": Action.REJECT, "reason": reason})
+        return current.evaluation, equal.model_copy(
+            update={"action": Action.REJECT, "reason": reason, "policy": rules.gate_policy}
+        )
     early = Contest(run, before, candidate).lost() if may_end_early(run, moment) else None
     if early is not None:
         evaluation, bound = early
