@@ -193,7 +193,8 @@ def _steps_table(history: History) -> Table:
         table.add_column(column, justify="left" if column in ("", "gate") else "right")
     for moment in history.moments:
         bound = moment.decision.bound
-        candidate = f"{moment.candidate_score:.3f}" if bound is None else f"<= {bound:.3f}"
+        measured = "-" if moment.candidate_score is None else f"{moment.candidate_score:.3f}"
+        candidate = measured if bound is None else f"<= {bound:.3f}"
         edits = (str(moment.edits_applied), str(moment.edits_skipped))
         table.add_row(
             moment.name.removeprefix("steps/"),

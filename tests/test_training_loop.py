@@ -13,6 +13,7 @@ from include.core.gate import GateDecision
 from include.core.provenance import LinesOfSkill
 from include.core.skill import SkillDocument
 from include.core.types import Patch, Split, Status
+from include.training.candidate import gate as decide_again
 from include.training.history import History, history_of
 from include.training.rollouts import RolloutPlan
 from tests.training.in_process import InterruptedRun, Training
@@ -555,3 +556,50 @@ def test_history_adds_up() -> None:
     assert history.rollouts.ran == sum(training.rollouts.values())
     assert history.rollouts.planned >= history.rollouts.ran
     assert [moment.name for moment in history.moments] == [moment.name for moment in training.run.timeline[1:-1]]
+
+
+def test_a_gate_that_is_decided_again_does_not_set_the_run_back() -> None:
+    training = Training.of()
+    training()
+    run, kept = training.run, training.run.keys.best_skill
+    before = {key: training.store.objects[key] for key in (kept, run.keys.runtime_state)}
+    decide_again(run, run.timeline[1])
+    assert {key: training.store.objects[key] for key in before} == before
+
+
+def test_a_rollout_that_turns_up_late_changes_no_minibatch() -> None:
+    late = {"on": True}
+
+    def fail(stage: str, item_id: str) -> Status | None:
+        return Status.TIMEOUT if late["on"] and stage == "rollout" and item_id.endswith("1") else None
+
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
+    training.fail, training.interrupt_after = fail, f"{STEPS[0]}/reflect-0"
+    with pytest.raises(InterruptedRun):
+        training()
+    late["on"] = False
+    other = Training(training.config, name="other", store=training.store)
+    other()
+    resumed = Training(training.config, store=training.store, done=training.done)
+    assert resumed().step == 1
+
+
+def test_what_could_not_be_measured_has_no_score_and_is_not_forced() -> None:
+    training = Training.of(optimizer__slow_update_gate=False)
+    training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "evaluate" else None
+    final = training()
+    assert set(training.actions()) <= {"indecisive", "reject"}
+    assert final.current.version == 0
+    measured = [moment for moment in history_of(training.run).moments if moment.action == "indecisive"]
+    assert measured
+    assert all(moment.candidate_score is None for moment in measured)
+
+
+def test_a_second_attempt_that_is_stopped_does_not_end_with_the_first_ones_states() -> None:
+    training = Training.of(evaluation__eval_test=False)
+    training()
+    budget = training.config.budget.model_copy(update={"max_calls": 1})
+    again = Training(training.config.model_copy(update={"budget": budget}), store=training.store)
+    final = again()
+    assert final.stopped
+    assert final.step == 1

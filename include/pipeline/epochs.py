@@ -86,13 +86,14 @@ class EpochRun(_ChildRun):
         """Trigger the epoch."""
         from include.pipeline.connections import open_run
 
-        run = open_run(self.run)
+        run = open_run({**self.run, "epoch": self.epoch, "offset": self.offset})
         if self.epoch > run.config.train.num_epochs:
             raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
         if self.offset >= run.record.steps_in_epoch:
             raise AirflowSkipException(f"the run has {run.record.steps_in_epoch} steps in an epoch")
-        if stopped := run.stopped():
-            raise AirflowSkipException(f"the run was stopped: {stopped}")
+        first = run.step(1)
+        if first is None or run.stopped_before(first):
+            raise AirflowSkipException(f"the run was stopped: {run.stopped()}")
         self.conf = {**self.run, "epoch": self.epoch, "offset": self.offset}
         super().execute(context)
 
@@ -105,12 +106,11 @@ class EpochEndRun(_ChildRun):
         from include.pipeline.connections import open_run
 
         run = open_run(self.run)
-        if not any(
-            moment.kind in ("slow_update", "meta_reflect") and moment.epoch == self.epoch for moment in run.timeline
-        ):
+        ends = [one for one in run.timeline if one.kind in ("slow_update", "meta_reflect") and one.epoch == self.epoch]
+        if not ends:
             raise AirflowSkipException(f"nothing follows the steps of epoch {self.epoch}")
-        if stopped := run.stopped():
-            raise AirflowSkipException(f"the run was stopped: {stopped}")
+        if run.stopped_before(ends[0]):
+            raise AirflowSkipException(f"the run was stopped: {run.stopped()}")
         self.conf = {**self.run, "epoch": self.epoch}
         super().execute(context)
 

@@ -15,7 +15,7 @@ PROJECT = Path(__file__).parents[2]
 FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget")
 """The groups that the form shows; all the others are reached through `overrides`."""
 
-FIXED_IN_GRAPH = ("gradient.minibatches_per_task", "sandbox.max_containers", "sandbox.pool")
+FIXED_IN_GRAPH = ("gradient.minibatches_per_task", "sandbox.max_containers", "sandbox.pool", "sandbox.timeout")
 """Airflow reads these when it parses the DAG, so a run cannot change them."""
 
 GRAPH_SIZE = ("train.num_epochs", "train.steps_per_epoch")

@@ -64,7 +64,9 @@ def prepare_scoring(
     """
     check_conf(conf, form)
     config = configured(benchmark, {path: value for path, value in form.items() if path not in Question.FORM})
-    run = connected(RunRef(benchmark=benchmark, run=run_name(dag_run_id), storage=config.storage))
+    # A run id is unique within its DAG only: a training may have the same one.
+    name = run_name(f"evaluate-{dag_run_id}")
+    run = connected(RunRef(benchmark=benchmark, run=name, storage=config.storage))
     question, client = question_of(form), s3_client(config.storage)
     seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
     keys = ArtifactKeys(config.storage.prefix, benchmark, str(config.model.target))

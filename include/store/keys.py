@@ -70,6 +70,11 @@ class MomentKeys:
         """The longitudinal comparison of two epochs' last skills."""
         return f"{self.folder}comparison.json"
 
+    @property
+    def reflected_items(self) -> str:
+        """The items that the step's reflection is about, fixed by the first task that asks."""
+        return f"{self.folder}reflected_items.json"
+
     def plan(self, stage: str) -> str:
         """The rollouts of a stage, cut into containers."""
         return f"{self.folder}plans/{stage}.json"

@@ -8,11 +8,11 @@ from include.core.edits import apply_edits
 from include.core.gate import Action, GateDecision, decide
 from include.core.policies import to_confirm
 from include.core.provenance import LinesOfSkill, trace
-from include.core.scoring import Evaluation
+from include.core.scoring import Evaluation, covers
 from include.core.skill import SkillDocument
 from include.core.state import Measured, RunState, advance, remember
 from include.core.timeline import Moment
-from include.core.types import JsonObject, Patch, Split
+from include.core.types import Edit, JsonObject, Patch, Split
 from include.training import timing
 from include.training.evaluation import (
     Contest,
@@ -54,13 +54,20 @@ def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[Chunk]:
     return [] if candidate == skill else evaluation_chunks(run, moment, keys.candidate_skill)
 
 
+def tried_edits(run: TrainingRun, moment: Moment) -> tuple[Edit, ...]:
+    """What a step tried, as the optimizer proposed it: the edits that selection kept, and the notes."""
+    keys = run.keys.moment(moment)
+    ranked, applied = (run.store.get_model(key, Patch) for key in (keys.ranked_edits, keys.applied_patch))
+    return (*ranked.edits, *(edit for edit in applied.edits if edit.op == "region"))
+
+
 def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan fresh rollouts of the items on which candidate and current skill differ, where the gate's policy asks."""
     keys, state = run.keys.moment(moment), run.state_before(moment)
     candidate = run.document(keys.candidate_skill)
-    item_ids = _to_confirm(run, state, measured(run, Split.VAL, candidate))
+    wanted = () if _is_forced(run, moment) else _to_confirm(run, state, measured(run, Split.VAL, candidate))
     skills = (keys.candidate_skill, run.keys.skill(state.current.version))
-    return store_plan(run, moment, "confirm", confirmation_chunks(run, moment, skills, item_ids))
+    return store_plan(run, moment, "confirm", confirmation_chunks(run, moment, skills, wanted))
 
 
 def gate(run: TrainingRun, moment: Moment) -> RunState:
@@ -81,13 +88,14 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         if decision.action.accepted:
             store.put_text(run.keys.skill(number), candidate.text)
             store.put_bytes(run.keys.line_origins(number), store.get_bytes(keys.line_origins))
-        if decision.action is Action.ACCEPT_NEW_BEST:
+        if decision.action is Action.ACCEPT_NEW_BEST and run.is_newest(moment):
             store.put_text(run.keys.best_skill, candidate.text)
         log.info("%s: %s, %s", moment.name, decision.action, decision.reason)
         state = state.model_copy(update={"stopped": why_stop(run, moment)})
         if state.stopped:
             log.warning("the run stops here: %s", state.stopped)
-    store.put_model(run.keys.runtime_state, state)
+    if run.is_newest(moment):
+        store.put_model(run.keys.runtime_state, state)
     store.put_model(keys.state, state)
     return state
 
@@ -109,9 +117,15 @@ def _judge(
         evaluation, bound = early
         return evaluation, reject_early(evaluation, bound, current.evaluation, best.evaluation, rules)
     evaluation = measured(run, Split.VAL, candidate)
-    forced = moment.kind == "slow_update" and not run.config.optimizer.slow_update_gate
+    # What could not be measured is not taken by force either: later candidates would have nothing to be compared with.
+    forced = _is_forced(run, moment) and covers(evaluation, rules)
     fresh = _confirmation(run, moment, before, candidate, evaluation)
     return evaluation, decide(evaluation, current.evaluation, best.evaluation, rules, confirmation=fresh, force=forced)
+
+
+def _is_forced(run: TrainingRun, moment: Moment) -> bool:
+    """Whether the candidate is taken whatever it scores."""
+    return moment.kind == "slow_update" and not run.config.optimizer.slow_update_gate
 
 
 def _confirmation(
@@ -146,7 +160,7 @@ def _remembering(
     entry: BufferEntry = entry_of(
         moment.step,
         ranked.failure_patterns,
-        ranked.edits if decision.action is Action.REJECT else (),
+        tried_edits(run, moment) if decision.action is Action.REJECT else (),
         before=score_before,
         after=score_after,
     )

@@ -14,7 +14,7 @@ from include.optimizer.meta_reflect import meta_reflect as reflect_on_epoch
 from include.optimizer.meta_skill import meta_skill
 from include.optimizer.slow_update import guidance_edit
 from include.optimizer.slow_update import slow_update as write_guidance
-from include.training.candidate import propose, remembers
+from include.training.candidate import propose, remembers, tried_edits
 from include.training.optimizing import Assistants, optimizing
 from include.training.rollouts import chunks_of, ids, store_plan
 from include.training.run import TrainingRun
@@ -68,12 +68,18 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
                 EpochStep(
                     step=moment.step,
                     action=decision.action,
-                    score_before=compared.other_score,
-                    score_after=compared.score if decision.bound is None else decision.bound,
-                    edits=run.store.get_model(keys.ranked_edits, Patch).edits,
+                    score_before=compared.other_score if compared.pairs else None,
+                    score_after=_score_after(decision),
+                    edits=tried_edits(run, moment),
                 )
             )
     return steps
+
+
+def _score_after(decision: GateDecision) -> float | None:
+    if decision.bound is not None:
+        return decision.bound
+    return decision.against_current.score if decision.against_current.pairs else None
 
 
 def _sampled(run: TrainingRun, moment: Moment) -> list[Item]:

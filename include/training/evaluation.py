@@ -34,9 +34,10 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chun
     order, sandbox = order_of(run, run.state_before(moment)), run.config.sandbox
     return [
         Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
-        for draw in draws
-        for block in blocks(order, sandbox.items_per_container * sandbox.max_containers)
+        # Item by item, all draws of it: an item that lacks one is not known yet.
+        for block in blocks(order, max(1, sandbox.items_per_container * sandbox.max_containers // len(draws)))
         for part in striped(block, sandbox.items_per_container)
+        for draw in draws
     ]
 
 
@@ -63,11 +64,16 @@ class Contest:
         self._rules, self._current = run.config.evaluation, state.current.evaluation
         self._order = order_of(run, state)
         complete = _complete(draws_of(run, Split.VAL, skill), self._rules.draws)
-        known = evaluation_of(list(complete), [rollout for draws in complete.values() for rollout in draws])
-        self._scores = known.scores
+        # A failed draw may be tried again, and bring its item up.
         self._failed = {
-            item: draws[-1].trajectory.status for item, draws in complete.items() if item not in known.scores
+            item: rollout.trajectory.status
+            for item, draws in complete.items()
+            for rollout in draws
+            if rollout.score is None
         }
+        scored = {item: draws for item, draws in complete.items() if item not in self._failed}
+        known = evaluation_of(list(scored), [rollout for draws in scored.values() for rollout in draws])
+        self._scores = known.scores
 
     def lost(self) -> tuple[Evaluation, float] | None:
         """The evaluation up to where the loss was certain, and the bound of its mean; None if the candidate may win.

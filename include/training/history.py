@@ -32,8 +32,8 @@ class MomentHistory(Value):
     step: int
     epoch: int
     decision: GateDecision
-    candidate_score: float
-    """On the items that ran; of a candidate that was rejected early see the decision's bound."""
+    candidate_score: float | None
+    """On the items that ran, None if none of them has a score; see the decision's bound after an early rejection."""
     current_score: float | None
     """Of the skill that the candidate was compared with, on all items; None if none of them has a score."""
     best_score: float
@@ -174,7 +174,7 @@ def _moment(
         step=moment.step,
         epoch=moment.epoch,
         decision=decision,
-        candidate_score=decision.against_current.score,
+        candidate_score=decision.against_current.score if decision.against_current.pairs else None,
         current_score=_mean(run, before.current.evaluation) if before.current.evaluation.scores else None,
         best_score=_mean(run, after.best.evaluation),
         edits_applied=report.count("applied", "applied_as_append"),

@@ -58,7 +58,7 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
     problem = unpriced(prices, config)
     if problem:
         raise ConfigError(problem)
-    unknown = unknown_protected_items(ids(items[Split.VAL]), config.evaluation)
+    unknown = unknown_protected_items(ids(items[Split.VAL])[: config.evaluation.val_limit], config.evaluation)
     if unknown:
         raise ConfigError(
             f"evaluation.gate_protected_items: the selection split has no item {', '.join(unknown)}; name its ids"

@@ -7,7 +7,7 @@ import benchmarks
 from include.core import schedule
 from include.core.budget import ModelPrice, Role
 from include.core.config import StorageGroup, TrainConfig
-from include.core.errors import StoreError
+from include.core.errors import ObjectMissing, StoreError
 from include.core.ports import Benchmark
 from include.core.skill import SkillDocument
 from include.core.state import RunState
@@ -130,9 +130,16 @@ class TrainingRun:
         return self.newest_state().stopped
 
     def stopped_before(self, moment: Moment) -> bool:
-        """Whether the run was stopped at another moment; one that is done again must not take its own stop for that."""
-        newest = self.newest_state()
-        return bool(newest.stopped) and newest.moment != moment.name
+        """Whether the run does not get as far as this moment: the one before it was not reached, or stopped the run."""
+        try:
+            return bool(self.state(self.timeline[self.timeline.index(moment) - 1]).stopped)
+        except ObjectMissing:
+            return True
+
+    def is_newest(self, moment: Moment) -> bool:
+        """Whether nothing behind the moment is committed; only then does it speak for the whole run."""
+        following = self.timeline[self.timeline.index(moment) + 1]
+        return not self.store.exists(self.keys.moment(following).state)
 
     def state(self, moment: Moment) -> RunState:
         """The state that the moment committed."""
@@ -158,6 +165,9 @@ class TrainingRun:
             if self.keys.moment(moment).state not in stored:
                 break
             reached = moment
+            # What lies behind a stop is of an earlier attempt.
+            if self.state(moment).stopped:
+                break
         if reached != self.timeline[-2] and not self.state(reached).stopped:
             raise StoreError(
                 f"{self.store.address(self.keys.folder)}: the run has no state behind {reached.name}; clear the task "

@@ -12,7 +12,8 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
     if not limited or moment == run.timeline[-2]:
         return ""
     priced = run.record.prices
-    rows = run.usage.read(run.ref.benchmark, run.ref.run)
+    # A gate that is decided again must not see what later steps spent.
+    rows = [row for row in run.usage.read(run.ref.benchmark, run.ref.run) if row.step <= moment.step]
     steps = sorted({row.step for row in rows if row.step > 0})
     costs = [spent([row.call for row in rows if row.step == step], priced) for step in steps]
     return exceeded(spent([row.call for row in rows], priced), dearest(costs), budget)

@@ -2,13 +2,15 @@
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from include.core.appendix import consolidated_edit, note_edits, notes_of
 from include.core.edits import apply_edits
+from include.core.errors import Conflict
 from include.core.schedule import edit_budget
 from include.core.skill import SkillDocument
 from include.core.timeline import Moment
-from include.core.types import Edit, JsonObject, Note, Patch, Rollout, Split
+from include.core.types import Edit, JsonObject, Note, Patch, Rollout, Split, Value
 from include.optimizer.aggregate import aggregate as merge_patches
 from include.optimizer.answers import joined
 from include.optimizer.consolidate import consolidate
@@ -19,6 +21,7 @@ from include.optimizer.reflect import ReflectContext
 from include.optimizer.reflect import reflect as reflect_on
 from include.optimizer.rewrite import rewrite
 from include.optimizer.select import select as select_edits
+from include.store.objects import model_bytes
 from include.training.candidate import propose
 from include.training.optimizing import Assistants, optimizing
 from include.training.rollouts import Chunk, chunks_of, ids, store_plan
@@ -128,12 +131,28 @@ def step_minibatches(run: TrainingRun, moment: Moment) -> list[Minibatch]:
     return minibatches(_rolled_out(run, moment), gradient.minibatch_size, seed, gradient.failure_only)
 
 
+class ReflectedItems(Value):
+    """The items of a step that had a score when its reflection began."""
+
+    item_ids: tuple[str, ...]
+
+
 def _rolled_out(run: TrainingRun, moment: Moment) -> list[list[Rollout]]:
-    """The scored rollouts of the step, by slice."""
+    """The scored rollouts of the step, by slice; the same ones for every task, whatever is stored in the meantime."""
     skill = run.skill(run.state_before(moment).current.version)
     slices = run.slices(moment)
     stored = run.stored(Split.TRAIN, skill, 0, [item for part in slices for item in part])
-    return [[stored[item.id] for item in part if item.id in stored] for part in slices]
+    scored = tuple(sorted(item_id for item_id, rollout in stored.items() if rollout.score is not None))
+    fixed = _fixed(run, moment, ReflectedItems(item_ids=scored)).item_ids
+    return [[stored[item.id] for item in part if item.id in fixed] for part in slices]
+
+
+def _fixed(run: TrainingRun, moment: Moment, seen: ReflectedItems) -> ReflectedItems:
+    """What the first task of the step saw."""
+    key = run.keys.moment(moment).reflected_items
+    with suppress(Conflict):
+        run.store.create(key, model_bytes(seen))
+    return run.store.get_model(key, ReflectedItems)
 
 
 def _probed(run: TrainingRun, moment: Moment) -> frozenset[str]:

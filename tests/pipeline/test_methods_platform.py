@@ -74,7 +74,7 @@ def scored(platform: Any, near: TrainedRun, asked: dict[str, Any]) -> Scorecard:
     platform.api.wait_for_dag(EVALUATE)
     platform.api.trigger(EVALUATE, asked | {"overrides": {"storage.prefix": near.prefix}}, run_id)
     assert platform.api.wait(EVALUATE, run_id, seconds=300) == "success"
-    run = TrainedRun(platform, run_id, near.prefix)
+    run = TrainedRun(platform, f"evaluate-{run_id}", near.prefix)
     card: Scorecard = run.store.get_model(run.keys.scorecard, Scorecard)
     return card
 
