@@ -16,6 +16,7 @@ Reply with the word alone, inside <answer></answer> tags."""
 class Unscramble:
     """Items with keys id, letters and words, which lists every word that counts as right."""
 
+    runs_code = False
     text_columns: tuple[str, ...] = ("letters",)
     list_columns: tuple[str, ...] = ("words",)
 

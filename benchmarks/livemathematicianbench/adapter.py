@@ -26,6 +26,7 @@ _BLANK = re.compile(r"\\(?:[,;:!>\s()\[\]]|q?quad\b)|[\s~$]")
 class LiveMathematicianBench:
     """Items with a question and lettered choices; records as the benchmark's monthly files have them."""
 
+    runs_code = False
     text_columns = ("month",)
     list_columns = ()
 

@@ -23,6 +23,7 @@ Reply with the answer alone, inside <answer></answer> tags."""
 class SearchQA:
     """Items with keys id, question, context (documents behind `[DOC]` marks) and answers."""
 
+    runs_code = False
     text_columns = ("question", "context")
     list_columns = ("answers",)
 

@@ -14,6 +14,8 @@ from include.core.errors import ConfigError
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
+Harness = Literal["chat", "tools", "codex", "claude_code"]
+Effort = Literal["minimal", "low", "medium", "high"]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 ObjectName = Annotated[str, Field(min_length=1)]
 
@@ -174,8 +176,21 @@ class ModelGroup(Group):
     """Target model such as openai-chat:gpt-5; the connection's own when unset."""
     optimizer: ObjectName | None = None
     """Optimizer model; the connection's own when unset."""
-    harness: Literal["chat"] = "chat"
-    """How the target runs an item."""
+    harness: Harness = "chat"
+    """How the target runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
+    max_turns: Positive = 1
+    """Most answers of the target to one item: of a conversation with the benchmark's feedback, or an agent's steps."""
+    reasoning_effort: Effort | None = None
+    """Reasoning effort of the target; the provider's default when unset."""
+    optimizer_reasoning_effort: Effort | None = None
+    """Reasoning effort of the optimizer; the provider's default when unset."""
+    thinking: Literal["on", "off"] | None = None
+    """Switches the thinking of the target on servers with a chat template for it (Qwen on vLLM); theirs when unset."""
+    seed: int | None = None
+    """Sampling seed of the target, counted up by the draw; none is sent when unset."""
+    batch: bool = False
+    """Send evaluation and test items as one job of the provider's batch API: half the price, hours instead of
+    minutes. For harness chat with one turn."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     """Sampling temperature of the target; the provider's default when unset."""
     max_tokens: Positive = 2048
@@ -186,6 +201,12 @@ class ModelGroup(Group):
     """Seconds that one model call may take."""
     max_attempts: Positive = 5
     """Tries of one model call that ends in 429, 5xx or a time-out."""
+
+    @model_validator(mode="after")
+    def _batchable(self) -> Self:
+        if self.batch and (self.harness != "chat" or self.max_turns > 1):
+            raise ValueError("batch sends single answers: it needs harness chat and max_turns 1")
+        return self
 
 
 class DataGroup(Group):
@@ -213,8 +234,20 @@ class DataGroup(Group):
 class SandboxGroup(Group):
     """The containers that rollouts run in."""
 
-    image: ObjectName = "skillopt-sandbox:latest"
-    """Image that holds include/rollout; see docker/sandbox.Dockerfile."""
+    engine: Literal["docker", "kubernetes"] = "docker"
+    """What runs them: a Docker engine, or pods of a Kubernetes cluster."""
+    docker_conn_id: ObjectName | None = None
+    """Airflow connection (type docker) of a remote engine; the worker's own engine when unset."""
+    kubernetes_conn_id: ObjectName = "kubernetes_default"
+    """Airflow connection (type kubernetes) of the cluster."""
+    namespace: ObjectName = "default"
+    """Kubernetes namespace of the pods."""
+    gateway_image: ObjectName = "skillopt-gateway:latest"
+    """Image of the model gateway where it cannot run inside the task: beside a remote engine's containers, in a pod."""
+    image: ObjectName | None = None
+    """Image that holds include/rollout; the project's own for the harness when unset."""
+    pull: Literal["missing", "always", "never"] = "missing"
+    """When the image is pulled from its registry."""
     items_per_container: Positive = 20
     """Items of one chunk, which is one container."""
     max_containers: Positive = 4
@@ -227,8 +260,12 @@ class SandboxGroup(Group):
     """Processes and threads that one container may have."""
     output_mb: Positive = 64
     """Megabytes that one container may write."""
+    log_kb: Positive = 64
+    """Kilobytes of a container's output that reach the task log; the rest is left out."""
     timeout: Positive = 900
     """Seconds that one container may run."""
+    code_timeout: Positive = 60
+    """Seconds that one execution of code which the target wrote may take."""
     pool: ObjectName = "default_pool"
     """Airflow pool of the tasks that run containers."""
 
@@ -246,6 +283,15 @@ class StorageGroup(Group):
     """Key prefix inside both buckets; empty, or ends with a slash."""
 
 
+IMAGES: Mapping[Harness, str] = {
+    "chat": "skillopt-sandbox:latest",
+    "tools": "skillopt-sandbox:latest",
+    "codex": "skillopt-sandbox-codex:latest",
+    "claude_code": "skillopt-sandbox-claude-code:latest",
+}
+"""The project's own image for each harness, as local/image.py builds them."""
+
+
 class TrainConfig(Group):
     """The whole configuration of one run."""
 
@@ -258,6 +304,11 @@ class TrainConfig(Group):
     sandbox: SandboxGroup = SandboxGroup()
     storage: StorageGroup = StorageGroup()
     budget: BudgetGroup = BudgetGroup()
+
+    @property
+    def image(self) -> str:
+        """Name of the image that rollouts run in."""
+        return IMAGES[self.model.harness] if self.sandbox.image is None else self.sandbox.image
 
     @classmethod
     def from_layers(cls, *layers: Mapping[str, Any]) -> "TrainConfig":

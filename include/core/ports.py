@@ -1,7 +1,7 @@
 """What core and optimizer ask of the outside, as Protocols."""
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -16,6 +16,8 @@ class Benchmark(Protocol):
     The module enters the sandbox image, so it imports include.core and the standard library only.
     """
 
+    runs_code: bool
+    """Whether its rollouts execute what the model writes; each item then gets a container of its own."""
     text_columns: tuple[str, ...]
     """Columns of a record that must hold a text that is not blank."""
     list_columns: tuple[str, ...]
@@ -47,6 +49,50 @@ class Benchmark(Protocol):
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Judge an `ok` trajectory; pure, and host-side, because it sees the reference."""
+        ...
+
+
+class Workspace(Protocol):
+    """Where code that the target wrote may run inside a sandbox: one item's folders."""
+
+    inputs: str
+    """Folder of the item's files; read-only."""
+    outputs: str
+    """Working folder of the code; what lies in it at the end goes to the scorer."""
+
+    async def run_python(self, code: str) -> str:
+        """Run a program in a process of its own, within the limits; what it printed and how it ended."""
+        ...
+
+
+@runtime_checkable
+class Conversing(Protocol):
+    """A benchmark that does something with each reply of the chat harness, such as running the code in it."""
+
+    async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
+        """What the target is told next; None ends the conversation."""
+        ...
+
+
+@runtime_checkable
+class Equipped(Protocol):
+    """A benchmark that has tools for the harness `tools`."""
+
+    def task(self, public: JsonObject) -> str:
+        """What an agent is asked to do; the skill is given apart, as its instructions."""
+        ...
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
+        """Functions with a docstring and annotations, from which the model learns them."""
+        ...
+
+
+@runtime_checkable
+class JudgesFiles(Protocol):
+    """A benchmark that judges files; they are not to be trusted, so it happens in a process with limits."""
+
+    def score_files(self, item: Item, trajectory: Trajectory, produced: str, references: str) -> Score:
+        """Judge an `ok` trajectory by the folders of what the target left and of the item's reference files."""
         ...
 
 

@@ -46,16 +46,28 @@ class Status(StrEnum):
     SANDBOX_ERROR = "sandbox_error"
 
 
+class ItemFile(Value):
+    """A file of an item: its plain name for whoever works with it, and where the data set keeps it."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$")
+    path: str = Field(min_length=1)
+    """Below the folder of the record's file."""
+    sha256: str = ""
+    """Of the content, hex; empty until the file is stored."""
+
+
 class Item(Value):
     """One exercise of a benchmark.
 
-    `public` is what the target may see and all of an item that enters a container; `reference` is
-    what the scorer needs and never leaves the host.
+    `public` and `files` are what the target may see and all of an item that enters a container;
+    `reference` and `reference_files` are what the scorer needs and never leave the host.
     """
 
     id: str = Field(min_length=1)
     public: JsonObject
     reference: JsonObject
+    files: tuple[ItemFile, ...] = ()
+    reference_files: tuple[ItemFile, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -78,6 +90,8 @@ class Trajectory(Value):
     error: str = ""
     messages: tuple[Message, ...] = ()
     answer: str = ""
+    files: tuple[str, ...] = ()
+    """Names of the files that the target left for the scorer."""
     calls: int = Field(default=0, ge=0)
     prompt_tokens: int = Field(default=0, ge=0)
     completion_tokens: int = Field(default=0, ge=0)

@@ -130,4 +130,4 @@ def reachable(config: TrainConfig) -> str:
     connection.optimizer_model(model.optimizer_conn_id, model.optimizer)
     for conn_id in dict.fromkeys((model.target_conn_id, model.optimizer_conn_id)):
         connection.check(conn_id)
-    return image_digest(config.sandbox.image)
+    return image_digest(config.image)

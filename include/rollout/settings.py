@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from include.core.config import Effort, Harness
 from include.core.errors import ConfigError
 from include.core.types import JsonObject, Value
 
@@ -12,11 +13,21 @@ class RolloutSettings(Value):
     """How every item of a container is run."""
 
     benchmark: str = Field(min_length=1)
-    harness: Literal["chat"] = "chat"
+    harness: Harness = "chat"
     dialect: Literal["openai-chat", "openai", "anthropic"]
     """Wire format: chat completions, responses or messages."""
     model: str = Field(min_length=1)
     """The provider's name of the model, without the dialect."""
+    max_turns: int = Field(default=1, ge=1)
+    """Most answers of the target to one item."""
+    reasoning_effort: Effort | None = None
+    """The provider's default when unset."""
+    thinking: Literal["on", "off"] | None = None
+    """Thinking of servers whose chat template has a switch for it; theirs when unset."""
+    seed: int | None = None
+    """Sampling seed; none is sent when unset."""
+    code_timeout: float = Field(default=60.0, gt=0.0)
+    """Seconds that one execution of the target's code may take."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     """The provider's default when unset."""
     max_tokens: int = Field(ge=1)

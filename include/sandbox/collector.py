@@ -14,7 +14,7 @@ from include.core.types import ModelCall, Status, Trajectory
 from include.sandbox.collect import TrajectoryReader, written_bytes
 from include.sandbox.hardening import MEGABYTE
 from include.sandbox.staging import Stage, allow
-from include.sandbox.workload import Workload, union_seconds
+from include.sandbox.workload import Outcome, Workload, union_seconds
 
 POLL_SECONDS = 2.0
 PACED_POLL_SECONDS = 0.05
@@ -80,7 +80,8 @@ class Collector:
             log.info("%d of %d items were left out: no win is possible any more", len(missing), total)
         elif missing:
             log.warning("%d of %d items are unfinished: %s", len(missing), total, why_unfinished)
-            failed = [Trajectory(item_id=i, status=Status.SANDBOX_ERROR, error=why_unfinished) for i in missing]
+            errors = [Trajectory(item_id=i, status=Status.SANDBOX_ERROR, error=why_unfinished) for i in missing]
+            failed = [Outcome(trajectory) for trajectory in errors]
             self._workload.record(failed, ())
 
     def _follow(self) -> None:
@@ -130,7 +131,7 @@ class Collector:
         calls = [self._calls.get() for _ in range(self._calls.qsize())]
         self._intervals += [(call.started, call.started + call.seconds) for call in calls]
         if trajectories or calls:
-            self._workload.record(trajectories, calls)
+            self._workload.record([Outcome(trajectory) for trajectory in trajectories], calls)
             total = len(self._workload.items)
             log.info("%d of %d items", total - len(self._reader.missing), total)
         return bool(trajectories)

@@ -180,7 +180,7 @@ class RolloutOperator(DockerOperator):
         from include.sandbox.staging import container_user
 
         attempt = context["ti"].try_number if "ti" in context else 1
-        self.image = workload.limits.image
+        self.image = workload.image
         self.user = container_user()
         self.labels = self._identity | {ATTEMPT_LABEL: str(attempt), FOLDER_LABEL: str(stage.folder)}
         self.mounts = [

@@ -1,7 +1,7 @@
 """What a container has to do, as its caller says it, and how long it took."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from include.core.config import SandboxGroup
@@ -31,6 +31,15 @@ class Settings(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a container about one item."""
+
+    trajectory: Trajectory
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents of the files that the trajectory names and that were found to be plain and small enough."""
+
+
 class Workload(Protocol):
     """The items of one container, and where their trajectories go."""
 
@@ -50,8 +59,22 @@ class Workload(Protocol):
         ...
 
     @property
+    def one_item_each(self) -> bool:
+        """Whether every item gets a container of its own, because what the model writes is executed there."""
+        ...
+
+    def files(self, item: Item) -> Mapping[str, bytes]:
+        """The contents of the item's public files by name; they enter its container."""
+        ...
+
+    @property
     def upstream(self) -> Upstream:
         """The model that the container may call."""
+        ...
+
+    @property
+    def image(self) -> str:
+        """Digest of the image that the container is made from, or its name."""
         ...
 
     @property
@@ -85,7 +108,7 @@ class Workload(Protocol):
         """
         ...
 
-    def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:
+    def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
         """Score and store what is new; called every few seconds, by one thread at a time, last at the end."""
         ...
 

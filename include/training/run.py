@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from include.training.models import Models
 
 
+SHAPING = ("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "seed")
+"""Knobs of the model that decide what a rollout says."""
+
+
 class RunRef(Value):
     """All that travels between tasks: where the run lives, and the epoch inside an epoch's DAG."""
 
@@ -195,7 +199,7 @@ class TrainingRun:
         position = moment.step - (moment.epoch - 1) * self.record.steps_in_epoch
         return schedule.slices(self.items(Split.TRAIN), moment.epoch, position, self.config.train)
 
-    def settings(self, dialect: str, model: str) -> "RolloutSettings":
+    def settings(self, dialect: str, model: str, draw: int) -> "RolloutSettings":
         """What a sandbox is told; the model as its provider names it."""
         from include.rollout.settings import RolloutSettings
 
@@ -204,6 +208,11 @@ class TrainingRun:
             {
                 "benchmark": self.ref.benchmark,
                 "harness": chosen.harness,
+                "max_turns": chosen.max_turns,
+                "reasoning_effort": chosen.reasoning_effort,
+                "thinking": chosen.thinking,
+                "seed": None if chosen.seed is None else chosen.seed + draw,
+                "code_timeout": self.config.sandbox.code_timeout,
                 "dialect": dialect,
                 "model": model,
                 "temperature": chosen.temperature,
@@ -219,7 +228,7 @@ class TrainingRun:
         from include.store.trajectories import RolloutKey
 
         model = self.config.model
-        shaping = model.model_dump(mode="json", include={"temperature", "max_tokens"})
+        shaping = model.model_dump(mode="json", include=set(SHAPING))
         return RolloutKey(
             benchmark=self.ref.benchmark,
             target=str(model.target),

@@ -15,6 +15,7 @@ from include.training.run import TrainingRun
 if TYPE_CHECKING:
     from include.models.upstream import Upstream
     from include.rollout.settings import RolloutSettings
+    from include.sandbox.workload import Outcome
     from include.store.trajectories import RolloutKey
 
 
@@ -68,7 +69,12 @@ class ChunkWorkload:
     @property
     def settings(self) -> "RolloutSettings":
         """What the container is told."""
-        return self.run.settings(self.upstream.dialect, self.upstream.model)
+        return self.run.settings(self.upstream.dialect, self.upstream.model, self.chunk.draw)
+
+    @property
+    def image(self) -> str:
+        """The image that the run settled on."""
+        return self.run.record.image
 
     @property
     def limits(self) -> SandboxGroup:
@@ -92,11 +98,20 @@ class ChunkWorkload:
         self._pace = max(1, mine - self._recorded)
         return False
 
-    def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:
+    @property
+    def one_item_each(self) -> bool:
+        """Where what the model writes is executed."""
+        return self.run.benchmark.runs_code
+
+    def files(self, item: Item) -> Mapping[str, bytes]:
+        """The item's public files."""
+        return {}
+
+    def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
         """Score and store what has arrived."""
-        self._recorded += len(trajectories)
+        self._recorded += len(outcomes)
         by_id = {item.id: item for item in self.assigned}
-        rows = [(by_id[trajectory.item_id], self._scored(by_id, trajectory)) for trajectory in trajectories]
+        rows = [(by_id[one.trajectory.item_id], self._scored(by_id, one.trajectory)) for one in outcomes]
         self.run.rollouts.append(self._key, self.run.ref.run, rows)
         self.run.usage.append(self.run.ref.benchmark, self.run.ref.run, calls, self.moment.step)
 

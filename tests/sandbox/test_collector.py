@@ -13,7 +13,7 @@ from include.core.types import Item, ModelCall, Status, Trajectory
 from include.sandbox import collector as collector_module
 from include.sandbox.collector import Collector
 from include.sandbox.staging import Stage, allow
-from include.sandbox.workload import Workload
+from include.sandbox.workload import Outcome, Workload
 
 PATIENCE = 60
 
@@ -35,8 +35,8 @@ class Work:
     def items(self) -> list[Item]:
         return [Item(id=f"i-{n}", public={}, reference={}) for n in range(self.count)]
 
-    def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:
-        self.rows += trajectories
+    def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
+        self.rows += [one.trajectory for one in outcomes]
         self.calls += calls
         self.recorded.set()
 

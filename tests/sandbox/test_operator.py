@@ -11,14 +11,14 @@ import docker
 import pytest
 from pydantic import SecretStr
 
-from include.core.config import SandboxGroup
+from include.core.config import IMAGES, SandboxGroup
 from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from include.core.types import Item, ModelCall, Status, Trajectory
 from include.models.upstream import Upstream
 from include.rollout.settings import RolloutSettings
 from include.sandbox.containers import FOLDER_LABEL, identity
 from include.sandbox.operator import RolloutOperator
-from include.sandbox.workload import SandboxSeconds, Workload
+from include.sandbox.workload import Outcome, SandboxSeconds, Workload
 from local import image
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
@@ -40,11 +40,17 @@ class FakeWorkload:
     on_record: Callable[[Sequence[Trajectory]], None] = lambda _: None
     pace: int | None = None
     is_settled: Callable[[], bool] = lambda: False
+    image: str = IMAGES["chat"]
+    one_item_each: bool = False
+
+    def files(self, item: Item) -> Mapping[str, bytes]:
+        return {}
 
     def settled(self) -> bool:
         return self.is_settled()
 
-    def record(self, trajectories: Sequence[Trajectory], calls: Sequence[ModelCall]) -> None:
+    def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
+        trajectories = [one.trajectory for one in outcomes]
         self.trajectories += trajectories
         self.calls += calls
         self.on_record(trajectories)

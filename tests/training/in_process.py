@@ -27,6 +27,7 @@ from include.core.types import Item, JsonObject, Message, ModelCall, Status, Tra
 from include.models.prices import price_of
 from include.models.standin.chat import complete
 from include.models.upstream import Upstream
+from include.sandbox.workload import Outcome
 from include.training import candidate, ends, epoch_end, steps
 from include.training.models import OnCall
 from include.training.preparation import check_affordable, read_items, read_seed, settle
@@ -245,7 +246,7 @@ class Training:
         while waiting:
             size = self.config.model.concurrency if work.pace is None else work.pace
             wave, waiting = [self._trajectory(work, item) for item in waiting[:size]], waiting[size:]
-            work.record(wave, [call("target", work.stage, 400) for _ in wave])
+            work.record([Outcome(one) for one in wave], [call("target", work.stage, 400) for _ in wave])
             if work.settled():
                 return
             yield
