@@ -27,6 +27,11 @@ class Total(NamedTuple):
         """Read and written."""
         return self.prompt_tokens + self.completion_tokens
 
+    @property
+    def lost(self) -> float:
+        """Share of the tries that brought no answer and were made again."""
+        return 1 - self.calls / self.attempts
+
 
 def total(costs: Iterable[StageCost]) -> Total:
     """The sums of the table of costs."""

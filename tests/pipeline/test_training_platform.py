@@ -22,7 +22,7 @@ from include.core.types import Split
 from include.store.artifacts import Alias, SkillManifest
 from include.store.keys import ArtifactKeys
 from tests.pipeline.slow_model import slow_model
-from tests.pipeline.trained_run import DAG, TrainedRun, create_connection
+from tests.pipeline.trained_run import DAG, TrainedRun, create_connection, executions, stand_in, trajectories
 
 pytestmark = pytest.mark.platform
 
@@ -234,24 +234,6 @@ def test_real_searchqa_items_train_through_the_same_dag(platform: Any) -> None:
     assert any(step.action == "reject" for step in history.steps)
 
 
-def trajectories(run: TrainedRun) -> pd.DataFrame:
-    """All stored rollouts of the run's part of the bucket, the Hive partitions as columns."""
-    keys = run.store.list_keys(f"{run.prefix}trajectories/")
-    parts = []
-    for key in keys:
-        part = pd.read_parquet(BytesIO(run.store.get_bytes(key)))
-        values = dict(folder.split("=", 1) for folder in key.split("/") if "=" in folder)
-        parts.append(part.assign(**{name: value for name, value in values.items() if name not in part}))
-    return pd.concat(parts, ignore_index=True)
-
-
-def executions(run: TrainedRun) -> set[int]:
-    """How often an item was carried out under a skill."""
-    rows = trajectories(run)
-    ok = rows[rows["status"] == "ok"]
-    return set(ok.groupby(["skill_sha256", "split", "item_id"]).size())
-
-
 def wait_for_rows(run: TrainedRun, engine: docker.DockerClient) -> int:
     """Wait until a rollout of the first step is under way with some of its rows stored; how many are."""
     deadline = time.monotonic() + 300
@@ -284,8 +266,3 @@ def fails_at_prepare(platform: Any, name: str, overrides: dict[str, Any], senten
     assert (failed["task_id"], failed["try_number"]) == ("prepare", 1)
     assert any(sentence in line for line in run.log(failed)), run.log(failed)
     assert not run.store.list_keys(run.keys.folder)
-
-
-def stand_in(platform: Any) -> str:
-    host: str = json.loads(platform.environment["AIRFLOW_CONN_SKILLOPT_TARGET"])["host"]
-    return host

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import httpx
+import pandas as pd
 
 from include.core.state import RunState
 from include.store.keys import RunKeys, run_name
@@ -80,12 +82,13 @@ class TrainedRun:
         return self.store.get_model(self.keys.runtime_state, RunState)
 
 
-def create_connection(platform: Any, conn_id: str, host: str, model: str) -> None:
+def create_connection(platform: Any, conn_id: str, host: str, model: str, password: str = "") -> None:
     """Through the REST API, as the UI's form does; an earlier one of the same name gives way."""
     headers = {"Authorization": f"Bearer {token(platform)}"}
     url = f"{airflow_url(platform.settings)}/api/v2/connections"
     httpx.delete(f"{url}/{conn_id}", headers=headers)
     body = {"connection_id": conn_id, "conn_type": "pydanticai", "host": host, "extra": json.dumps({"model": model})}
+    body |= {"password": password} if password else {}
     httpx.post(url, headers=headers, json=body).raise_for_status()
 
 
@@ -94,3 +97,26 @@ def token(platform: Any) -> str:
     answer = httpx.post(f"{airflow_url(platform.settings)}/auth/token", json=login).raise_for_status()
     issued: str = answer.json()["access_token"]
     return issued
+
+
+def trajectories(run: TrainedRun) -> pd.DataFrame:
+    """All stored rollouts of the run's part of the bucket, the Hive partitions as columns."""
+    keys = run.store.list_keys(f"{run.prefix}trajectories/")
+    parts = []
+    for key in keys:
+        part = pd.read_parquet(BytesIO(run.store.get_bytes(key)))
+        values = dict(folder.split("=", 1) for folder in key.split("/") if "=" in folder)
+        parts.append(part.assign(**{name: value for name, value in values.items() if name not in part}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def executions(run: TrainedRun) -> set[int]:
+    """How often an item was carried out under a skill."""
+    rows = trajectories(run)
+    ok = rows[rows["status"] == "ok"]
+    return set(ok.groupby(["skill_sha256", "split", "item_id"]).size())
+
+
+def stand_in(platform: Any) -> str:
+    host: str = json.loads(platform.environment["AIRFLOW_CONN_SKILLOPT_TARGET"])["host"]
+    return host

@@ -1,0 +1,181 @@
+"""A run behind a provider that keeps failing, and with a key that must not show up anywhere."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import docker
+import psutil
+import psycopg2
+import pyarrow.parquet as pq
+import pytest
+from docker.errors import NotFound
+
+from tests.pipeline.faulty_model import FaultyModel, faulty_model
+from tests.pipeline.trained_run import TrainedRun, create_connection, executions, stand_in
+
+pytestmark = pytest.mark.platform
+
+KEY = "sk-distinctive-5f1c0b9e77aa"
+SHORT = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "evaluation.eval_test": False, "model.concurrency": 4}
+DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+HOLDS_CONNECTIONS = "connection"
+
+
+@dataclass
+class Watch:
+    """What the engine and the kernel tell about a run's containers while they live."""
+
+    engine: docker.DockerClient
+    run: str
+    seen: dict[str, str] = field(default_factory=dict)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def follow(self) -> None:
+        while not self.stopping.wait(0.2):
+            for container in self.engine.containers.list(filters={"label": f"skillopt.run={self.run}"}):
+                try:
+                    description = self.engine.api.inspect_container(container.id)
+                    processes = [_process(pid) for pid in _pids(container)]
+                except NotFound:
+                    continue
+                self.seen[container.id] = json.dumps([description, processes])
+
+
+@dataclass
+class FaultyRun:
+    run: TrainedRun
+    server: FaultyModel
+    containers: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def clean(platform: Any) -> TrainedRun:
+    name = f"clean-{time.time_ns()}"
+    return TrainedRun.trigger(platform, name, SHORT | {"storage.prefix": f"{name}/"}).wait()
+
+
+@pytest.fixture(scope="module")
+def faulty(platform: Any) -> Iterator[FaultyRun]:
+    name = f"faulty-{time.time_ns()}"
+    engine = docker.DockerClient(base_url=platform.environment["DOCKER_HOST"])
+    with faulty_model(stand_in(platform), hang=10.0) as server:
+        for role in ("target", "optimizer"):
+            model = f"openai-chat:stand-in-{role}"
+            create_connection(platform, f"skillopt_faulty_{role}", server.base_url, model, password=KEY)
+        settings = {f"model.{role}_conn_id": f"skillopt_faulty_{role}" for role in ("target", "optimizer")}
+        settings |= {"model.call_timeout": 3.0, "model.max_attempts": 12, "storage.prefix": f"{name}/"}
+        run = TrainedRun.trigger(platform, name, SHORT | settings)
+        watch = Watch(engine, run.keys.run)
+        thread = threading.Thread(target=watch.follow, daemon=True)
+        thread.start()
+        try:
+            run.wait()
+        finally:
+            watch.stopping.set()
+            thread.join()
+            engine.close()
+        yield FaultyRun(run, server, watch.seen)
+
+
+def test_a_failing_provider_changes_no_decision(clean: TrainedRun, faulty: FaultyRun) -> None:
+    decisions = [(moment.name, moment.action, moment.candidate_score) for moment in faulty.run.history.moments]
+    assert decisions == [(moment.name, moment.action, moment.candidate_score) for moment in clean.history.moments]
+    assert faulty.run.store.get_text(faulty.run.keys.best_skill) == clean.store.get_text(clean.keys.best_skill)
+    assert not any(moment.fallbacks for moment in faulty.run.history.moments)
+
+
+def test_behind_a_failing_provider_every_rollout_is_paid_once(faulty: FaultyRun) -> None:
+    assert executions(faulty.run) == {1}
+    assert set(faulty.server.outcomes) == {"answer", "busy", "broken", "hang", "garbage"}
+    assert set(faulty.server.answers.values()) == {1}
+
+
+def test_the_share_of_calls_lost_to_a_failing_provider_is_reported(faulty: FaultyRun) -> None:
+    target = [cost for cost in faulty.run.history.costs if cost.role == "target"]
+    lost = sum(cost.attempts - cost.calls for cost in target) / sum(cost.attempts for cost in target)
+    assert lost == pytest.approx(faulty.server.lost, abs=0.03)
+    assert 0.3 < lost < 0.5
+    assert "were lost and made again" in faulty.run.store.get_text(faulty.run.keys.report)
+
+
+def test_the_key_reached_the_provider_and_nothing_else_in_the_bucket(faulty: FaultyRun) -> None:
+    assert faulty.server.keys == {f"Bearer {KEY}"}
+    for store in (faulty.run.store, faulty.run.artifacts):
+        for key in store.list_keys(""):
+            content = store.get_bytes(key)
+            if key.endswith(".parquet"):
+                content += repr(pq.read_table(BytesIO(content)).to_pylist()).encode()
+            assert KEY.encode() not in content, key
+
+
+def test_the_key_is_in_no_log_and_no_file_of_the_platform(platform: Any, faulty: FaultyRun) -> None:
+    read = 0
+    for path in Path(platform.home.root).rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            read += 1
+            assert not _holds(path, KEY.encode()), path
+    assert read > 100
+
+
+def test_the_key_is_in_no_row_outside_the_connections(platform: Any, faulty: FaultyRun) -> None:
+    address = platform.environment[DATABASE].replace("+psycopg2", "")
+    with closing(psycopg2.connect(address)) as connection, connection.cursor() as cursor:
+        cursor.execute("select table_name from information_schema.tables where table_schema = 'public'")
+        tables = [name for (name,) in cursor.fetchall()]
+        assert {HOLDS_CONNECTIONS, "xcom", "task_instance", "dag_run"} <= set(tables)
+        for table in tables:
+            cursor.execute(f'select count(*) from "{table}" as one where one::text like %s', (f"%{KEY}%",))
+            assert cursor.fetchone() == (0,), table
+
+
+def test_the_key_is_in_no_container(faulty: FaultyRun) -> None:
+    assert len(faulty.containers) >= 3
+    assert any("include.rollout" in text for text in faulty.containers.values())
+    for text in faulty.containers.values():
+        assert KEY not in text
+
+
+def test_the_key_is_in_no_image(platform: Any, faulty: FaultyRun) -> None:
+    engine = docker.DockerClient(base_url=platform.environment["DOCKER_HOST"])
+    try:
+        for image in engine.images.list():
+            assert KEY not in json.dumps([image.attrs, image.history()])
+    finally:
+        engine.close()
+
+
+def _pids(container: Any) -> list[int]:
+    titles_and_rows = container.top(ps_args="-eo pid,comm")
+    column = titles_and_rows["Titles"].index("PID")
+    return [int(row[column]) for row in titles_and_rows["Processes"]]
+
+
+def _process(pid: int) -> dict[str, Any]:
+    """What /proc tells of a process inside of a container."""
+    try:
+        process = psutil.Process(pid)
+        return {"cmdline": process.cmdline(), "environ": process.environ()}
+    except psutil.Error:
+        return {}
+
+
+def _holds(path: Path, wanted: bytes) -> bool:
+    """Read in pieces that overlap, since a database's files are large."""
+    rest = b""
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(1 << 20):
+                if wanted in rest + piece:
+                    return True
+                rest = piece[-len(wanted) :]
+    except FileNotFoundError:
+        # A log or a database file that was replaced while this looks.
+        return False
+    return False
