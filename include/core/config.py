@@ -15,6 +15,8 @@ from include.core.errors import ConfigError
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Harness = Literal["chat", "tools", "codex", "claude_code"]
+CLI_HARNESSES: tuple[Harness, ...] = ("codex", "claude_code")
+"""Agents that decide by themselves what they do, and run code."""
 Effort = Literal["minimal", "low", "medium", "high"]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 ObjectName = Annotated[str, Field(min_length=1)]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Literal
 
 from include.core.budget import ModelPrice, Prices, Role
-from include.core.config import BudgetGroup, TrainConfig, TrainGroup
+from include.core.config import CLI_HARNESSES, BudgetGroup, Harness, TrainConfig, TrainGroup
 from include.core.timeline import timeline
 from include.core.types import Split, Value
 from include.optimizer.minibatches import most_minibatches
@@ -63,6 +63,7 @@ class Estimate(Value):
     models: dict[Role, str]
     prices: dict[Role, ModelPrice | None]
     budget: BudgetGroup
+    harness: Harness
 
     def calls(self, role: Role) -> int:
         """Calls of one role, at most."""
@@ -94,6 +95,7 @@ class Estimate(Value):
             f"{_range(self.tokens('likely'), self.tokens('most'))}",
             self._price_line(),
             *self._limit_lines(),
+            *self._cli_lines(),
         ]
 
     def _price_line(self) -> str:
@@ -120,6 +122,11 @@ class Estimate(Value):
             for name, limit, most in reached
             if limit is not None and most is not None and most > limit
         ]
+
+    def _cli_lines(self) -> list[str]:
+        if self.harness not in CLI_HARNESSES:
+            return []
+        return [f"  {self.harness} decides by itself how many calls an item takes; here an item counts as one"]
 
 
 def estimate(
@@ -162,6 +169,7 @@ def estimate(
         models={"target": str(config.model.target), "optimizer": str(config.model.optimizer)},
         prices={"target": prices.get("target"), "optimizer": prices.get("optimizer")},
         budget=config.budget,
+        harness=config.model.harness,
     )
 
 
@@ -202,16 +210,17 @@ class _Counts:
         self._slow_updates = self._comparisons if config.optimizer.use_slow_update else 0
 
     def of_target(self) -> dict[str, int]:
-        """Rollouts, of one call each, and follow-up questions."""
+        """Rollouts, of as many calls each as they may have turns, and follow-up questions."""
         config, rules = self._config, self._config.evaluation
         gated = self._steps + self._slow_updates + self._meta_reflects
         evaluation = self._val * rules.draws
         forced = not rules.use_gate or (self._slow_updates > 0 and not config.optimizer.slow_update_gate)
-        return {
+        turns = 1 if config.model.harness in CLI_HARNESSES else config.model.max_turns
+        follow_ups = self._over_all_steps(min(self._asked_about, sum(slices)) for slices in self._slices)
+        rollouts = {
             "seed": evaluation,
             "rollout": self._over_all_steps(sum(slices) for slices in self._slices),
             "speculate": self._speculated() if config.train.speculative_rollout else 0,
-            "follow_up": self._over_all_steps(min(self._asked_about, sum(slices)) for slices in self._slices),
             "evaluate": gated * evaluation,
             # The candidate and the current skill once more on every item on which they differ.
             "confirm": gated * 2 * self._val if rules.use_gate and rules.gate_policy == "confirm" else 0,
@@ -221,6 +230,7 @@ class _Counts:
             # The seed, the best and the last skill.
             "test": 3 * self._test * rules.draws,
         }
+        return {stage: turns * calls for stage, calls in rollouts.items()} | {"follow_up": follow_ups}
 
     def of_optimizer(self) -> dict[str, int]:
         """Questions by stage."""

@@ -253,3 +253,16 @@ def test_most_merges_is_the_exact_maximum_of_what_aggregate_asks(patches: int, m
     asked = [merges(failures, patches - failures, merge_batch_size) for failures in range(patches + 1)]
     assert most_merges(patches, merge_batch_size, failure_only=False) == max(asked)
     assert most_merges(patches, merge_batch_size, failure_only=True) == asked[-1]
+
+
+@given(st.integers(1, 5))
+def test_a_conversation_counts_as_many_calls_as_it_may_have_turns(turns: int) -> None:
+    single = calls(estimated(SEARCHQA, gradient={"use_deep_reflect": True}))
+    several = calls(estimated(SEARCHQA, gradient={"use_deep_reflect": True}, model=MODELS | {"max_turns": turns}))
+    assert several["evaluate"] == turns * single["evaluate"]
+    assert several["follow_up"] == single["follow_up"]
+
+
+def test_of_an_agents_cli_the_estimate_says_what_it_does_not_know() -> None:
+    assert any("codex decides by itself" in line for line in estimated(SEARCHQA, model={"harness": "codex"}).lines())
+    assert not any("decides by itself" in line for line in estimated(SEARCHQA).lines())
