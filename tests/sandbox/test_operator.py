@@ -80,7 +80,13 @@ def client(docker_host: str) -> Iterator[docker.DockerClient]:
 
 @pytest.fixture
 def workload(request: pytest.FixtureRequest) -> Callable[..., FakeWorkload]:
-    def make(provider: ScriptedProvider | None, count: int = 1, concurrency: int = 1, **limits: Any) -> FakeWorkload:
+    def make(
+        provider: ScriptedProvider | None,
+        count: int = 1,
+        concurrency: int = 1,
+        image: str = IMAGES["chat"],
+        **limits: Any,
+    ) -> FakeWorkload:
         public = {"question": "Which tower?", "context": "[DOC] Eiffel"}
         reference = {"answers": [SECRET_ANSWER]}
         return FakeWorkload(
@@ -102,6 +108,7 @@ def workload(request: pytest.FixtureRequest) -> Callable[..., FakeWorkload]:
             ),
             limits=SandboxGroup(**limits),
             labels={"run": request.node.name, "step": "1", "chunk": "0"},
+            image=image,
         )
 
     return make
