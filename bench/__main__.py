@@ -4,12 +4,13 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 
-from bench import early_reject, false_accepts, overhead, searchqa
+from bench import early_reject, false_accepts, latency, overhead, searchqa
 from include.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "early_reject": early_reject.measure,
     "false_accepts": false_accepts.measure,
+    "latency": latency.measure,
     "overhead": overhead.measure,
     "searchqa": searchqa.measure,
 }
