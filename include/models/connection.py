@@ -43,6 +43,8 @@ def target_upstream(conn_id: str, model: str | None) -> Upstream:
         base_url=(connection.host or DEFAULT_BASE_URLS[dialect]).rstrip("/"),
         model=name,
         api_key=connection.password or "",
+        auth="x-api-key" if dialect == "anthropic" else "bearer",
+        conn_id=conn_id,
     )
 
 

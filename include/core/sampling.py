@@ -1,0 +1,47 @@
+"""How a model is asked to sample and to think, in the words of pydantic-ai's model settings."""
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from include.core.config import Effort
+from include.core.types import JsonObject
+
+
+def sampling_settings(
+    dialect: Literal["openai-chat", "openai", "anthropic"],
+    *,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    seed: int | None = None,
+    reasoning_effort: Effort | None = None,
+    thinking: Literal["on", "off"] | None = None,
+    timeout: float | None = None,
+) -> JsonObject:
+    """The settings of a call; what is None is left to the server.
+
+    Args:
+        dialect: the wire format; only chat completions can carry a seed.
+        max_tokens: most tokens of the answer, those of its thinking included.
+        temperature: sampling temperature.
+        seed: sampling seed.
+        reasoning_effort: how much the model thinks before it answers.
+        thinking: for chat completions the switch in the chat template of servers like vLLM, for messages the
+            model's own thinking; the responses API has none but the effort.
+        timeout: seconds of one try.
+    """
+    settings: dict[str, JsonValue | None] = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "timeout": timeout,
+    }
+    if dialect == "anthropic":
+        switched = None if thinking is None else thinking == "on"
+        settings["thinking"] = switched if reasoning_effort is None else reasoning_effort
+    else:
+        settings["openai_reasoning_effort"] = reasoning_effort
+    if dialect == "openai-chat":
+        settings["seed"] = seed
+        if thinking is not None:
+            settings["extra_body"] = {"chat_template_kwargs": {"enable_thinking": thinking == "on"}}
+    return {name: value for name, value in settings.items() if value is not None}

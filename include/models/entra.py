@@ -1,0 +1,48 @@
+"""Entra ID tokens for Azure OpenAI, from a managed identity or from `az login`."""
+
+import asyncio
+from collections.abc import Callable
+
+from include.core.errors import ModelConnectionError
+from include.models.upstream import AzureIdentity
+
+SCOPE = "https://cognitiveservices.azure.com/.default"
+
+
+class EntraToken:
+    """The token of an identity, fetched when it is first needed and again shortly before it expires."""
+
+    def __init__(self, identity: AzureIdentity) -> None:
+        self._source = _source(identity)
+        self._one_at_a_time = asyncio.Lock()
+
+    async def get(self) -> str:
+        """The token, without holding up the event loop.
+
+        Raises:
+            ModelConnectionError: the identity gives none.
+        """
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(self.fetch)
+
+    def fetch(self) -> str:
+        """The token.
+
+        Raises:
+            ModelConnectionError: the identity gives none.
+        """
+        from azure.core.exceptions import AzureError
+
+        try:
+            return self._source()
+        except AzureError as error:
+            raise ModelConnectionError(f"no token for Azure: {error}") from error
+
+
+def _source(identity: AzureIdentity) -> Callable[[], str]:
+    """Caches the token, and asks again some minutes before it expires."""
+    from azure.identity import AzureCliCredential, ManagedIdentityCredential, get_bearer_token_provider
+
+    if identity.kind == "cli":
+        return get_bearer_token_provider(AzureCliCredential(), SCOPE)
+    return get_bearer_token_provider(ManagedIdentityCredential(client_id=identity.client_id), SCOPE)
