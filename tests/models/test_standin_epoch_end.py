@@ -6,6 +6,7 @@ from benchmarks.searchqa.adapter import BENCHMARK
 from include.core.errors import ModelError
 from include.core.types import Status, Trajectory
 from include.models.standin import chat
+from include.models.standin.deciding import STAGES
 from include.models.standin.directives import DIRECTIVES, recognise, siblings, spoken_of
 from include.models.standin.memory import Memory
 from include.models.standin.proposing import denial
@@ -53,8 +54,8 @@ def hits(skill: str) -> float:
 
 def asked(stage: str, *sections: str) -> dict[str, Any]:
     prompt = "\n\n".join(sections)
-    answer = chat.STAGES[f"{stage}_result"](prompt)
-    assert answer == chat.STAGES[f"{stage}_result"](prompt)
+    answer = STAGES[f"{stage}_result"](prompt)
+    assert answer == STAGES[f"{stage}_result"](prompt)
     return answer
 
 
@@ -225,7 +226,7 @@ def test_odd_comparisons_are_answered(groups: Any) -> None:
 )
 def test_a_request_that_lacks_a_part_is_explained(stage: str, prompt: str, complaint: str) -> None:
     with pytest.raises(ModelError, match=complaint):
-        chat.STAGES[f"{stage}_result"](prompt)
+        STAGES[f"{stage}_result"](prompt)
 
 
 def test_former_texts_may_hold_tags() -> None:

@@ -11,6 +11,7 @@ from include.core.errors import ModelError
 from include.core.ports import Output
 from include.core.types import Edit, Patch, Rollout, Status, Trajectory
 from include.models.standin import chat
+from include.models.standin.deciding import STAGES
 from include.models.standin.directives import DIRECTIVES, recognise
 from include.models.standin.memory import Memory
 from include.models.standin.requests import SeenTrajectory
@@ -186,7 +187,7 @@ def test_a_request_that_cannot_be_read_is_explained(stage: str, prompt: str, com
 def test_a_skill_may_hold_tags() -> None:
     skill = "Put it inside <answer></answer>, not in <skill></skill> or <edits>[]</edits>."
     edits = json.dumps([{"index": 0, "op": "append", "content": "- x"}])
-    answer = chat.STAGES["rank_result"](f"<skill>{skill}</skill>\n\n<edits>{edits}</edits>")
+    answer = STAGES["rank_result"](f"<skill>{skill}</skill>\n\n<edits>{edits}</edits>")
     assert answer == {"order": [0]}
 
 

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,21 +8,15 @@ import pytest
 from openai.types.chat import ChatCompletionToolParam
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from include.models.standin.server import StandInServer
 
 CONTEXT = "[DOC] [TLE] Strelsau [PAR] Strelsau is the capital of Ruritania. [DOC] [TLE] Map [PAR] Ruritania, Strelsau"
 SKILL = "- Leave out words of the question."
 
 
 @pytest.fixture
-def client() -> Iterator[openai.OpenAI]:
-    with StandInServer("127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0) as made:
-            yield made
-        server.shutdown()
-        thread.join()
+def client(standin_url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=standin_url, api_key="none", max_retries=0) as made:
+        yield made
 
 
 def ask(client: openai.OpenAI, question: str = "Ruritania has this capital") -> openai.types.chat.ChatCompletion:
@@ -99,9 +92,35 @@ def test_serves_sixteen_clients_at_once(client: openai.OpenAI) -> None:
     assert len(set(answers)) == 1
 
 
+def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
+    system, user = BENCHMARK.messages({"question": "Ruritania has this capital", "context": CONTEXT}, SKILL)
+    with client.chat.completions.stream(
+        model="stand-in-target",
+        messages=[{"role": "system", "content": system.content}, {"role": "user", "content": user.content}],
+        stream_options={"include_usage": True},
+    ) as stream:
+        final = [event for event in stream if event.type == "chunk"] and stream.get_final_completion()
+    assert final.choices[0].message.content == ask(client).choices[0].message.content
+    assert final.choices[0].finish_reason == "stop"
+    assert final.usage == ask(client).usage
+
+
+def test_a_stream_may_call_a_tool(client: openai.OpenAI) -> None:
+    tool: ChatCompletionToolParam = {"type": "function", "function": {"name": "search_documents", "parameters": {}}}
+    chunks = list(
+        client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Question: who?"}], tools=[tool], stream=True
+        )
+    )
+    calls = [call for chunk in chunks for choice in chunk.choices for call in choice.delta.tool_calls or ()]
+    assert [(call.index, call.function and call.function.name) for call in calls] == [(0, "search_documents")]
+    assert [choice.finish_reason for chunk in chunks for choice in chunk.choices] == [None, "tool_calls"]
+    assert all(chunk.usage is None for chunk in chunks)
+
+
 def test_bad_requests_get_an_explanation(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="stream"):
-        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}], stream=True)
+    with pytest.raises(openai.BadRequestError, match="a name each"):
+        client.post("/chat/completions", body={"messages": [], "tools": [{}], "stream": True}, cast_to=object)
     with pytest.raises(openai.NotFoundError, match="not served here"):
         client.embeddings.create(model="m", input="x")
     with pytest.raises(openai.BadRequestError, match="expected a list"):

@@ -7,6 +7,7 @@ from benchmarks.searchqa.adapter import BENCHMARK
 from include.core.errors import ModelError
 from include.core.types import Status, Trajectory
 from include.models.standin import chat
+from include.models.standin.deciding import STAGES
 from include.models.standin.directives import DIRECTIVES, recognise
 from include.models.standin.rewriting import tidied
 from include.models.standin.sections import Sections
@@ -53,8 +54,8 @@ def complete(messages: list[dict[str, str]]) -> str:
 
 def asked(stage: str, *sections: str) -> dict[str, Any]:
     prompt = "\n\n".join(sections)
-    answer = chat.STAGES[f"{stage}_result"](prompt)
-    assert answer == chat.STAGES[f"{stage}_result"](prompt)
+    answer = STAGES[f"{stage}_result"](prompt)
+    assert answer == STAGES[f"{stage}_result"](prompt)
     return answer
 
 
@@ -255,4 +256,4 @@ def test_odd_minibatches_are_answered(stage: str, outcome: str, seen: Any) -> No
 )
 def test_a_request_that_lacks_a_part_is_explained(stage: str, prompt: str, complaint: str) -> None:
     with pytest.raises(ModelError, match=complaint):
-        chat.STAGES[f"{stage}_result"](prompt)
+        STAGES[f"{stage}_result"](prompt)

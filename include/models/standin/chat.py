@@ -1,120 +1,112 @@
-"""Chat completions of the stand-in: from the JSON of a request to the JSON of its answer."""
+"""The stand-in's chat completions: from the JSON of a request to the JSON of its answer, whole or as a stream."""
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from include.core.errors import ModelError
-from include.models.standin.aggregate import learning_rate, merge, rank
-from include.models.standin.appendix import consolidate
-from include.models.standin.deep_reflect import deep_reflect, explain
-from include.models.standin.epoch_end import meta_reflect, meta_skill, slow_update
-from include.models.standin.epoch_requests import parse_meta_reflect, parse_meta_skill, parse_slow_update
-from include.models.standin.reader import respond
-from include.models.standin.reflect import reflect, reflect_rewrite, reflect_skill_aware
-from include.models.standin.requests import (
-    parse_consolidate,
-    parse_deep_reflect,
-    parse_edits,
-    parse_learning_rate,
-    parse_merge,
-    parse_reflect,
-    parse_reflect_rewrite,
-)
-from include.models.standin.rewriting import rewrite
+from include.models.standin.conversation import Call, Conversation, Reply, Turn, joined, objects, text_of
+from include.models.standin.deciding import decide
 
 FINGERPRINT = "stand-in"
 MODELS = ("stand-in-target", "stand-in-optimizer")
-STAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
-    "reflect_result": lambda prompt: reflect(parse_reflect(prompt)),
-    "merge_result": lambda prompt: merge(parse_merge(prompt)),
-    "rank_result": lambda prompt: rank(parse_edits(prompt)),
-    "reflect_skill_aware_result": lambda prompt: reflect_skill_aware(parse_reflect(prompt)),
-    "reflect_rewrite_result": lambda prompt: reflect_rewrite(parse_reflect_rewrite(prompt)),
-    "learning_rate_result": lambda prompt: learning_rate(parse_learning_rate(prompt)),
-    "rewrite_result": lambda prompt: rewrite(parse_edits(prompt)),
-    "deep_reflect_result": lambda prompt: deep_reflect(parse_deep_reflect(prompt)),
-    "consolidate_result": lambda prompt: consolidate(parse_consolidate(prompt)),
-    "slow_update_result": lambda prompt: slow_update(parse_slow_update(prompt)),
-    "meta_skill_result": lambda prompt: meta_skill(parse_meta_skill(prompt)),
-    "meta_reflect_result": lambda prompt: meta_reflect(parse_meta_reflect(prompt)),
-}
 
 
 def complete(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer as optimizer if the request offers the tool of a stage, else as target.
+    """The whole answer.
 
     Raises:
         ModelError: the request asks for something that the stand-in does not do, or lacks a part.
     """
-    messages = request.get("messages")
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise ModelError("messages: expected a list of objects with role and content")
-    if request.get("stream"):
-        raise ModelError("stream: the stand-in answers in one piece; ask without it")
-    system, prompt = _text(messages, ("system", "developer")), _text(messages, ("user",))
-    tools = _tool_names(request)
-    if not tools:
-        said = respond(system, prompt) if _opens(messages) else explain(system, *_asked_about(messages))
-        message: dict[str, Any] = {"role": "assistant", "content": said}
-        return _completion(request, messages, message, "stop")
-    stage = next((name for name in tools if name in STAGES), None)
-    if stage is None:
-        raise ModelError(f"tools: the stand-in knows {', '.join(STAGES)}; got {', '.join(tools)}")
-    arguments = json.dumps(STAGES[stage](prompt), ensure_ascii=False)
-    call = {"id": f"call_{_digest(arguments)}", "type": "function", "function": {"name": stage, "arguments": arguments}}
-    message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return _completion(request, messages, message, "tool_calls")
+    conversation = read(request)
+    reply = decide(conversation)
+    finish_reason = "tool_calls" if reply.calls else "stop"
+    return {
+        **_head(conversation, reply),
+        "object": "chat.completion",
+        "choices": [
+            {"index": 0, "message": _message(conversation, reply), "finish_reason": finish_reason, "logprobs": None}
+        ],
+        "usage": _usage(conversation, reply),
+    }
 
 
-def _opens(messages: list[dict[str, Any]]) -> bool:
-    """Whether the last message is the item itself, and not a question about an answer that was given to it."""
-    answered = any(message.get("role") == "assistant" for message in messages)
-    return not answered or messages[-1].get("role") != "user" or "<documents>" in _content(messages[-1])
+def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The same answer in chunks; the tokens come last, if they are asked for.
+
+    Raises:
+        ModelError: as `complete` does, before the first chunk.
+    """
+    conversation = read(request)
+    reply = decide(conversation)
+    message = _message(conversation, reply)
+    for index, call in enumerate(message.get("tool_calls", ())):
+        call["index"] = index
+    finish_reason = "tool_calls" if reply.calls else "stop"
+    options = request.get("stream_options")
+
+    def chunks() -> Iterator[dict[str, Any]]:
+        head = {**_head(conversation, reply), "object": "chat.completion.chunk"}
+        yield {**head, "choices": [{"index": 0, "delta": message, "finish_reason": None}]}
+        yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish_reason}]}
+        if isinstance(options, dict) and options.get("include_usage"):
+            yield {**head, "choices": [], "usage": _usage(conversation, reply)}
+
+    return chunks()
 
 
-def _asked_about(messages: list[dict[str, Any]]) -> tuple[str, str]:
-    """The item's prompt and the last answer that was given."""
-    prompt = next((_content(message) for message in messages if message.get("role") == "user"), "")
-    given = [_content(message) for message in messages if message.get("role") == "assistant"]
-    return prompt, given[-1]
+def read(request: Mapping[str, Any]) -> Conversation:
+    """A request of this format.
+
+    Raises:
+        ModelError: messages or tools have another form.
+    """
+    messages = objects(request, "messages", "role and content")
+    system = [text_of(message.get("content")) for message in messages if message.get("role") in ("system", "developer")]
+    turns = [_turn(message) for message in messages if message.get("role") not in ("system", "developer")]
+    return Conversation(str(request.get("model", MODELS[0])), joined(system), tuple(turns), _tools(request))
 
 
-def _tool_names(request: Mapping[str, Any]) -> list[str]:
+def _turn(message: Mapping[str, Any]) -> Turn:
+    text, role = text_of(message.get("content")), message.get("role")
+    if role == "tool":
+        return Turn("tool", text)
+    if role != "assistant":
+        return Turn("user", text)
+    functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
+    calls = [Call(str(function.get("name", "")), str(function.get("arguments", ""))) for function in functions]
+    return Turn("assistant", text, tuple(calls))
+
+
+def _tools(request: Mapping[str, Any]) -> tuple[str, ...]:
     try:
-        return [str(tool["function"]["name"]) for tool in request.get("tools") or ()]
+        return tuple(str(tool["function"]["name"]) for tool in request.get("tools") or ())
     except (TypeError, KeyError) as error:
         raise ModelError("tools: expected a list of functions with a name each") from error
 
 
-def _text(messages: list[dict[str, Any]], roles: tuple[str, ...]) -> str:
-    return "\n\n".join(_content(message) for message in messages if message.get("role") in roles)
-
-
-def _content(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
-
-
-def _completion(
-    request: Mapping[str, Any], messages: list[dict[str, Any]], message: dict[str, Any], finish_reason: str
-) -> dict[str, Any]:
-    written = json.dumps(message, ensure_ascii=False)
-    read = sum(len(_content(received).split()) for received in messages)
-    usage = {"prompt_tokens": read, "completion_tokens": len(written.split())}
+def _head(conversation: Conversation, reply: Reply) -> dict[str, Any]:
     return {
-        "id": f"chatcmpl-{_digest(written)}",
-        "object": "chat.completion",
+        "id": f"chatcmpl-{conversation.identity(reply)}",
         "created": 0,
-        "model": str(request.get("model", MODELS[0])),
+        "model": conversation.model,
         "system_fingerprint": FINGERPRINT,
-        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason, "logprobs": None}],
-        "usage": {**usage, "total_tokens": sum(usage.values())},
     }
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+def _message(conversation: Conversation, reply: Reply) -> dict[str, Any]:
+    if not reply.calls:
+        return {"role": "assistant", "content": reply.text}
+    calls = [
+        {
+            "id": f"call_{conversation.identity(reply, part)}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for part, call in enumerate(reply.calls)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def _usage(conversation: Conversation, reply: Reply) -> dict[str, int]:
+    usage = {"prompt_tokens": conversation.words, "completion_tokens": reply.words}
+    return {**usage, "total_tokens": sum(usage.values())}

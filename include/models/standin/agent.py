@@ -1,0 +1,76 @@
+"""How agent CLIs hand a skill and a task to a model, read from what they send."""
+
+import json
+import re
+import shlex
+
+from include.models.standin.conversation import Call, Conversation
+
+# Codex: a list in the instructions, and a message of its own once the user wrote $name.
+_CODEX_LIST = "<skills_instructions>"
+_CODEX_ROOT = re.compile(r"^- `(?P<root>\w+)` = `(?P<folder>[^`]+)`$", re.MULTILINE)
+_CODEX_LISTED = re.compile(r"^- (?P<name>[\w-]+): .*\(file: (?P<root>\w+)/(?P<rest>[^)]+)\)$", re.MULTILINE)
+_CODEX_SKILL = re.compile(r"<skill>\n<name>[^\n]*</name>\n<path>[^\n]*</path>\n(?P<skill>.*)\n</skill>", re.DOTALL)
+_CODEX_SHELL = "exec_command"
+# Claude Code: a list behind a sentence, and two blocks once the user wrote /name or the model called the tool.
+_CLAUDE_LIST = "skills are available for use with the Skill tool"
+_CLAUDE_LISTED = re.compile(r"^- (?P<name>[\w-]+):", re.MULTILINE)
+_CLAUDE_SKILL = re.compile(r"Base directory for this skill: [^\n]*\n\n(?P<skill>.*)", re.DOTALL)
+_CLAUDE_TASK = re.compile(r"<command-message>.*?<command-args>(?P<task>.*)</command-args>\s*", re.DOTALL)
+_CLAUDE_LOADER = "Skill"
+
+_FRONT_MATTER = re.compile(r"^---\nname: .*?\n---\n", re.DOTALL | re.MULTILINE)
+_INVOCATION = re.compile(r"\A[$/][\w-]+\s+")
+_SURROUNDINGS = ("<environment_context>", "<system-reminder>")
+
+
+def opening(conversation: Conversation) -> tuple[str, str]:
+    """The skill and the task: what a CLI delivered as such, else the instructions and what the user said."""
+    if not _by_cli(conversation):
+        return conversation.system, conversation.user_text
+    delivered = delivered_skill(conversation)
+    said = [turn.text for turn in conversation.turns if turn.role == "user"]
+    commands = [match["task"] for text in said if (match := _CLAUDE_TASK.fullmatch(text))]
+    plain = [text for text in said if not text.startswith(_SURROUNDINGS) and _skill_in(text) is None]
+    task = commands[0] if commands else _INVOCATION.sub("", "\n\n".join(plain))
+    skill = "" if delivered is None else delivered.removesuffix(f"\n\nARGUMENTS: {task}")
+    return skill, task
+
+
+def loading(conversation: Conversation) -> Call | None:
+    """The call that loads a skill which the user names and the CLI has only announced; None if there is none."""
+    if not _by_cli(conversation) or delivered_skill(conversation) is not None:
+        return None
+    said = set(re.findall(r"[\w-]+", conversation.user_text))
+    if _CODEX_SHELL in conversation.tools:
+        folders = {match["root"]: match["folder"] for match in _CODEX_ROOT.finditer(conversation.system)}
+        listed = [match for match in _CODEX_LISTED.finditer(conversation.system) if match["name"] in said]
+        for match in listed:
+            path = f"{folders.get(match['root'], '.')}/{match['rest']}"
+            return Call(_CODEX_SHELL, json.dumps({"cmd": f"cat {shlex.quote(path)}"}))
+    if _CLAUDE_LOADER in conversation.tools:
+        _, _, skills = conversation.system.partition(_CLAUDE_LIST)
+        for match in _CLAUDE_LISTED.finditer(skills):
+            if match["name"] in said:
+                return Call(_CLAUDE_LOADER, json.dumps({"skill": match["name"]}))
+    return None
+
+
+def delivered_skill(conversation: Conversation) -> str | None:
+    """The text of the skill that the conversation holds already, without its front matter."""
+    for turn in conversation.turns:
+        found = _skill_in(turn.text) if turn.role == "user" else None
+        if turn.role == "tool" and (front := _FRONT_MATTER.search(turn.text)):
+            found = turn.text[front.end() :]
+        if found is not None:
+            return found
+    return None
+
+
+def _skill_in(text: str) -> str | None:
+    match = _CODEX_SKILL.fullmatch(text) or _CLAUDE_SKILL.fullmatch(text)
+    return _FRONT_MATTER.sub("", match["skill"], count=1) if match else None
+
+
+def _by_cli(conversation: Conversation) -> bool:
+    return _CODEX_LIST in conversation.system or _CLAUDE_LIST in conversation.system
