@@ -9,7 +9,7 @@ from include.core.types import JsonObject
 
 
 def sampling_settings(
-    dialect: Literal["openai-chat", "openai", "anthropic"],
+    dialect: Literal["openai-chat", "openai", "anthropic"] | None,
     *,
     max_tokens: int | None = None,
     temperature: float | None = None,
@@ -21,13 +21,13 @@ def sampling_settings(
     """The settings of a call; what is None is left to the server.
 
     Args:
-        dialect: the wire format; only chat completions can carry a seed.
+        dialect: the wire format; None for a provider with one of its own, and for several of them.
         max_tokens: most tokens of the answer, those of its thinking included.
         temperature: sampling temperature.
-        seed: sampling seed.
+        seed: sampling seed; neither responses nor messages have a field for it.
         reasoning_effort: how much the model thinks before it answers.
-        thinking: for chat completions the switch in the chat template of servers like vLLM, for messages the
-            model's own thinking; the responses API has none but the effort.
+        thinking: for chat completions the switch in the chat template of servers like vLLM, for messages and other
+            providers the model's own thinking; the responses API has none but the effort.
         timeout: seconds of one try.
     """
     settings: dict[str, JsonValue | None] = {
@@ -35,13 +35,14 @@ def sampling_settings(
         "temperature": temperature,
         "timeout": timeout,
     }
-    if dialect == "anthropic":
+    if dialect in ("anthropic", None):
         switched = None if thinking is None else thinking == "on"
         settings["thinking"] = switched if reasoning_effort is None else reasoning_effort
-    else:
+    if dialect != "anthropic":
+        # pydantic-ai's `thinking` would leave it out for every model that it does not know to think.
         settings["openai_reasoning_effort"] = reasoning_effort
-    if dialect == "openai-chat":
+    if dialect in ("openai-chat", None):
         settings["seed"] = seed
-        if thinking is not None:
-            settings["extra_body"] = {"chat_template_kwargs": {"enable_thinking": thinking == "on"}}
+    if dialect == "openai-chat" and thinking is not None:
+        settings["extra_body"] = {"chat_template_kwargs": {"enable_thinking": thinking == "on"}}
     return {name: value for name, value in settings.items() if value is not None}

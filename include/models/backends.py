@@ -76,8 +76,6 @@ class HttpBackend:
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """One try; see `Backend`."""
         passed = {name: headers[name] for name in PASSED_HEADERS if name in headers}
-        if self._upstream.dialect == "anthropic":
-            passed.setdefault("anthropic-version", ANTHROPIC_VERSION)
         try:
             credentials = await self._credentials()
         except ModelConnectionError as error:
@@ -87,13 +85,27 @@ class HttpBackend:
             f"{self._upstream.base_url.rstrip('/')}/{self._path()}",
             params=self._upstream.query,
             content=_naming(self._upstream.model, body),
-            headers=passed | credentials,
+            headers=self._required_headers() | passed | credentials,
         )
         return await self._client.send(request, stream=True)
+
+    async def list_models(self) -> httpx.Response:
+        """The server's list of its models, which costs nothing and needs the credentials.
+
+        Raises:
+            httpx.TransportError: no answer.
+            ModelConnectionError: the identity gives no token.
+        """
+        url = f"{self._upstream.base_url.rstrip('/')}/models"
+        headers = self._required_headers() | await self._credentials()
+        return await self._client.get(url, params=self._upstream.query, headers=headers)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aclose()
+
+    def _required_headers(self) -> dict[str, str]:
+        return {"anthropic-version": ANTHROPIC_VERSION} if self._upstream.dialect == "anthropic" else {}
 
     def _path(self) -> str:
         path = PATHS[self._upstream.dialect]

@@ -1,56 +1,82 @@
 """From an Airflow connection to a model: the one place that reads the credentials of providers."""
 
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
+from pydantic import SecretStr
 
+from include.core.config import Harness
 from include.core.errors import ModelConnectionError
-from include.models.upstream import Upstream
+from include.models.providers import (
+    DIALECTS,
+    OWN_TYPES,
+    Connected,
+    azure_upstream,
+    http_upstream,
+    spoken_by,
+    translated_upstream,
+)
+from include.models.upstream import Dialect, Upstream
 
 if TYPE_CHECKING:
+    from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
     from airflow.sdk import Connection
     from pydantic_ai.models import Model
 
-DIALECTS = get_args(Upstream.model_fields["dialect"].annotation)
-DEFAULT_BASE_URLS = {
-    "openai-chat": "https://api.openai.com/v1",
-    "openai": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com/v1",
-}
+GENERIC = "pydanticai"
 
 
-def target_upstream(conn_id: str, model: str | None) -> Upstream:
-    """The address that the gateway forwards a target's calls to.
+def target_upstream(conn_id: str, model: str | None, harness: Harness = "chat") -> Upstream:
+    """Where the gateway sends a target's calls, in the wire format of the harness.
+
+    Raises:
+        ModelConnectionError: the connection, or one of its fallbacks, is missing, of another type, names no usable
+            model, or its server does not speak what the harness does.
+    """
+    first, *others = [spoken_by(harness, connected, _upstream(connected)) for connected in _chain(conn_id, model)]
+    for other in others:
+        if other.dialect != first.dialect:
+            raise ModelConnectionError(
+                f"connection {other.conn_id}: it speaks {other.dialect}, and {conn_id}, whose fallback it is, "
+                f"{first.dialect}; what a sandbox sends fits one of them only"
+            )
+    return first.model_copy(update={"fallbacks": tuple(others)})
+
+
+def target_dialect(conn_id: str, model: str | None) -> Dialect | None:
+    """The wire format of a connection; None if its provider has one of its own, or its fallbacks another.
+
+    Raises:
+        ModelConnectionError: as `target_upstream`.
+    """
+    upstreams = [_upstream(connected) for connected in _chain(conn_id, model)]
+    spoken = {None if upstream.provider else upstream.dialect for upstream in upstreams}
+    return spoken.pop() if len(spoken) == 1 else None
+
+
+def optimizer_model(conn_id: str, model: str | None) -> "Model":
+    """The pydantic-ai model of a connection, with its fallbacks, by Airflow's own hook (any `pydanticai*` type).
+
+    Raises:
+        ModelConnectionError: the connection, or one of its fallbacks, is missing or does not lead to a model.
+    """
+    from pydantic_ai.exceptions import ModelAPIError
+    from pydantic_ai.models.fallback import FallbackModel
+
+    models = [_model(connected) for connected in _chain(conn_id, model)]
+    # As Airflow's hook does it, which knows no Azure identities.
+    return FallbackModel(*models, fallback_on=(ModelAPIError,)) if len(models) > 1 else models[0]
+
+
+def model_name(conn_id: str, model: str | None) -> str:
+    """The configured model, or the connection's own, as `provider:name`.
 
     Raises:
         ModelConnectionError: the connection is missing, of another type, or names no usable model.
     """
-    connection = _connection(conn_id)
-    if connection.conn_type != "pydanticai":
-        raise ModelConnectionError(
-            f"connection {conn_id}: a sandbox cannot reach type {connection.conn_type!r}; use type 'pydanticai'"
-        )
-    named = _model_name(connection, model)
-    dialect, _, name = named.partition(":")
-    if dialect not in DIALECTS or not name:
-        raise ModelConnectionError(
-            f"connection {conn_id}: model {named!r} should be written as one of {', '.join(DIALECTS)}, "
-            "a colon and the provider's model name"
-        )
-    return Upstream(
-        dialect=dialect,
-        base_url=(connection.host or DEFAULT_BASE_URLS[dialect]).rstrip("/"),
-        model=name,
-        api_key=connection.password or "",
-        auth="x-api-key" if dialect == "anthropic" else "bearer",
-        conn_id=conn_id,
-    )
-
-
-def model_name(conn_id: str, model: str | None) -> str:
-    """The configured model, or the connection's own, as `provider:name`."""
-    return _model_name(_connection(conn_id), model)
+    connected = _connected(conn_id, model)
+    return f"{connected.provider}:{connected.model}"
 
 
 def host(conn_id: str) -> str:
@@ -59,55 +85,105 @@ def host(conn_id: str) -> str:
     return "" if address is None else address
 
 
-def optimizer_model(conn_id: str, model: str | None) -> "Model":
-    """The pydantic-ai model of a connection, by Airflow's own hook (any `pydanticai*` type).
+def check(conn_id: str, model: str | None = None) -> None:
+    """Ask the servers of a connection and its fallbacks for their models, so that a wrong address or key shows early.
+
+    Any HTTP answer but 401 and 403 will do: not every compatible server lists its models. A provider's own address
+    is not asked; of a provider whose requests are translated, only the fields of the connection are looked at.
 
     Raises:
-        ModelConnectionError: the connection is missing or does not lead to a model.
+        ModelConnectionError: nothing answers at the address, the key is refused or malformed, or a field is wrong.
     """
-    from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
-    from pydantic_ai.exceptions import UserError
-
-    named = _model_name(_connection(conn_id), model)
-    try:
-        hook = PydanticAIHook.get_hook(conn_id, hook_params={"model_id": named})
-        return cast("Model", hook.get_conn())
-    except (ValueError, ImportError, UserError) as error:
-        raise ModelConnectionError(f"connection {conn_id}: {error}") from error
+    for connected in _chain(conn_id, model):
+        if _is_translated(connected):
+            _model(connected)
+        elif connected.host:
+            _check(connected, _upstream(connected))
 
 
-def check(conn_id: str) -> None:
-    """Ask the connection's server for its models, so that a wrong address or key shows before the first rollout.
+def _check(connected: Connected, upstream: Upstream) -> None:
+    import asyncio
 
-    Any HTTP answer but 401 and 403 will do: not every compatible server lists its models.
-
-    Raises:
-        ModelConnectionError: nothing answers at the address, or the key is refused or malformed.
-    """
     import httpx
 
-    connection = _connection(conn_id)
-    if not connection.host:
-        return
-    url = f"{connection.host.rstrip('/')}/models"
-    key = connection.password or ""
+    from include.models.backends import HttpBackend
+
+    key = connected.password.get_secret_value()
     if not (key.isascii() and key.isprintable()):
-        raise ModelConnectionError(
-            f"connection {conn_id}: its password holds a character that no HTTP header can carry, such as a line break "
-            "copied along; enter the key again"
+        raise connected.error(
+            "its password holds a character that no HTTP header can carry, such as a line break copied along; "
+            "enter the key again"
         )
-    # A server without keys is legal, an empty bearer token is not.
-    headers = {"Authorization": f"Bearer {key}", "x-api-key": key} if key else {}
+
+    async def list_models() -> httpx.Response:
+        backend = HttpBackend(upstream, timeout=20)
+        try:
+            return await backend.list_models()
+        finally:
+            await backend.aclose()
+
     try:
-        response = httpx.get(url, headers=headers, timeout=20)
+        response = asyncio.run(list_models())
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ModelConnectionError(
-            f"connection {conn_id}: no model server answers at {connection.host} ({error}); correct its host"
-        ) from error
+        raise connected.error(f"no model server answers at {connected.host} ({error}); correct its host") from error
+    except ModelConnectionError as error:
+        raise connected.error(f"{error}; correct its azure_auth") from error
     if response.status_code in (401, 403):
+        what = "password" if upstream.identity is None else "azure_auth, or the identity's role on the resource"
+        raise connected.error(f"{connected.host} refuses the key ({response.status_code}); correct its {what}")
+
+
+def _chain(conn_id: str, model: str | None) -> list[Connected]:
+    """The connection, then its fallbacks with the models of their own."""
+    first = _connected(conn_id, model)
+    named = first.extra.get("fallback_conn_ids")
+    others: list[object] = named if isinstance(named, list) else []
+    ids = [other.strip() for other in others if isinstance(other, str) and other.strip()]
+    if named is not None and (not isinstance(named, list) or len(ids) != len(others)):
+        raise first.error(f"fallback_conn_ids is a list of connection ids, not {named!r}")
+    if len({conn_id, *ids}) != 1 + len(ids):
+        raise first.error("fallback_conn_ids names a connection twice, or the connection itself")
+    fallbacks = [_connected(other, None) for other in ids]
+    for fallback in fallbacks:
+        if fallback.extra.get("fallback_conn_ids"):
+            raise fallback.error(f"as a fallback of {conn_id} it may have none of its own; list them all there")
+    return [first, *fallbacks]
+
+
+def _connected(conn_id: str, model: str | None) -> Connected:
+    """A connection and the model that is meant; its provider is one that the connection's type can reach."""
+    connection = _connection(conn_id)
+    hook = _hook(connection)
+    extra: object = connection.extra_dejson
+    fields = extra if isinstance(extra, dict) else {}
+    name = fields.get("model") if model is None else model
+    vendor = hook.model_provider
+    example = f"{vendor or 'openai-chat'}:NAME"
+    if not isinstance(name, str) or not name:
+        raise ModelConnectionError(f'connection {conn_id} names no model; set {{"model": "{example}"}} in its extra')
+    provider, _, own_name = name.partition(":")
+    if not _is_provider(provider):
+        # A vendor's own name may hold a colon, such as Bedrock's versions.
+        provider, own_name = vendor or "", name if vendor else ""
+    if not provider or not own_name:
         raise ModelConnectionError(
-            f"connection {conn_id}: {connection.host} refuses the key ({response.status_code}); correct its password"
+            f"connection {conn_id}: model {name!r} should be written as a provider, a colon and the provider's name of "
+            f"the model, such as {example}; for any OpenAI-compatible server the provider is openai-chat"
         )
+    wanted = OWN_TYPES.get(provider, GENERIC)
+    if connection.conn_type != wanted and (wanted != GENERIC or connection.conn_type in OWN_TYPES.values()):
+        raise ModelConnectionError(
+            f"connection {conn_id}: type {connection.conn_type!r} does not lead to {provider}; use type {wanted!r}"
+        )
+    return Connected(
+        conn_id=conn_id,
+        conn_type=connection.conn_type,
+        host=connection.host or "",
+        password=SecretStr(connection.password or ""),
+        extra=fields,
+        provider=provider,
+        model=own_name,
+    )
 
 
 def _connection(conn_id: str) -> "Connection":
@@ -120,12 +196,60 @@ def _connection(conn_id: str) -> "Connection":
         ) from None
 
 
-def _model_name(connection: "Connection", model: str | None) -> str:
-    extra: object = connection.extra_dejson
-    own = extra.get("model") if isinstance(extra, dict) else None
-    name = model if model is not None else own
-    if not isinstance(name, str) or not name:
-        raise ModelConnectionError(
-            f'connection {connection.conn_id} names no model; set {{"model": "openai-chat:NAME"}} in its extra'
-        )
-    return name
+def _hook(connection: "Connection") -> "PydanticAIHook":
+    """Airflow's hook of the connection; the fallbacks are ours, because it knows no Azure identities."""
+    from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
+
+    try:
+        hook = PydanticAIHook.get_hook(connection.conn_id, hook_params={"fallback_conn_ids": []})
+    except (ValueError, ImportError) as error:
+        raise ModelConnectionError(f"connection {connection.conn_id}: {error}") from error
+    return cast("PydanticAIHook", hook)
+
+
+def _is_provider(name: str) -> bool:
+    from pydantic_ai.providers import infer_provider_class
+
+    try:
+        infer_provider_class(name)
+    except ImportError:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _is_translated(connected: Connected) -> bool:
+    return connected.conn_type != OWN_TYPES["azure"] and connected.provider not in DIALECTS
+
+
+def _upstream(connected: Connected) -> Upstream:
+    if connected.conn_type == OWN_TYPES["azure"]:
+        return azure_upstream(connected)
+    if connected.provider in DIALECTS:
+        return http_upstream(connected)
+    hook = _hook(_connection(connected.conn_id))
+    # The hook's model could not go to a gateway in another process; what it is made of can.
+    arguments = hook._get_provider_kwargs(
+        connected.password.get_secret_value() or None, connected.host or None, connected.extra
+    )
+    return translated_upstream(connected, arguments)
+
+
+def _model(connected: Connected) -> "Model":
+    from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
+    from pydantic_ai.exceptions import UserError
+
+    if not _is_translated(connected):
+        # What Airflow's hook would pass over, or say less plainly.
+        upstream = _upstream(connected)
+        if upstream.identity is not None:
+            from include.models.entra import azure_model
+
+            return azure_model(upstream)
+    named = f"{connected.provider}:{connected.model}"
+    try:
+        hook = PydanticAIHook.get_hook(connected.conn_id, hook_params={"model_id": named, "fallback_conn_ids": []})
+        return cast("Model", hook.get_conn())
+    except (ValueError, ImportError, UserError) as error:
+        raise connected.error(str(error)) from error

@@ -5,21 +5,25 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from anyio.from_thread import start_blocking_portal
 from pydantic_ai import Agent, ToolOutput
 from pydantic_ai.exceptions import (
     ContentFilterError,
+    FallbackExceptionGroup,
     ModelAPIError,
     ModelHTTPError,
     UnexpectedModelBehavior,
     UserError,
 )
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
+from include.core.config import Effort
 from include.core.errors import ModelError, ModelOutputError
 from include.core.ports import Output
+from include.core.sampling import sampling_settings
 from include.core.types import ModelCall
 
 if TYPE_CHECKING:
@@ -34,12 +38,17 @@ class PydanticAIOptimizer:
     """An `Optimizer` over a pydantic-ai model, usable from many threads inside its `with` block.
 
     All calls share one event loop, because the provider's client keeps connections that belong to one.
-    A 429, a 5xx and a time-out are tried again by the provider's own client; a failed schema by pydantic-ai.
+    A 429, a 5xx and a time-out are tried again by the provider's own client (the SDKs of OpenAI and Anthropic twice,
+    boto3 four times), then by the next model of a chain of fallbacks; a failed schema by pydantic-ai.
     """
 
-    def __init__(self, model: "Model", on_call: Callable[[ModelCall], None]) -> None:
+    def __init__(
+        self, model: "Model", on_call: Callable[[ModelCall], None], *, reasoning_effort: Effort | None = None
+    ) -> None:
         self._model = model
         self._on_call = on_call
+        # Any provider may stand behind the model, also several, so no wire format is meant.
+        self._settings = cast("ModelSettings", sampling_settings(None, reasoning_effort=reasoning_effort))
         self._portals = ExitStack()
 
     def __enter__(self) -> Self:
@@ -60,6 +69,7 @@ class PydanticAIOptimizer:
             self._model,
             output_type=ToolOutput(output_type, name=f"{stage}_result"),
             instructions=instructions,
+            model_settings=self._settings,
             retries={"output": OUTPUT_RETRIES},
         )
         started, clock = time.time(), time.monotonic()
@@ -72,6 +82,9 @@ class PydanticAIOptimizer:
             raise ModelError(f"{stage}: the optimizer model answered {error.status_code}: {error.message}") from error
         except ModelAPIError as error:
             raise ModelError(f"{stage}: the optimizer model did not answer: {error}") from error
+        except FallbackExceptionGroup as group:
+            tried = "; ".join(str(error) for error in group.exceptions)
+            raise ModelError(f"{stage}: neither the optimizer model nor its fallbacks answered: {tried}") from group
         except (UnexpectedModelBehavior, ContentFilterError) as error:
             status = 200
             raise ModelOutputError(str(error)) from error

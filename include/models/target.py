@@ -5,17 +5,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from anyio.from_thread import start_blocking_portal
 from pydantic_ai import Agent
-from pydantic_ai.exceptions import AgentRunError, ModelHTTPError, UserError
+from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelHTTPError, UserError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
 from include.core.errors import ModelError
-from include.core.types import Message, ModelCall
+from include.core.types import JsonObject, Message, ModelCall
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -26,14 +26,10 @@ log = logging.getLogger(__name__)
 class PydanticAITarget:
     """A `Target` over a pydantic-ai model, usable from many threads inside its `with` block."""
 
-    def __init__(
-        self, model: "Model", on_call: Callable[[ModelCall], None], *, temperature: float | None, max_tokens: int
-    ) -> None:
+    def __init__(self, model: "Model", on_call: Callable[[ModelCall], None], settings: JsonObject) -> None:
         self._model = model
         self._on_call = on_call
-        self._settings = ModelSettings(max_tokens=max_tokens)
-        if temperature is not None:
-            self._settings["temperature"] = temperature
+        self._settings = cast("ModelSettings", settings)
         self._portals = ExitStack()
 
     def __enter__(self) -> Self:
@@ -57,7 +53,7 @@ class PydanticAITarget:
                 partial(agent.run, last.content, message_history=[_as_history(m) for m in history], usage=usage)
             )
             status = 200
-        except (AgentRunError, UserError) as error:
+        except (AgentRunError, FallbackExceptionGroup, UserError) as error:
             status = error.status_code if isinstance(error, ModelHTTPError) else 0
             raise ModelError(f"{stage}: the target model did not answer: {error}") from error
         finally:

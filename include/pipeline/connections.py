@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from include.core.config import ModelGroup, StorageGroup
+from include.core.sampling import sampling_settings
 from include.core.types import JsonObject
 from include.training.run import RunRef, TrainingRun
 
@@ -31,22 +32,32 @@ class ConnectedModels:
         from include.models.connection import optimizer_model
         from include.models.optimizer import PydanticAIOptimizer
 
-        return PydanticAIOptimizer(optimizer_model(self._model.optimizer_conn_id, self._model.optimizer), on_call)
+        model = self._model
+        connected = optimizer_model(model.optimizer_conn_id, model.optimizer)
+        return PydanticAIOptimizer(connected, on_call, reasoning_effort=model.optimizer_reasoning_effort)
 
     def target(self, on_call: "OnCall") -> "AbstractContextManager[Target]":
         """The target behind pydantic-ai, with the settings of its rollouts."""
-        from include.models.connection import optimizer_model
+        from include.models.connection import optimizer_model, target_dialect
         from include.models.target import PydanticAITarget
 
         model = self._model
-        connected = optimizer_model(model.target_conn_id, model.target)
-        return PydanticAITarget(connected, on_call, temperature=model.temperature, max_tokens=model.max_tokens)
+        settings = sampling_settings(
+            target_dialect(model.target_conn_id, model.target),
+            max_tokens=model.max_tokens,
+            temperature=model.temperature,
+            seed=model.seed,
+            reasoning_effort=model.reasoning_effort,
+            thinking=model.thinking,
+        )
+        return PydanticAITarget(optimizer_model(model.target_conn_id, model.target), on_call, settings)
 
     def upstream(self) -> "Upstream":
         """Where the gateway sends a target's calls."""
         from include.models.connection import target_upstream
 
-        return target_upstream(self._model.target_conn_id, self._model.target)
+        model = self._model
+        return target_upstream(model.target_conn_id, model.target, model.harness)
 
 
 def connected(ref: RunRef) -> TrainingRun:

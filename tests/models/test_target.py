@@ -25,7 +25,7 @@ def test_the_whole_conversation_reaches_the_model_with_the_settings_of_a_rollout
         return ModelResponse(parts=[TextPart("because")], usage=RequestUsage(input_tokens=9, output_tokens=2))
 
     model = FunctionModel(respond, model_name="m")
-    with PydanticAITarget(model, calls.append, temperature=0.5, max_tokens=77) as target:
+    with PydanticAITarget(model, calls.append, {"temperature": 0.5, "max_tokens": 77}) as target:
         assert target.ask("follow_up", CONVERSATION) == "because"
     [(messages, info)] = seen
     parts = [
@@ -46,7 +46,7 @@ def test_a_provider_that_does_not_answer_is_a_model_error_and_still_a_call() -> 
         raise ModelHTTPError(503, "m", "overloaded")
 
     with (
-        PydanticAITarget(FunctionModel(refuse), calls.append, temperature=None, max_tokens=7) as target,
+        PydanticAITarget(FunctionModel(refuse), calls.append, {"max_tokens": 7}) as target,
         pytest.raises(ModelError, match="follow_up: the target model did not answer"),
     ):
         target.ask("follow_up", CONVERSATION)
