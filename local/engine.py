@@ -18,7 +18,7 @@ from requests import RequestException
 
 from include.core.errors import EngineUnavailable
 from include.sandbox import staging
-from include.sandbox.containers import FOLDER_LABEL, SANDBOX_LABEL
+from include.sandbox.labels import FOLDER_LABEL, SANDBOX_LABEL
 
 Report = Callable[[str], None]
 

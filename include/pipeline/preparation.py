@@ -9,6 +9,7 @@ from include.core.errors import ConfigError
 from include.core.types import JsonObject, Split
 from include.models import connection
 from include.models.prices import price_of
+from include.models.providers import check_sampling
 from include.pipeline import params
 from include.pipeline.connections import connected, object_store, s3_client
 from include.pipeline.params import PROJECT
@@ -126,8 +127,9 @@ def connected_prices(config: TrainConfig) -> Prices:
 def reachable(config: TrainConfig) -> str:
     """The image's digest, after target, optimizer and engine have shown that they are there."""
     model = config.model
-    connection.target_upstream(model.target_conn_id, model.target)
+    upstream = connection.target_upstream(model.target_conn_id, model.target, model.harness)
+    check_sampling(upstream, seed=model.seed, thinking=model.thinking)
     connection.optimizer_model(model.optimizer_conn_id, model.optimizer)
-    for conn_id in dict.fromkeys((model.target_conn_id, model.optimizer_conn_id)):
-        connection.check(conn_id)
-    return image_digest(config.image)
+    for conn_id, name in {model.target_conn_id: model.target, model.optimizer_conn_id: model.optimizer}.items():
+        connection.check(conn_id, name)
+    return image_digest(config.image, config.sandbox)

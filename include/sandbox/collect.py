@@ -3,17 +3,24 @@
 import logging
 import math
 import os
+import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from include.core.types import Trajectory
+from include.sandbox.workload import Outcome
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 MAX_READ_BYTES = 64 * 1024 * 1024
 MAX_ENTRIES = 10_000
+MAX_FILES = 64
+"""Files that one item may leave."""
+FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+FOLLOW_NOTHING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +60,7 @@ class TrajectoryReader:
     def _read_bytes(self) -> bytes:
         """The container may have put a link or a pipe there: neither is followed, neither blocks."""
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self._path, FOLLOW_NOTHING)
         except FileNotFoundError:
             return b""
         except OSError as error:
@@ -86,6 +93,80 @@ class TrajectoryReader:
 
     def _refuse(self, why: str) -> None:
         log.warning("Refused a line of the container's output: %s", why)
+
+
+class FileReader:
+    """Takes what items left in /out/files/<index>, as many bytes of all of them together as a container may write."""
+
+    def __init__(self, outputs: Path, item_ids: Sequence[str], limit: int) -> None:
+        self._outputs = outputs
+        self._index = {item_id: str(index) for index, item_id in enumerate(item_ids)}
+        self._left = limit
+
+    def outcome(self, trajectory: Trajectory) -> Outcome:
+        """The trajectory with the files that it names; one that is not a plain file of the item is left out of both."""
+        if not trajectory.files:
+            return Outcome(trajectory)
+        names = tuple(dict.fromkeys(trajectory.files))
+        if len(names) > MAX_FILES:
+            log.warning("Item %s names %d files; %d are looked at", trajectory.item_id, len(names), MAX_FILES)
+        files = self._read(self._index[trajectory.item_id], names[:MAX_FILES])
+        return Outcome(trajectory.model_copy(update={"files": tuple(files)}), files)
+
+    def _read(self, folder: str, names: Iterable[str]) -> Mapping[str, bytes]:
+        files: dict[str, bytes] = {}
+        try:
+            with opened_folder(self._outputs, "files", folder) as descriptor:
+                for name in names:
+                    try:
+                        files[name] = plain_file(descriptor, name, self._left)
+                    except OSError as error:
+                        _refused_file(folder, name, error)
+                    else:
+                        self._left -= len(files[name])
+        except OSError as error:
+            _refused_file(folder, "", error)
+        return files
+
+
+@contextmanager
+def opened_folder(root: Path, *names: str) -> Iterator[int]:
+    """Descriptor of a folder below `root`, reached without following a link on the way.
+
+    Raises:
+        OSError: one of the names is not there or not a folder.
+    """
+    descriptor = os.open(root, os.O_DIRECTORY | FOLLOW_NOTHING)
+    try:
+        for name in names:
+            inner = os.open(name, os.O_DIRECTORY | FOLLOW_NOTHING, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def plain_file(folder: int, name: str, limit: int) -> bytes:
+    """The content of a plain file in an opened folder.
+
+    Raises:
+        OSError: the name is not a plain one, or what it names is no plain file or has more than `limit` bytes.
+    """
+    if FILE_NAME.fullmatch(name) is None:
+        raise OSError("not a plain name")
+    descriptor = os.open(name, FOLLOW_NOTHING, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("not a plain file")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(f"more than the {limit} bytes that are left to its container")
+    return content
+
+
+def _refused_file(folder: str, name: str, error: OSError) -> None:
+    log.warning("Refused a file of the container's output: %.120r: %s", f"{folder}/{name}", error.strerror or error)
 
 
 def written_bytes(folder: Path, limit: int) -> int:

@@ -1,63 +1,127 @@
-"""The Docker engine as the operator uses it: hardened containers, a capped log, labels, leftovers."""
+"""One container's life: made hardened, its output told in the task log, watched to its end, removed."""
 
 import logging
-import os
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from include.sandbox import staging
-
-SANDBOX_LABEL = "skillopt.sandbox"
-FOLDER_LABEL = "skillopt.folder"
-ATTEMPT_LABEL = "skillopt.attempt"
-MAX_LOG_BYTES = 64 * 1024
-CONFLICT = 409
+from include.core.config import SandboxGroup
+from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
+from include.sandbox.hardening import KILOBYTE, end_of, host_options
+from include.sandbox.labels import remove_container
+from include.sandbox.staging import container_user
 
 log = logging.getLogger(__name__)
 
 
-class HardenedClient:
-    """Docker's API client, except that every container gets our host options and a bounded log.
+@dataclass(frozen=True)
+class Plan:
+    """What a container is made from."""
 
-    `state` is the last container's State (exit code, OOMKilled) as it was before its removal.
-    """
+    image: str
+    limits: SandboxGroup
+    labels: Mapping[str, str]
+    mounts: Sequence[Any]
+    """docker.types.Mount of /in, /out and /gateway."""
 
-    def __init__(self, client: Any, options: Mapping[str, Any]) -> None:
+
+class Container:
+    """A container of the rollout program; `stopped` says that its task ends, so that it must not begin any more."""
+
+    def __init__(self, client: Any, plan: Plan, stopped: threading.Event) -> None:
         self._client = client
-        self._options = options
-        self.state: Mapping[str, Any] = {}
+        self._plan = plan
+        self._stopped = stopped
+        self._id = ""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
+    def run(self) -> str:
+        """Run it to its end; returns why an item that has no row by then is unfinished.
 
-    def create_host_config(self, **arguments: Any) -> Any:
-        """Docker's HostConfig; our options win."""
-        return self._client.create_host_config(**{**arguments, **self._options})
+        Raises:
+            EngineUnavailable: the engine went away.
+            ImageMissing: the engine does not have the image.
+            SandboxError: the engine refused the container, or the task was stopped.
+        """
+        from docker.errors import DockerException
+        from requests import RequestException
+        from urllib3.exceptions import HTTPError
 
-    def attach(self, **arguments: Any) -> Iterator[bytes]:
-        """The container's output, of which the task log keeps the beginning."""
-        # Attached here and now, not at the first read: what a container says before that would be lost.
-        return _closing(self._client.attach(**arguments))
+        state: Mapping[str, Any] = {}
+        try:
+            try:
+                self._id = self._create()
+                if not self._stopped.is_set():
+                    state = self._follow()
+            finally:
+                if self._id:
+                    remove_container(self._client, self._id)
+        except (DockerException, RequestException, HTTPError) as error:
+            if not self._stopped.is_set():
+                self._judge(error)
+        if self._stopped.is_set():
+            raise SandboxError("the task was stopped, and its container removed")
+        return end_of(state, self._plan.limits)
 
-    def wait(self, container: str) -> Any:
-        """Wait for the end, and keep what an engine forgets with the container."""
-        result = self._client.wait(container)
-        self.state = self._client.inspect_container(container)["State"]
-        return result
+    def kill(self) -> bool:
+        """End it, from another thread; False if it has not begun yet."""
+        from docker.errors import APIError
 
-    def remove_container(self, container: str, **arguments: Any) -> None:
-        """Remove it, unless someone else did or is at it."""
-        from docker.errors import APIError, NotFound
+        if not self._id:
+            return False
+        try:
+            self._client.kill(self._id)
+        except APIError as error:
+            if self._is_to_start():
+                return False
+            log.info("The container had already ended: %s", error.explanation)
+        return True
+
+    def _create(self) -> str:
+        plan = self._plan
+        config = self._client.create_host_config(mounts=plan.mounts, **host_options(plan.limits))
+        made = self._client.create_container(
+            plan.image, user=container_user(), labels=dict(plan.labels), host_config=config
+        )
+        return str(made["Id"])
+
+    def _follow(self) -> Mapping[str, Any]:
+        """From start to end; Docker's State at the end."""
+        # Attached before the start: what a container says at once would be lost.
+        stream = self._client.attach(self._id, stdout=True, stderr=True, stream=True)
+        try:
+            self._client.start(self._id)
+            for line in lines(capped(stream, self._plan.limits.log_kb * KILOBYTE)):
+                log.info("[sandbox] %s", line)
+        finally:
+            # Docker's client leaves the connection open when the container ends, and its own `close` leaves a reader.
+            with suppress(OSError):
+                stream.close()
+                stream._response.close()
+        self._client.wait(self._id)
+        state: Mapping[str, Any] = self._client.inspect_container(self._id)["State"]
+        return state
+
+    def _judge(self, error: Exception) -> None:
+        """Raise what the engine's error means; a container that someone else removed is no error of the task."""
+        from docker.errors import APIError, ImageNotFound, NotFound
+
+        if not isinstance(error, APIError):
+            raise EngineUnavailable(f"the Docker engine went away: {error}") from error
+        if not self._id and isinstance(error, ImageNotFound):
+            raise ImageMissing(f"the engine lost the sandbox image {self._plan.image}: {error.explanation}") from error
+        if not isinstance(error, NotFound):
+            raise SandboxError(f"the Docker engine refused the sandbox: {error.explanation}") from error
+        log.warning("The container was removed from outside: %s", error.explanation)
+
+    def _is_to_start(self) -> bool:
+        from docker.errors import APIError
 
         try:
-            self._client.remove_container(container, **arguments)
-        except NotFound:
-            return
-        except APIError as error:
-            if error.status_code != CONFLICT:
-                raise
+            return bool(self._client.inspect_container(self._id)["State"]["Status"] == "created")
+        except APIError:
+            return False
 
 
 def capped(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
@@ -72,31 +136,16 @@ def capped(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
             yield b"\n[further output of the container is left out]\n"
 
 
-def _closing(stream: Any) -> Iterator[bytes]:
-    """Docker's client leaves the connection open when the container ends, and its own `close` leaves a reader."""
-    from docker.errors import DockerException
-
-    try:
-        yield from capped(stream, MAX_LOG_BYTES)
-    finally:
-        with suppress(OSError, DockerException):
-            stream.close()
-            stream._response.close()
+def lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Lines as one may show them: what a terminal or a log viewer would obey is made visible."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from map(_shown, whole)
+    if rest:
+        yield _shown(rest)
 
 
-def identity(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels that every attempt of one workload shares; the installation is part of them."""
-    installation = os.environ.get("SKILLOPT_HOME") or os.environ.get("AIRFLOW_HOME") or "skillopt"
-    return {SANDBOX_LABEL: installation} | {f"skillopt.{name}": value for name, value in labels.items()}
-
-
-def remove_all(client: HardenedClient, labels: Mapping[str, str]) -> int:
-    """Remove the containers that carry all the labels, and the folders staged for them; how many there were."""
-    wanted = [f"{name}={value}" for name, value in labels.items()]
-    found = client.containers(all=True, filters={"label": wanted})
-    for container in found:
-        client.remove_container(container["Id"], force=True)
-        folder = container["Labels"].get(FOLDER_LABEL)
-        if folder:
-            staging.remove(Path(folder))
-    return len(found)
+def _shown(line: bytes) -> str:
+    text = line.decode(errors="replace").rstrip("\r")
+    return "".join(char if char.isprintable() or char == "\t" else f"\\x{ord(char):02x}" for char in text)

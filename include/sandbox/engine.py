@@ -1,43 +1,120 @@
-"""Asking the Docker engine, before a run, whether it is there and has the sandbox image."""
+"""Reaching a Docker engine, and having the sandbox image there."""
+
+from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
-from include.core.errors import EngineUnavailable, ImageMissing
+from include.core.config import SandboxGroup
+from include.core.errors import ConfigError, EngineUnavailable, ImageMissing
+
+if TYPE_CHECKING:
+    from airflow.providers.docker.hooks.docker import DockerHook
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
-TIMEOUT = 20
+TIMEOUT = 60
 """Seconds that the engine may take for an answer."""
 
 
-def image_digest(image: str) -> str:
-    """The image's id, which is a digest of all that it holds; pulled first where the engine does not have it.
+def image_digest(image: str, sandbox: SandboxGroup) -> str:
+    """What names exactly this image from now on, after it was pulled as sandbox.pull says.
+
+    That is the digest under which a registry has it, so that another engine can pull the same; of an image that no
+    registry has, its id, which is a digest of all that it holds.
 
     Raises:
         EngineUnavailable: no engine answers.
-        ImageMissing: the engine does not have the image and cannot pull it.
+        ImageMissing: the engine does not have the image and may not or cannot pull it.
     """
-    import docker
-    from docker.errors import APIError, DockerException, ImageNotFound
+    hook, url = engine_hook(sandbox.docker_conn_id)
+    with reached(url):
+        client: Any = hook.api_client
+    with closing(client):
+        ensure_image(client, image, sandbox.pull)
+        found = client.inspect_image(image)
+    repository = image.partition("@")[0]
+    if ":" in repository.rpartition("/")[2]:
+        repository = repository.rpartition(":")[0]
+    digests = [digest for digest in found.get("RepoDigests") or [] if digest.partition("@")[0] == repository]
+    return str(digests[0] if digests else found["Id"])
+
+
+def engine_hook(docker_conn_id: str | None, docker_url: str | None = None) -> tuple[DockerHook, str]:
+    """The hook of a remote engine, or of the worker's own, and its address.
+
+    The connection's host is the address, such as tcp://10.0.0.5:2376; its extra may hold `ca_cert`, `client_cert` and
+    `client_key`, paths of PEM files as DockerOperator takes them, and `verify`.
+
+    Raises:
+        ConfigError: the connection has no host, or only a part of the three files.
+    """
+    from airflow.providers.docker.hooks.docker import DockerHook
+
+    if docker_conn_id is None:
+        url = docker_url or os.environ.get("DOCKER_HOST", DEFAULT_URL)
+        return DockerHook(docker_conn_id=None, base_url=url, timeout=TIMEOUT), url
+    connection = DockerHook.get_connection(docker_conn_id)
+    if not connection.host:
+        raise ConfigError(f"the connection {docker_conn_id} has no host: give it one such as tcp://10.0.0.5:2376")
+    url = connection.host if "://" in connection.host else f"tcp://{connection.host}:{connection.port or 2376}"
+    extra = connection.extra_dejson
+    files = {name: extra.get(name) for name in ("ca_cert", "client_cert", "client_key")}
+    if any(files.values()) and not all(files.values()):
+        raise ConfigError(f"the connection {docker_conn_id} needs ca_cert, client_cert and client_key, or none of them")
+    tls = DockerHook.construct_tls_config(**files, verify=bool(extra.get("verify", True)))
+    # The connection is the engine's, not a registry's: with its id the hook would log in there.
+    return DockerHook(docker_conn_id=None, base_url=url, tls=tls, timeout=TIMEOUT), url
+
+
+@contextmanager
+def reached(url: str) -> Iterator[None]:
+    """Tell in the user's words that the engine does not answer.
+
+    Raises:
+        EngineUnavailable: the block failed with an error of the client.
+    """
+    from airflow.sdk.exceptions import AirflowException
+    from docker.errors import DockerException
     from requests import RequestException
 
-    url = os.environ.get("DOCKER_HOST", DEFAULT_URL)
     try:
-        client: Any = docker.APIClient(base_url=url, version="auto", timeout=TIMEOUT)
-        client.ping()
-    except (DockerException, RequestException) as error:
+        yield
+    except (AirflowException, DockerException, RequestException) as error:
         raise EngineUnavailable(
             f"no Docker engine answers at {url}: start one, or point DOCKER_HOST at one that runs ({error})"
         ) from error
+
+
+def ensure_image(client: Any, image: str, pull: str) -> None:
+    """Pull the image where the policy says so: if it is missing, always, or never.
+
+    Raises:
+        ImageMissing: the engine does not have the image and may not or cannot pull it.
+    """
+    from docker.errors import APIError, ImageNotFound
+    from requests import RequestException
+
+    reason = "sandbox.pull is never"
     try:
-        return str(client.inspect_image(image)["Id"])
+        # An id is no name in any registry.
+        if pull == "always" and not image.startswith("sha256:"):
+            client.pull(image)
+        client.inspect_image(image)
+        return
     except ImageNotFound:
         pass
-    try:
-        client.pull(image)
-        return str(client.inspect_image(image)["Id"])
     except (APIError, RequestException) as error:
-        raise ImageMissing(
-            f"the engine at {url} does not have the sandbox image {image} and cannot pull it: build it (`make up` "
-            f"does), or set sandbox.image to one that it can pull ({error})"
-        ) from error
+        reason = str(error)
+    if pull == "missing":
+        try:
+            client.pull(image)
+            client.inspect_image(image)
+            return
+        except (APIError, RequestException) as error:
+            reason = str(error)
+    raise ImageMissing(
+        f"the engine does not have the sandbox image {image} and cannot pull it: build it (`make up` does), or set "
+        f"sandbox.image to one that it can pull ({reason})"
+    )

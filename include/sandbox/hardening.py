@@ -5,18 +5,21 @@ from typing import Any
 
 from include.core.config import SandboxGroup
 
-MEGABYTE = 1024 * 1024
+KILOBYTE = 1024
+MEGABYTE = 1024 * KILOBYTE
 TMP_MEGABYTES = 64
 MAX_OPEN_FILES = 1024
 NANO = 1_000_000_000
+MEMORY_UNITS = {"k": KILOBYTE, "m": MEGABYTE, "g": KILOBYTE * MEGABYTE}
 
 
 def host_options(limits: SandboxGroup) -> dict[str, Any]:
-    """Options that DockerOperator has no argument for; they win over its own."""
-    from docker.types import Ulimit
+    """All of the HostConfig but the mounts."""
+    from docker.types import LogConfig, Ulimit
 
     output_bytes = limits.output_mb * MEGABYTE
     return {
+        "network_mode": "none",
         "read_only": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
@@ -25,14 +28,23 @@ def host_options(limits: SandboxGroup) -> dict[str, Any]:
         "memswap_limit": limits.memory,
         "pids_limit": limits.pids,
         "nano_cpus": round(limits.cpus * NANO),
-        # Shares beside a quota would only make containers unequal.
-        "cpu_shares": None,
         "ulimits": [
             Ulimit(name="fsize", soft=output_bytes, hard=output_bytes),
             Ulimit(name="nofile", soft=MAX_OPEN_FILES, hard=MAX_OPEN_FILES),
             Ulimit(name="core", soft=0, hard=0),
         ],
+        # The engine's own copy of the output, on its disk.
+        "log_config": LogConfig(type=LogConfig.types.JSON, config={"max-size": "1m", "max-file": "1"}),
     }
+
+
+def together(limits: SandboxGroup, concurrency: int, engine_memory: int) -> int:
+    """Containers of one task at the same time: as many as items, as far as half of the engine's memory allows.
+
+    The run's other tasks, of which there are up to sandbox.max_containers, start as many each.
+    """
+    each = int(limits.memory[:-1]) * MEMORY_UNITS[limits.memory[-1]]
+    return max(1, min(concurrency, engine_memory // 2 // (each * limits.max_containers)))
 
 
 def end_of(state: Mapping[str, Any], limits: SandboxGroup) -> str:

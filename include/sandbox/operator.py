@@ -1,51 +1,41 @@
-"""The Airflow operator that runs the items of one workload in one container."""
+"""The Airflow operator that runs the items of one workload in containers."""
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.docker.operators.docker import DockerOperator
 
-from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from include.sandbox.workload import SandboxSeconds, Workload
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from include.sandbox.collector import Collector
-    from include.sandbox.containers import HardenedClient
-    from include.sandbox.staging import Stage
-
 UNSET_IMAGE = "named by the workload"
 
 
 class RolloutOperator(DockerOperator):
-    """Runs a workload's open items in a sandbox; a subclass says which, and what the task returns.
+    """Runs a workload's open items in sandboxes; a subclass says which, and what the task returns.
 
-    The container has no network, no credentials, a read-only root, no capabilities and no root user; it reaches one
-    model, through a gateway that this task runs. A container that dies is told of by sandbox_error rows, not by a
-    failed task.
+    A container has no network, no credentials, a read-only root, no capabilities and no root user; it reaches one
+    model, through a gateway. A container that dies is told of by sandbox_error rows, not by a failed task.
+
+    DockerOperator gives what a task of Docker has in Airflow: its arguments, templates and hook. Its `execute` makes
+    one container, without most of the limits; here there may be several at the same time, so they are
+    `include.sandbox.containers.Container` instead.
 
     :param docker_url: address of the engine; $DOCKER_HOST or the default socket when unset.
     """
 
     def __init__(self, *, docker_url: str | None = None, **kwargs: Any) -> None:
-        super().__init__(
-            image=UNSET_IMAGE,
-            docker_url=docker_url,
-            network_mode="none",
-            mount_tmp_dir=False,
-            auto_remove="force",
-            log_opts_max_size="1m",
-            log_opts_max_file="1",
-            **kwargs,
-        )
-        self._client: HardenedClient | None = None
+        super().__init__(image=UNSET_IMAGE, docker_url=docker_url, **kwargs)
+        self._client: Any = None
         self._identity: dict[str, str] = {}
-        self._killed = False
+        self._stopped = threading.Event()
 
     @abstractmethod
     def workload(self, context: Context) -> Workload:
@@ -54,11 +44,6 @@ class RolloutOperator(DockerOperator):
     @abstractmethod
     def result(self, workload: Workload, seconds: SandboxSeconds) -> JsonValue:
         """What the task returns; called after the last row was recorded."""
-
-    @property
-    def cli(self) -> Any:
-        """The engine's client, through which DockerOperator's own machinery makes hardened containers."""
-        return self._client
 
     def execute(self, context: Context) -> Any:
         """Run what is open and still matters, record rows while it runs, and return `result`.
@@ -75,144 +60,54 @@ class RolloutOperator(DockerOperator):
         if workload.pace is not None and workload.settled():
             self.log.info("All %d open items were left out: no win is possible any more", len(workload.items))
             return self.result(workload, SandboxSeconds(wall=0.0, model=0.0))
-        return self.result(workload, self._run(workload, context))
+        attempt = context["ti"].try_number if "ti" in context else 1
+        return self.result(workload, self._run(workload, attempt))
 
     def on_kill(self) -> None:
-        """Remove the container at once: it has nothing to save, and a supervisor waits only seconds."""
-        from include.sandbox.containers import remove_all
-
-        self._killed = True
+        """Remove the containers at once: they have nothing to save, and a supervisor waits only seconds."""
+        self._stopped.set()
         if self._client is not None:
+            from include.sandbox.labels import remove_all
+
             remove_all(self._client, self._identity)
 
-    def _run(self, workload: Workload, context: Context) -> SandboxSeconds:
+    def _run(self, workload: Workload, attempt: int) -> SandboxSeconds:
         from contextlib import closing
 
         from include.sandbox.collector import Collector
-        from include.sandbox.gateway import ModelGateway
+        from include.sandbox.labels import ATTEMPT_LABEL
+        from include.sandbox.local import LocalSite
+        from include.sandbox.run import Run
         from include.sandbox.staging import staged
 
         clock = time.monotonic()
-        client = self._connect(workload)
-        with closing(client), staged(workload) as stage:
-            collector = Collector(workload, stage, self._kill_container)
-            gateway = ModelGateway(
-                workload.upstream,
-                stage.socket,
-                stage=workload.stage,
-                max_attempts=workload.settings.max_attempts,
-                call_timeout=workload.settings.call_timeout,
-                on_call=collector.on_call,
-            )
+        with closing(self._connect(workload)) as client, staged() as folder:
+            site = LocalSite(workload, folder)
+            collector = Collector(workload, site.allow, self._stopped)
+            labels = self._identity | {ATTEMPT_LABEL: str(attempt)}
             try:
-                with gateway:
+                with site.gateway(collector.on_call):
                     collector.start()
                     try:
-                        self._run_container(workload, stage, collector, context)
+                        Run(client, workload, site, collector, labels, self._stopped).run()
                     finally:
                         collector.stop()
-            except BaseException:
-                collector.finish("")
-                raise
-            collector.finish(self._why_unfinished(collector, workload))
+            finally:
+                collector.finish()
             return SandboxSeconds(wall=time.monotonic() - clock, model=collector.model_seconds)
 
-    def _connect(self, workload: Workload) -> HardenedClient:
-        """Reach the engine, and clear away what a killed attempt of the same workload left behind."""
-        from airflow.sdk.exceptions import AirflowException
-        from docker.errors import DockerException
-        from requests import RequestException
+    def _connect(self, workload: Workload) -> Any:
+        """Reach the engine, clear away what killed tasks left behind, and have the image there."""
+        from include.sandbox import engine
+        from include.sandbox.labels import identity, reap, remove_all
 
-        from include.sandbox.containers import HardenedClient, identity, remove_all
-        from include.sandbox.hardening import host_options
-
-        try:
-            client = HardenedClient(self.hook.api_client, host_options(workload.limits))
+        hook, url = engine.engine_hook(workload.limits.docker_conn_id, str(self.docker_url))
+        with engine.reached(url):
+            self._client = hook.api_client
             self._identity = identity(workload.labels)
-            self._client = client
-            left = remove_all(client, self._identity)
-        except (AirflowException, DockerException, RequestException) as error:
-            raise EngineUnavailable(
-                f"no Docker engine answers at {self.docker_url}: start one, or point DOCKER_HOST at one ({error})"
-            ) from error
+            left = remove_all(self._client, self._identity) + reap(self._client)
         if left:
-            self.log.warning("Removed %d container(s) that an earlier attempt left behind", left)
-        return client
-
-    def _run_container(self, workload: Workload, stage: Stage, collector: Collector, context: Context) -> None:
-        from airflow.providers.docker.exceptions import DockerContainerFailedException
-        from docker.errors import DockerException
-        from requests import RequestException
-        from urllib3.exceptions import HTTPError
-
-        self._describe(workload, stage, context)
-        try:
-            super().execute(context)
-        except DockerContainerFailedException:
-            if not collector.settled:
-                self.log.warning("The container ended with an error; its items tell which")
-        except (DockerException, RequestException, HTTPError) as error:
-            if not self._killed:
-                self._judge(error)
-        if self._killed:
-            raise SandboxError("the task was stopped, and its container removed")
-
-    def _judge(self, error: Exception) -> None:
-        """Raise what the engine's error means; a container that someone else removed is no error of the task."""
-        from docker.errors import APIError, ImageNotFound, NotFound
-
-        if not isinstance(error, APIError):
-            raise EngineUnavailable(f"the Docker engine at {self.docker_url} went away: {error}") from error
-        if self.container is None and (isinstance(error, ImageNotFound) or not self.cli.images(name=self.image)):
-            raise ImageMissing(
-                f"the engine does not have the sandbox image {self.image} and cannot pull it: build it (`make up` "
-                f"does), or set sandbox.image to one that it can pull ({error.explanation})"
-            ) from error
-        if not isinstance(error, NotFound):
-            raise SandboxError(f"the Docker engine refused the sandbox: {error.explanation}") from error
-        self.log.warning("The container was removed from outside: %s", error.explanation)
-
-    def _describe(self, workload: Workload, stage: Stage, context: Context) -> None:
-        """Set what DockerOperator builds the container from."""
-        from docker.types import Mount
-
-        from include.sandbox.containers import ATTEMPT_LABEL, FOLDER_LABEL
-        from include.sandbox.staging import container_user
-
-        attempt = context["ti"].try_number if "ti" in context else 1
-        self.image = workload.image
-        self.user = container_user()
-        self.labels = self._identity | {ATTEMPT_LABEL: str(attempt), FOLDER_LABEL: str(stage.folder)}
-        self.mounts = [
-            Mount("/in", str(stage.inputs), "bind", read_only=True),
-            Mount("/out", str(stage.outputs), "bind"),
-            Mount("/gateway", str(stage.gateway), "bind", read_only=True),
-        ]
-
-    def _kill_container(self) -> bool:
-        """From the collector's thread; False if no container runs yet."""
-        from docker.errors import APIError
-
-        if self.container is None:
-            return False
-        try:
-            self.cli.kill(self.container["Id"])
-        except APIError as error:
-            if self._is_to_start():
-                return False
-            self.log.info("The container had already ended: %s", error.explanation)
-        return True
-
-    def _is_to_start(self) -> bool:
-        from docker.errors import APIError
-
-        try:
-            return bool(self.cli.inspect_container(self.container["Id"])["State"]["Status"] == "created")
-        except APIError:
-            return False
-
-    def _why_unfinished(self, collector: Collector, workload: Workload) -> str:
-        from include.sandbox.hardening import end_of
-
-        state = {} if self._client is None else self._client.state
-        return collector.ended_by or end_of(state, workload.limits)
+            self.log.warning("Removed %d container(s) that killed tasks left behind", left)
+        # The run settled on its image already: what is missing here is that very one.
+        engine.ensure_image(self._client, workload.image, "never" if workload.limits.pull == "never" else "missing")
+        return self._client

@@ -1,15 +1,19 @@
-"""The folders that a container sees: /in with its work, /out for its trajectories, /gateway with the socket."""
+"""The folders that a container sees: /in with its work, /out for what it leaves, /gateway with the socket."""
 
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from include.core.types import Item
 from include.sandbox.workload import Workload
+
+Files = Sequence[Mapping[str, bytes]]
+"""Contents by name, one mapping an item."""
 
 PREFIX = "skillopt-"
 SANDBOX_UID = 10001
@@ -18,13 +22,13 @@ MAX_SOCKET_CHARS = 100
 
 @dataclass(frozen=True)
 class Stage:
-    """The host's side of the folders."""
+    """The host's side of one container's folders."""
 
     folder: Path
 
     @property
     def inputs(self) -> Path:
-        """settings.json, skill.md and items.jsonl; read-only in the container."""
+        """settings.json, skill.md, items.jsonl and the items' files; read-only in the container."""
         return self.folder / "in"
 
     @property
@@ -33,69 +37,94 @@ class Stage:
         return self.folder / "out"
 
     @property
-    def gateway(self) -> Path:
-        """Holds the socket; read-only in the container, which forbids making files, not connecting."""
-        return self.folder / "gateway"
-
-    @property
-    def socket(self) -> Path:
-        """The model gateway's socket."""
-        return self.gateway / "model.sock"
-
-    @property
-    def allowance(self) -> Path:
-        """How many items a paced program may begin."""
-        return self.gateway / "allowance"
-
-    @property
     def trajectories(self) -> Path:
         """The file that the program appends to."""
         return self.outputs / "trajectories.jsonl"
 
+    def fetch(self) -> None:
+        """Bring what the container wrote to `outputs`, where it is not written there."""
+
+
+class Folder:
+    """The folder of one task; its containers share the socket's folder and see nothing of each other's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.gateway = path / "gateway"
+        """Holds the socket; read-only in a container, which forbids making files, not connecting."""
+        self.socket = self.gateway / "model.sock"
+        self.allowance = self.gateway / "allowance"
+        """How many items a paced program may begin."""
+
+    def allow(self, items: int) -> None:
+        """Let a paced program begin its first `items` items; it sees the former number or this one, never a part."""
+        path = self.allowance.with_suffix(".new")
+        path.write_text(str(items), encoding="ascii")
+        path.chmod(0o644)
+        path.replace(self.allowance)
+
+    @contextmanager
+    def stage(self, name: str, workload: Workload, items: Sequence[Item], files: Files) -> Iterator[Stage]:
+        """The folders of one container, filled; gone afterwards."""
+        stage = Stage(self.path / name)
+        try:
+            for folder in (stage.folder, stage.inputs, stage.outputs):
+                _make(folder)
+            write_inputs(workload, items, files, stage.inputs)
+            # Whichever user the container has may write here; on the host the task's folder lets nobody else in.
+            for folder in (stage.outputs, *left_folders(stage, len(items))):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o777)
+            yield stage
+        finally:
+            shutil.rmtree(stage.folder, ignore_errors=True)
+
 
 @contextmanager
-def staged(workload: Workload) -> Iterator[Stage]:
-    """The folders of one attempt, filled; gone afterwards."""
-    stage = Stage(Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder())))
+def staged() -> Iterator[Folder]:
+    """The folder of one attempt; gone afterwards."""
+    folder = Folder(Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder())))
     try:
-        for folder in (stage.inputs, stage.outputs, stage.gateway):
-            folder.mkdir()
-            folder.chmod(0o755)
-        write_inputs(workload, stage.inputs)
-        if workload.pace is not None:
-            allow(stage, workload.pace)
-        # Whichever user the container has may write here; on the host the parent folder lets nobody else in.
-        stage.outputs.chmod(0o777)
-        yield stage
+        _make(folder.gateway)
+        yield folder
     finally:
-        remove(stage.folder)
+        remove(folder.path)
 
 
-def allow(stage: Stage, items: int) -> None:
-    """Let a paced program begin its first `items` items; it sees the former number or this one, never a part."""
-    path = stage.allowance.with_suffix(".new")
-    path.write_text(str(items), encoding="ascii")
+def left_folders(stage: Stage, count: int) -> list[Path]:
+    """The folders in which items leave files, outer ones first."""
+    files = stage.outputs / "files"
+    return [files, *(files / str(index) for index in range(count))]
+
+
+def write_inputs(workload: Workload, items: Sequence[Item], files: Files, folder: Path) -> None:
+    """Write what the program reads; of an item only its id, its public part and its public files."""
+    lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
+    # Where each item has a container of its own, the host begins them itself.
+    paced = workload.pace is not None and not workload.one_item_each
+    _write(folder / "settings.json", workload.settings.model_copy(update={"paced": paced}).model_dump_json().encode())
+    _write(folder / "skill.md", workload.skill.encode())
+    _write(folder / "items.jsonl", "".join(lines).encode())
+    for index, contents in enumerate(files):
+        if contents:
+            _make(folder / "files", exist_ok=True)
+            _make(folder / "files" / str(index))
+        for name, content in contents.items():
+            _write(folder / "files" / str(index) / name, content)
+
+
+def _make(folder: Path, *, exist_ok: bool = False) -> None:
+    folder.mkdir(exist_ok=exist_ok)
+    folder.chmod(0o755)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
     path.chmod(0o644)
-    path.replace(stage.allowance)
-
-
-def write_inputs(workload: Workload, folder: Path) -> None:
-    """Write what the program reads; of an item only its id and its public part."""
-    lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in workload.items]
-    settings = workload.settings.model_copy(update={"paced": workload.pace is not None})
-    contents = {
-        "settings.json": settings.model_dump_json(),
-        "skill.md": workload.skill,
-        "items.jsonl": "".join(lines),
-    }
-    for name, content in contents.items():
-        path = folder / name
-        path.write_text(content, encoding="utf-8", newline="")
-        path.chmod(0o644)
 
 
 def remove(folder: Path) -> None:
-    """Remove a stage, if it is one and still there."""
+    """Remove a task's folder, if it is one and still there."""
     if folder.name.startswith(PREFIX):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -22,6 +22,11 @@ class Settings(Protocol):
         """Tries of one model call."""
         ...
 
+    @property
+    def concurrency(self) -> int:
+        """Items at the same time."""
+        ...
+
     def model_copy(self, *, update: Mapping[str, Any]) -> Self:
         """The same, except for some fields; `paced` is one of them."""
         ...
@@ -41,7 +46,7 @@ class Outcome:
 
 
 class Workload(Protocol):
-    """The items of one container, and where their trajectories go."""
+    """The items of one task, and where their trajectories go."""
 
     @property
     def settings(self) -> Settings:
@@ -64,7 +69,10 @@ class Workload(Protocol):
         ...
 
     def files(self, item: Item) -> Mapping[str, bytes]:
-        """The contents of the item's public files by name; they enter its container."""
+        """The contents of the item's public files by name; they enter its container.
+
+        Asked from several threads, though by one at a time, while another may be in `record`.
+        """
         ...
 
     @property
@@ -89,7 +97,7 @@ class Workload(Protocol):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What tells this container from every other, such as run, step and chunk; the same at every attempt."""
+        """What tells this task's containers from all others, such as run, step and chunk; the same at every attempt."""
         ...
 
     @property
@@ -115,7 +123,7 @@ class Workload(Protocol):
 
 @dataclass(frozen=True)
 class SandboxSeconds:
-    """Wall seconds of one container."""
+    """Wall seconds of one task's containers."""
 
     wall: float
     """From staging to the last row."""

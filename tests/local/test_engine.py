@@ -6,7 +6,7 @@ import docker
 import pytest
 
 from include.core.errors import EngineUnavailable
-from include.sandbox.containers import FOLDER_LABEL, SANDBOX_LABEL
+from include.sandbox.labels import FOLDER_LABEL, SANDBOX_LABEL
 from local import engine, image
 
 

@@ -12,7 +12,7 @@ from include.core.errors import StoreError
 from include.core.types import Item, ModelCall, Status, Trajectory
 from include.sandbox import collector as collector_module
 from include.sandbox.collector import Collector
-from include.sandbox.staging import Stage, allow
+from include.sandbox.staging import Folder, Stage
 from include.sandbox.workload import Outcome, Workload
 
 PATIENCE = 60
@@ -25,6 +25,7 @@ class Work:
     count: int
     pace: int | None = None
     limits: SandboxGroup = field(default_factory=SandboxGroup)
+    one_item_each: bool = False
     is_settled: Callable[["Work"], bool] = lambda work: False
     rows: list[Trajectory] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
@@ -48,8 +49,9 @@ class Work:
 class Container:
     """Writes a row an item, as far as it is allowed to, until it is killed."""
 
-    def __init__(self, stage: Stage, work: Work) -> None:
-        self.stage = stage
+    def __init__(self, folder: Folder, work: Work) -> None:
+        self.folder = folder
+        self.stage = Stage(folder.path)
         self.work = work
         self.killed = threading.Event()
         self.furthest_ahead = 0
@@ -67,7 +69,7 @@ class Container:
         for number in range(self.work.count):
             for _ in range(PATIENCE * 100):
                 # The host records before it allows.
-                allowed, recorded = int(self.stage.allowance.read_text()), len(self.work.rows)
+                allowed, recorded = int(self.folder.allowance.read_text()), len(self.work.rows)
                 if number < allowed or self.killed.wait(0.01):
                     break
             if self.killed.is_set():
@@ -80,11 +82,11 @@ class Container:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    stage = Stage(tmp_path)
-    for folder in (stage.inputs, stage.outputs, stage.gateway):
-        folder.mkdir()
-    return stage
+def folder(tmp_path: Path) -> Folder:
+    folder = Folder(tmp_path)
+    for path in (folder.gateway, Stage(tmp_path).outputs):
+        path.mkdir()
+    return folder
 
 
 @pytest.fixture
@@ -92,10 +94,18 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector_module, "POLL_SECONDS", 0.05)
 
 
-def collecting(work: Work, stage: Stage, container: Container) -> Collector:
-    if work.pace is not None:
-        allow(stage, work.pace)
-    return Collector(cast("Workload", work), stage, container.kill)
+class Following:
+    """A collector and the one container that it follows."""
+
+    def __init__(self, work: Work, folder: Folder, container: Container) -> None:
+        self.collector = Collector(cast("Workload", work), folder.allow, threading.Event())
+        self.collector.start()
+        self.watch = self.collector.watch(work.items, container.stage, container.kill)
+
+    def finish(self, why: str) -> None:
+        self.collector.end(self.watch, why)
+        self.collector.stop()
+        self.collector.finish()
 
 
 def call() -> ModelCall:
@@ -110,14 +120,12 @@ def call() -> ModelCall:
 
 
 @pytest.mark.parametrize("pace", [1, 3])
-def test_a_paced_container_is_never_further_ahead_than_its_pace(stage, pace):
+def test_a_paced_container_is_never_further_ahead_than_its_pace(folder, pace):
     work = Work(count=10, pace=pace)
-    container = Container(stage, work)
-    collector = collecting(work, stage, container)
-    collector.start()
+    container = Container(folder, work)
+    following = Following(work, folder, container)
     ended = container.run()
-    collector.stop()
-    collector.finish("the container ended")
+    following.finish("the container ended")
 
     assert ended
     assert [row.item_id for row in work.rows] == [f"i-{n}" for n in range(10)]
@@ -126,16 +134,14 @@ def test_a_paced_container_is_never_further_ahead_than_its_pace(stage, pace):
     assert work.asked > 0
 
 
-def test_a_settled_workload_ends_its_container_and_leaves_the_rest_out(stage, caplog):
+def test_a_settled_workload_ends_its_container_and_leaves_the_rest_out(folder, caplog):
     caplog.set_level(logging.INFO)
     work = Work(count=20, pace=2, is_settled=lambda work: len(work.rows) >= 7)
-    container = Container(stage, work)
+    container = Container(folder, work)
     container.kills_in_vain = 2
-    collector = collecting(work, stage, container)
-    collector.start()
+    following = Following(work, folder, container)
     ended = container.run()
-    collector.stop()
-    collector.finish("the container ended with exit status 137 before it finished the item")
+    following.finish("the container ended with exit status 137 before it finished the item")
 
     assert not ended
     assert container.killed.is_set()
@@ -146,46 +152,40 @@ def test_a_settled_workload_ends_its_container_and_leaves_the_rest_out(stage, ca
 
 
 @pytest.mark.usefixtures("often")
-def test_rows_of_other_containers_can_settle_a_workload_too(stage):
+def test_rows_of_other_containers_can_settle_a_workload_too(folder):
     settled = threading.Event()
     work = Work(count=3, pace=1, is_settled=lambda _: settled.is_set())
-    container = Container(stage, work)
-    collector = collecting(work, stage, container)
-    collector.start()
+    container = Container(folder, work)
+    following = Following(work, folder, container)
     settled.set()
     assert container.killed.wait(PATIENCE)
-    collector.stop()
-    collector.finish("the container ended")
+    following.finish("the container ended")
 
-    assert collector.settled
+    assert following.collector.settled
     assert work.rows == []
 
 
-def test_what_asking_raises_ends_the_container_and_reaches_the_task(stage):
+def test_what_asking_raises_ends_the_container_and_reaches_the_task(folder):
     def broken(work: Work) -> bool:
         raise StoreError("no bucket")
 
     work = Work(count=3, pace=1, is_settled=broken)
-    container = Container(stage, work)
+    container = Container(folder, work)
     container.kills_in_vain = 1
-    collector = collecting(work, stage, container)
-    collector.start()
+    following = Following(work, folder, container)
     assert not container.run()
-    collector.stop()
 
     with pytest.raises(StoreError, match="no bucket"):
-        collector.finish("the container ended")
+        following.finish("the container ended")
     assert [row.status for row in work.rows] == [Status.OK]
 
 
-def test_a_refused_line_does_not_hold_up_the_items_behind_it(stage):
+def test_a_refused_line_does_not_hold_up_the_items_behind_it(folder):
     work = Work(count=3, pace=1)
-    container = Container(stage, work)
-    collector = collecting(work, stage, container)
-    collector.start()
+    container = Container(folder, work)
+    following = Following(work, folder, container)
     ended = container.run(lambda n: f'{{"item_id": "i-{n}", "status": "{"well" if n == 1 else "ok"}"}}')
-    collector.stop()
-    collector.finish("the container ended")
+    following.finish("the container ended")
 
     assert ended
     assert {row.item_id: row.status for row in work.rows} == {
@@ -197,49 +197,43 @@ def test_a_refused_line_does_not_hold_up_the_items_behind_it(stage):
 
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("pace", [None, 2])
-def test_a_container_above_its_limits_fails_its_items_with_a_pace_and_without(stage, pace):
+def test_a_container_above_its_limits_fails_its_items_with_a_pace_and_without(folder, pace):
     work = Work(count=2, pace=pace, limits=SandboxGroup(output_mb=1))
-    container = Container(stage, work)
-    collector = collecting(work, stage, container)
-    (stage.outputs / "large").write_bytes(b"x" * 2_000_000)
-    collector.start()
+    container = Container(folder, work)
+    following = Following(work, folder, container)
+    (container.stage.outputs / "large").write_bytes(b"x" * 2_000_000)
     assert container.killed.wait(PATIENCE)
-    collector.stop()
-    collector.finish(collector.ended_by)
+    following.finish("the container ended with exit status 137 before it finished the item")
 
     assert [row.status for row in work.rows] == [Status.SANDBOX_ERROR] * 2
     assert "sandbox.output_mb" in work.rows[0].error
 
 
 @pytest.mark.usefixtures("often")
-def test_without_a_pace_nothing_is_asked_and_nothing_is_allowed(stage):
+def test_without_a_pace_nothing_is_asked_and_nothing_is_allowed(folder):
     work = Work(count=2, is_settled=lambda _: True)
-    container = Container(stage, work)
-    collector = collecting(work, stage, container)
-    collector.on_call(call())
-    collector.start()
+    container = Container(folder, work)
+    following = Following(work, folder, container)
+    following.collector.on_call(call())
     assert work.recorded.wait(PATIENCE)
-    collector.stop()
-    collector.finish("it broke")
+    following.finish("it broke")
 
     assert work.asked == 0
     assert len(work.calls) == 1
     assert not container.killed.is_set()
-    assert not stage.allowance.exists()
+    assert not folder.allowance.exists()
     assert [row.error for row in work.rows] == ["it broke"] * 2
 
 
-def test_calls_of_a_paced_container_are_stored_with_the_rows(stage):
+def test_calls_of_a_paced_container_are_stored_with_the_rows(folder):
     work = Work(count=4, pace=1)
-    container = Container(stage, work)
-    collector = collecting(work, stage, container)
+    container = Container(folder, work)
+    following = Following(work, folder, container)
     for _ in range(5):
-        collector.on_call(call())
-    collector.start()
+        following.collector.on_call(call())
     assert container.run()
-    collector.stop()
-    collector.on_call(call())
-    collector.finish("")
+    following.collector.on_call(call())
+    following.finish("")
 
     assert len(work.calls) == 6
-    assert collector.model_seconds == 1.0
+    assert following.collector.model_seconds == 1.0

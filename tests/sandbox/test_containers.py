@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.sandbox.containers import SANDBOX_LABEL, capped, identity
+from include.sandbox.containers import capped, lines
 
 
 @given(st.lists(st.binary()), st.integers(1, 64))
@@ -14,9 +14,12 @@ def test_a_log_keeps_its_beginning(chunks, limit):
         assert kept == whole[:limit] + b"\n[further output of the container is left out]\n"
 
 
-def test_labels_tell_installations_apart(monkeypatch):
-    monkeypatch.setenv("SKILLOPT_HOME", "/srv/one")
-    labels = identity({"run": "r-1", "chunk": "0"})
-    assert labels == {SANDBOX_LABEL: "/srv/one", "skillopt.run": "r-1", "skillopt.chunk": "0"}
-    monkeypatch.setenv("SKILLOPT_HOME", "/srv/two")
-    assert identity({})[SANDBOX_LABEL] == "/srv/two"
+@given(st.lists(st.binary()))
+def test_lines_do_not_depend_on_how_they_arrived_and_show_what_a_terminal_would_obey(chunks):
+    shown = list(lines(chunks))
+    assert shown == list(lines([b"".join(chunks)]))
+    assert all(char.isprintable() or char == "\t" for line in shown for char in line)
+
+
+def test_a_line_cannot_pass_for_another():
+    assert list(lines([b"fine\r\n\x1b[2Jgone\nno", b" end"])) == ["fine", "\\x1b[2Jgone", "no end"]

@@ -1,5 +1,5 @@
 from include.core.config import SandboxGroup
-from include.sandbox.hardening import end_of, host_options
+from include.sandbox.hardening import end_of, host_options, together
 
 
 def test_the_limits_reach_docker():
@@ -16,3 +16,12 @@ def test_an_end_is_told_in_words():
     limits = SandboxGroup(memory="64m")
     assert "sandbox.memory = 64m" in end_of({"OOMKilled": True, "ExitCode": 137}, limits)
     assert "exit status 3" in end_of({"OOMKilled": False, "ExitCode": 3}, limits)
+
+
+def test_containers_at_the_same_time_leave_half_of_the_engines_memory():
+    limits = SandboxGroup(memory="512m", max_containers=4)
+    gigabyte = 2**30
+    assert together(limits, 8, 64 * gigabyte) == 8
+    assert together(limits, 8, 24 * gigabyte) == 6
+    assert together(limits, 8, 2 * gigabyte) == 1
+    assert together(SandboxGroup(memory="2g", max_containers=1), 8, 24 * gigabyte) == 6

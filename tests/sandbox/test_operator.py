@@ -16,7 +16,7 @@ from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from include.core.types import Item, ModelCall, Status, Trajectory
 from include.models.upstream import Upstream
 from include.rollout.settings import RolloutSettings
-from include.sandbox.containers import FOLDER_LABEL, identity
+from include.sandbox.labels import FOLDER_LABEL, identity
 from include.sandbox.operator import RolloutOperator
 from include.sandbox.workload import Outcome, SandboxSeconds, Workload
 from local import image
@@ -484,23 +484,3 @@ def test_only_a_paced_workload_is_asked_whether_it_is_settled(workload):
     fake.is_settled = lambda: True
     with pytest.raises(EngineUnavailable):
         FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9").execute({})
-
-
-@pytest.mark.engine
-def test_a_container_that_is_still_to_start_is_not_taken_for_one_that_ended(docker_host, client, workload):
-    operator = FakeOperator(fake=workload(None), docker_url=docker_host)
-    operator._client = client.api
-    sleep = ["python3", "-c", "import time; time.sleep(600)"]
-    container = client.containers.create(image.IMAGE, entrypoint=sleep, network_mode="none")
-    try:
-        operator.container = {"Id": container.id}
-        before = operator._kill_container()
-        container.start()
-        during = operator._kill_container()
-        container.wait()
-        after = operator._kill_container()
-    finally:
-        container.remove(force=True)
-
-    assert [before, during, after] == [False, True, True]
-    assert operator._kill_container()

@@ -1,6 +1,9 @@
 import asyncio
 import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -8,7 +11,7 @@ from include.core.types import Item
 from include.rollout.program import Job
 from include.rollout.settings import RolloutSettings
 from include.rollout.turnstile import Turnstile
-from include.sandbox.staging import allow, container_user, remove, staged
+from include.sandbox.staging import Stage, container_user, remove, staged
 
 
 @pytest.fixture
@@ -24,11 +27,17 @@ def workload() -> SimpleNamespace:
     )
     public = {"question": "Which one\u2028or two?", "context": "[DOC] é"}
     items = [Item(id="a", public=public, reference={"answers": ["the-reference-answer"]})]
-    return SimpleNamespace(settings=settings, skill="# Skill\r\nné", items=items, pace=None)
+    return SimpleNamespace(settings=settings, skill="# Skill\r\nné", items=items, pace=None, one_item_each=False)
+
+
+@contextmanager
+def stage_of(workload: Any, files: Sequence[Mapping[str, bytes]] = ()) -> Iterator[Stage]:
+    with staged() as folder, folder.stage("0", workload, workload.items, files) as stage:
+        yield stage
 
 
 def test_the_program_reads_what_the_host_staged(workload):
-    with staged(workload) as stage:
+    with stage_of(workload) as stage:
         job = Job.read(stage.inputs)
 
     assert job.settings == workload.settings
@@ -37,26 +46,55 @@ def test_the_program_reads_what_the_host_staged(workload):
 
 
 def test_no_reference_is_staged_and_nothing_stays(workload):
-    with staged(workload) as stage:
+    with stage_of(workload) as stage:
         texts = [path.read_text() for path in stage.folder.rglob("*") if path.is_file()]
-        modes = [stat.S_IMODE(folder.stat().st_mode) for folder in (stage.folder, stage.inputs, stage.outputs)]
+        folders = (stage.folder.parent, stage.inputs, stage.outputs)
+        modes = [stat.S_IMODE(folder.stat().st_mode) for folder in folders]
 
     assert len(texts) == 3
     assert not any("the-reference-answer" in text for text in texts)
     assert modes == [0o700, 0o755, 0o777]
-    assert not stage.folder.exists()
+    assert not stage.folder.parent.exists()
+
+
+def test_an_items_files_are_staged_under_its_place_and_it_may_leave_some(workload):
+    workload.items = [*workload.items, Item(id="b", public={}, reference={})]
+    with stage_of(workload, [{}, {"in.xlsx": b"cells"}]) as stage:
+        staged_files = {str(path.relative_to(stage.inputs)) for path in stage.inputs.rglob("*") if path.is_file()}
+        content = (stage.inputs / "files" / "1" / "in.xlsx").read_bytes()
+        modes = [stat.S_IMODE((stage.outputs / "files" / name).stat().st_mode) for name in ("", "0", "1")]
+
+    assert staged_files == {"settings.json", "skill.md", "items.jsonl", "files/1/in.xlsx"}
+    assert content == b"cells"
+    assert modes == [0o777] * 3
+
+
+def test_containers_of_one_task_share_the_socket_alone(workload):
+    with staged() as folder, folder.stage("0", workload, workload.items, []) as first:
+        with folder.stage("1", workload, workload.items, []) as second:
+            assert not second.folder.is_relative_to(first.folder)
+            assert not folder.gateway.is_relative_to(first.folder)
+        assert not second.folder.exists()
+        assert first.inputs.exists()
 
 
 def test_a_pace_is_staged_as_an_allowance_that_can_be_raised(workload):
     workload.pace = 3
-    with staged(workload) as stage:
+    with staged() as folder, folder.stage("0", workload, workload.items, []) as stage:
         assert Job.read(stage.inputs).settings == workload.settings.model_copy(update={"paced": True})
-        turnstile = Turnstile(stage.socket)
+        turnstile = Turnstile(folder.socket)
+        folder.allow(3)
         asyncio.run(turnstile.admit(2))
-        allow(stage, 12)
+        folder.allow(12)
         asyncio.run(turnstile.admit(11))
-        assert [path.name for path in stage.gateway.iterdir()] == ["allowance"]
-        assert stat.S_IMODE(stage.allowance.stat().st_mode) == 0o644
+        assert [path.name for path in folder.gateway.iterdir()] == ["allowance"]
+        assert stat.S_IMODE(folder.allowance.stat().st_mode) == 0o644
+
+
+def test_a_program_with_one_item_is_not_paced_for_the_host_begins_it(workload):
+    workload.pace, workload.one_item_each = 3, True
+    with stage_of(workload) as stage:
+        assert not Job.read(stage.inputs).settings.paced
 
 
 def test_only_a_stage_is_ever_removed(tmp_path):
@@ -65,12 +103,12 @@ def test_only_a_stage_is_ever_removed(tmp_path):
     assert (tmp_path / "precious").exists()
 
 
-def test_a_socket_fits_even_when_temporary_folders_are_deep(workload, tmp_path, monkeypatch):
+def test_a_socket_fits_even_when_temporary_folders_are_deep(tmp_path, monkeypatch):
     deep = tmp_path / ("d" * 90)
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
-    with staged(workload) as stage:
-        assert len(str(stage.socket)) < 107
+    with staged() as folder:
+        assert len(str(folder.socket)) < 107
 
 
 def test_a_container_never_runs_as_root():

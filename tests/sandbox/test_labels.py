@@ -1,0 +1,69 @@
+import time
+from typing import Any
+
+import docker
+import pytest
+
+from include.sandbox.labels import (
+    EXPIRES_LABEL,
+    GRACE_SECONDS,
+    SANDBOX_LABEL,
+    expiry,
+    identity,
+    name_of,
+    reap,
+    remove_all,
+)
+from local import image
+
+
+def test_labels_tell_installations_apart(monkeypatch):
+    monkeypatch.setenv("SKILLOPT_HOME", "/srv/one")
+    labels = identity({"run": "r-1", "chunk": "0"})
+    assert labels == {SANDBOX_LABEL: "/srv/one", "skillopt.run": "r-1", "skillopt.chunk": "0"}
+    monkeypatch.setenv("SKILLOPT_HOME", "/srv/two")
+    assert identity({})[SANDBOX_LABEL] == "/srv/two"
+
+
+def test_equal_labels_have_one_name():
+    assert name_of({"a": "1", "b": "2"}) == name_of({"b": "2", "a": "1"})
+    assert name_of({"a": "1"}) != name_of({"a": "2"})
+
+
+@pytest.fixture
+def client(docker_host, monkeypatch, tmp_path):
+    monkeypatch.setenv("SKILLOPT_HOME", str(tmp_path))
+    client = docker.DockerClient(base_url=docker_host)
+    yield client
+    remove_all(client.api, identity({}))
+    client.close()
+
+
+def started(client: docker.DockerClient, **labels: str) -> Any:
+    sleep = ["python3", "-c", "import time; time.sleep(600)"]
+    client.volumes.create(labels=identity({}) | labels)
+    return client.containers.run(
+        image.IMAGE, entrypoint=sleep, network_mode="none", detach=True, labels=identity({}) | labels
+    )
+
+
+@pytest.mark.engine
+def test_the_reaper_takes_what_is_dead_for_certain_and_nothing_that_may_live(client, monkeypatch):
+    dead = started(client, **expiry(-GRACE_SECONDS - 10))
+    alive = started(client, **expiry(1))
+    unknown = started(client)
+    monkeypatch.setenv("SKILLOPT_HOME", "/srv/another")
+    assert reap(client.api) == 0
+    monkeypatch.undo()
+    monkeypatch.setenv("SKILLOPT_HOME", dead.labels[SANDBOX_LABEL])
+
+    assert reap(client.api) == 1
+
+    left = client.containers.list(filters={"label": f"{SANDBOX_LABEL}={dead.labels[SANDBOX_LABEL]}"})
+    assert {container.id for container in left} == {alive.id, unknown.id}
+    volumes = client.volumes.list(filters={"label": f"{SANDBOX_LABEL}={dead.labels[SANDBOX_LABEL]}"})
+    assert len(volumes) == 2
+
+
+def test_an_expiry_leaves_the_task_its_time():
+    assert int(expiry(60)[EXPIRES_LABEL]) >= time.time() + 60
