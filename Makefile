@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo clean test fast-tests platform-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo image clean test fast-tests platform-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -24,6 +24,9 @@ status: venv  ## what runs, and where
 
 demo: venv  ## start the platform and train the sample benchmark
 	@$(PYTHON) -m local demo
+
+image: venv  ## build an image beside the sandbox's own: NAME=codex, claude_code or gateway
+	@$(PYTHON) -m local image $(NAME)
 
 clean: down  ## stop the platform and delete all its data; the virtual environment stays
 	@if [ -d .local ]; then find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +; fi

@@ -1,13 +1,14 @@
-"""Command line of the local platform: `python -m local up|down|status|demo`."""
+"""Command line of the local platform: `python -m local up|down|status|demo`, or `image NAME`."""
 
 import argparse
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from include.core.errors import SkillOptError
+from include.core.errors import ImageMissing, SkillOptError
 from local.environment import HOME_VARIABLE
 from local.home import ADMIN, PROJECT, Home
 
@@ -17,15 +18,22 @@ DEFAULT_HOME = PROJECT / ".local"
 def main(arguments: list[str]) -> int:
     """Run one command; 0 if it did what was asked."""
     parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
-    parser.add_argument("command", choices=["up", "down", "status", "demo"])
+    parser.add_argument("command", choices=["up", "down", "status", "demo", "image"])
+    parser.add_argument(
+        "names", nargs="*", help="of image: codex, claude_code or gateway; `up` builds the sandbox's own"
+    )
     parser.add_argument("--home", type=Path, default=DEFAULT_HOME, help="folder of all state (default: %(default)s)")
     options = parser.parse_args(arguments)
+    if options.names and options.command != "image":
+        parser.error(f"{options.command} takes no names")
     home = Home.at(options.home)
     _carry_home(home, arguments)
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, _interrupt)
     commands = {"up": _up, "down": _down, "status": _status, "demo": _demo}
     try:
+        if options.command == "image":
+            return _image(home, options.names)
         return commands[options.command](home)
     except SkillOptError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -80,6 +88,17 @@ def _status(home: Home) -> int:
         print(f"{name:15}{state} (as Airflow says)")
     print(f"{'UI':15}{airflow_url(settings)}  user {ADMIN}, password {settings.password}")
     return int("stopped" in states.values())
+
+
+def _image(home: Home, names: Sequence[str]) -> int:
+    from local import engine, image
+
+    unknown = sorted(set(names) - set(image.RECIPES))
+    if unknown or not names:
+        raise ImageMissing(f"no image {', '.join(unknown) or 'named'}: choose from {', '.join(image.RECIPES)}")
+    image.ensure(home.root, engine.ensure(home.root, print), print, names)
+    print(f"Built {', '.join(image.RECIPES[name].image for name in names)}")
+    return 0
 
 
 def _demo(home: Home) -> int:

@@ -1,4 +1,4 @@
-"""The sandbox image: its build context, its base, and building it when an input changed."""
+"""The images: their build contexts, the base, and building them when an input changed."""
 
 import hashlib
 import os
@@ -6,7 +6,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import docker
@@ -14,7 +15,9 @@ from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 from requests import RequestException
 from uv import find_uv_bin
 
+from include.core.config import IMAGES, SandboxGroup
 from include.core.errors import ImageMissing
+from local import npm
 from local.engine import install_packages
 
 Report = Callable[[str], None]
@@ -22,7 +25,7 @@ Report = Callable[[str], None]
 ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = Path("docker/sandbox.Dockerfile")
 REQUIREMENTS = Path("docker/sandbox-requirements.txt")
-IMAGE = "skillopt-sandbox:latest"
+IMAGE = IMAGES["chat"]
 INPUTS_LABEL = "skillopt.inputs"
 BASE = "python:3.11-slim-bookworm"
 BOOTSTRAPPED_BASE = "skillopt-sandbox-base:bookworm"
@@ -31,38 +34,12 @@ PYTHON = "3.11"
 PULL_SECONDS = 300.0
 SILENT_SECONDS = 30
 BUILD_SECONDS = 900
-
-
-def ensure(home: Path, docker_host: str, report: Report) -> str:
-    """The name of the sandbox image, which is built if it is missing or an input of it changed.
-
-    Raises:
-        ImageMissing: the base, a package or the build failed; the text says which and why.
-    """
-    try:
-        client = docker.DockerClient(base_url=docker_host, timeout=BUILD_SECONDS)
-    except DockerException as error:
-        raise ImageMissing(f"the sandbox image cannot be built: no engine answers at {docker_host}: {error}") from error
-    try:
-        inputs = inputs_hash(ROOT)
-        if _built_from(client) == inputs:
-            return IMAGE
-        base = _base(client, docker_host, home.resolve(), report)
-        report("building the sandbox image")
-        with tempfile.TemporaryDirectory(prefix="skillopt-image-") as folder:
-            stage_context(ROOT, Path(folder), _architecture(client))
-            _build(client, Path(folder), base, inputs)
-        # The former image has lost its name and would fill the disk.
-        client.images.prune(filters={"dangling": True, "label": [INPUTS_LABEL]})
-        return IMAGE
-    except (DockerException, RequestException) as error:
-        raise ImageMissing(f"the sandbox image could not be built on {docker_host}: {error}") from error
-    finally:
-        client.close()
+BUILDERS = (Path("local/image.py"), Path("local/npm.py"))
+"""What decides how an image is put together."""
 
 
 def program_files(root: Path) -> Sequence[Path]:
-    """What of the project enters the image, relative to its root: no data, no configuration of a benchmark."""
+    """What of the project enters the sandbox image, relative to its root: no data, no configuration of a benchmark."""
     folders = [root / "include" / "core", root / "include" / "rollout"]
     files = [root / "include" / "__init__.py", root / "benchmarks" / "__init__.py"]
     files += [path for folder in folders for path in folder.rglob("*.py")]
@@ -71,41 +48,126 @@ def program_files(root: Path) -> Sequence[Path]:
     return sorted(path.relative_to(root) for path in files)
 
 
-def stage_program(root: Path, target: Path) -> None:
-    """Copy what the image gets into a folder, from where `python -m include.rollout` runs."""
-    for path in program_files(root):
+def gateway_files(root: Path) -> Sequence[Path]:
+    """What of the project enters the gateway's image: what calls a model, and neither benchmarks nor the stand-in."""
+    files = [root / "include" / "__init__.py", *(root / "include" / "core").rglob("*.py")]
+    files += [path for folder in ("models", "sandbox") for path in (root / "include" / folder).glob("*.py")]
+    return sorted(path.relative_to(root) for path in files)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One image: its name, what it starts from, and what enters it; paths are relative to the project's root."""
+
+    image: str
+    dockerfile: Path
+    requirements: Path | None = None
+    """Python packages; they and the program start from the Python base, a CLI starts from the sandbox image."""
+    program: Callable[[Path], Sequence[Path]] = lambda root: ()
+    cli: npm.CLI | None = None
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "sandbox": Recipe(IMAGE, DOCKERFILE, REQUIREMENTS, program_files),
+    "codex": Recipe(IMAGES["codex"], Path("docker/codex.Dockerfile"), cli=npm.CODEX),
+    "claude_code": Recipe(IMAGES["claude_code"], Path("docker/claude_code.Dockerfile"), cli=npm.CLAUDE_CODE),
+    "gateway": Recipe(
+        SandboxGroup().gateway_image,
+        Path("docker/gateway.Dockerfile"),
+        Path("docker/gateway-requirements.txt"),
+        gateway_files,
+    ),
+}
+"""The sandbox image is always there; the others are built when they are asked for."""
+
+
+def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = ()) -> str:
+    """The name of the sandbox image, which is built if it is missing or an input of it changed.
+
+    So are the images of `names`, and those that were built before: they would not fit the others any more.
+
+    Raises:
+        ImageMissing: the base, a package or the build failed; the text says which and why.
+    """
+    try:
+        client = docker.DockerClient(base_url=docker_host, timeout=BUILD_SECONDS)
+    except DockerException as error:
+        raise ImageMissing(f"no image can be built: no engine answers at {docker_host}: {error}") from error
+    try:
+        wanted = {"sandbox", *names}
+        for name, recipe in RECIPES.items():
+            built = _built_from(client, recipe.image)
+            if built is None and name not in wanted:
+                continue
+            inputs = inputs_hash(ROOT, name)
+            if built != inputs:
+                _make(client, docker_host, home.resolve(), report, name, inputs)
+        return IMAGE
+    except (DockerException, RequestException) as error:
+        raise ImageMissing(f"an image could not be built on {docker_host}: {error}") from error
+    finally:
+        client.close()
+
+
+def _make(client: docker.DockerClient, docker_host: str, home: Path, report: Report, name: str, inputs: str) -> None:
+    recipe = RECIPES[name]
+    base = IMAGE if recipe.cli else _base(client, docker_host, home, report)
+    report(f"building {recipe.image}")
+    with tempfile.TemporaryDirectory(prefix="skillopt-image-") as folder:
+        stage_context(ROOT, Path(folder), _architecture(client), home / "cache", name)
+        _build(client, Path(folder), base, recipe.image, inputs)
+    # The former image has lost its name and would fill the disk.
+    client.images.prune(filters={"dangling": True, "label": [INPUTS_LABEL]})
+
+
+def stage_program(root: Path, target: Path, files: Callable[[Path], Sequence[Path]] = program_files) -> None:
+    """Copy what an image gets into a folder; by default what `python -m include.rollout` runs from."""
+    for path in files(root):
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / path, target / path)
 
 
-def stage_context(root: Path, target: Path, architecture: str) -> None:
-    """The whole build context: Dockerfile, program, and the packages for the image's Python.
+def stage_context(root: Path, target: Path, architecture: str, cache: Path, name: str = "sandbox") -> None:
+    """The whole build context: Dockerfile, program, the packages for the image's Python, or a CLI.
 
     Raises:
         ImageMissing: with the installer's last words.
     """
-    shutil.copyfile(root / DOCKERFILE, target / "Dockerfile")
-    stage_program(root, target / "program")
+    recipe = RECIPES[name]
+    shutil.copyfile(root / recipe.dockerfile, target / "Dockerfile")
+    if recipe.cli is not None:
+        npm.stage(recipe.cli, architecture, cache, target / "cli")
+        return
+    stage_program(root, target / "program", recipe.program)
     install = [find_uv_bin(), "pip", "install", "--no-deps", "--only-binary", ":all:", "--quiet"]
-    install += ["--target", str(target / "packages"), "--requirements", str(root / REQUIREMENTS)]
+    install += ["--target", str(target / "packages"), "--requirements", str(root / str(recipe.requirements))]
     install += ["--python-version", PYTHON, "--python-platform", f"{architecture}-manylinux_2_28"]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise ImageMissing(f"the sandbox's packages could not be fetched: {done.stderr.strip()[-500:]}")
+        raise ImageMissing(f"the packages of {recipe.image} could not be fetched: {done.stderr.strip()[-500:]}")
 
 
-def inputs_hash(root: Path) -> str:
-    """Hex SHA-256 over every file and name that decides what the image holds."""
-    digest = hashlib.sha256("\0".join([BASE, SUITE, PYTHON]).encode())
-    for path in [DOCKERFILE, REQUIREMENTS, Path("local/image.py"), *program_files(root)]:
+def input_files(root: Path, name: str = "sandbox") -> Sequence[Path]:
+    """Every file that decides what an image holds, relative to the root; a CLI's image holds the sandbox's too."""
+    recipe = RECIPES[name]
+    files = [recipe.dockerfile, *BUILDERS, *recipe.program(root)]
+    if recipe.requirements is not None:
+        files.append(recipe.requirements)
+    return files if recipe.cli is None else [*files, *input_files(root)]
+
+
+def inputs_hash(root: Path, name: str = "sandbox") -> str:
+    """Hex SHA-256 over every file and name that decides what an image holds."""
+    digest = hashlib.sha256("\0".join([BASE, SUITE, PYTHON, name]).encode())
+    for path in input_files(root, name):
         content = (root / path).read_bytes()
         digest.update(f"{path}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 
 
-def _built_from(client: docker.DockerClient) -> str | None:
+def _built_from(client: docker.DockerClient, image: str) -> str | None:
     try:
-        return client.images.get(IMAGE).labels.get(INPUTS_LABEL)
+        return client.images.get(image).labels.get(INPUTS_LABEL)
     except ImageNotFound:
         return None
 
@@ -174,11 +236,11 @@ def _bootstrap(archive: Path, reason: str) -> None:
     unfinished.rename(archive)
 
 
-def _build(client: docker.DockerClient, context: Path, base: str, inputs: str) -> None:
+def _build(client: docker.DockerClient, context: Path, base: str, image: str, inputs: str) -> None:
     try:
         client.images.build(
             path=str(context),
-            tag=IMAGE,
+            tag=image,
             buildargs={"BASE": base},
             labels={INPUTS_LABEL: inputs},
             network_mode="none",
@@ -187,7 +249,7 @@ def _build(client: docker.DockerClient, context: Path, base: str, inputs: str) -
         )
     except BuildError as error:
         lines = "".join(str(line.get("stream", "")) for line in error.build_log).strip()
-        raise ImageMissing(f"building the sandbox image failed: {error.msg}: {_one_line(lines[-500:])}") from error
+        raise ImageMissing(f"building {image} failed: {error.msg}: {_one_line(lines[-500:])}") from error
 
 
 def _one_line(text: str) -> str:

@@ -21,6 +21,15 @@ def docker_host() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def cli_docker_host(docker_host: str) -> str:
+    """The engine, which then has the images of the agent CLIs too."""
+    from local import image
+
+    image.ensure(image.ROOT / ".local", docker_host, print, ["codex", "claude_code"])
+    return docker_host
+
+
+@pytest.fixture(scope="session")
 def platform(request: pytest.FixtureRequest, docker_host: str) -> Iterator[RunningPlatform]:
     """One platform for the whole session, in a home of its own; `@pytest.mark.parametrize` may name another home."""
     home = Path(getattr(request, "param", PROJECT / ".local" / "test"))

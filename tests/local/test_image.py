@@ -24,21 +24,31 @@ def test_the_image_gets_the_program_and_no_data():
     assert benchmark_files == {"__init__.py", "adapter.py"}
 
 
-def test_its_packages_have_the_versions_of_the_lock():
-    inside, lock = pins(image.ROOT / image.REQUIREMENTS), pins(image.ROOT / "requirements.txt")
-    assert "pydantic-ai-slim" in dict(inside)
+def test_the_gateways_image_gets_what_calls_a_model():
+    files = {str(path) for path in image.gateway_files(image.ROOT)}
+
+    assert {"include/sandbox/gateway.py", "include/models/upstream.py", "include/core/types.py"} <= files
+    assert not any(name.startswith(("include/models/standin", "include/rollout", "benchmarks")) for name in files)
+
+
+@pytest.mark.parametrize("recipe", [recipe for recipe in image.RECIPES.values() if recipe.requirements])
+def test_packages_have_the_versions_of_the_lock(recipe: image.Recipe):
+    assert recipe.requirements is not None
+    inside, lock = pins(image.ROOT / recipe.requirements), pins(image.ROOT / "requirements.txt")
+    assert "pydantic-core" in dict(inside)
     assert inside - lock == set()
 
 
-def test_a_changed_input_is_another_image(tmp_path: Path):
-    for path in [image.DOCKERFILE, image.REQUIREMENTS, Path("local/image.py"), *image.program_files(image.ROOT)]:
+@pytest.mark.parametrize("name", ["sandbox", "codex"])
+def test_a_changed_input_is_another_image(tmp_path: Path, name: str):
+    for path in image.input_files(image.ROOT, name):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes((image.ROOT / path).read_bytes())
-    before = image.inputs_hash(tmp_path)
+    before = image.inputs_hash(tmp_path, name)
 
-    assert before == image.inputs_hash(image.ROOT)
+    assert before == image.inputs_hash(image.ROOT, name)
     (tmp_path / "include/rollout/new.py").write_text("")
-    assert image.inputs_hash(tmp_path) != before
+    assert image.inputs_hash(tmp_path, name) != before
 
 
 def test_an_engine_that_is_gone_is_explained(tmp_path: Path):
@@ -78,3 +88,25 @@ def test_the_image_is_ready_to_run(docker_host: str):
     assert said.startswith("(3, ")
     assert "None" in said
     assert cached.strip().endswith(".pyc")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("harness", "program", "version"), [("codex", "codex", "0.169.0"), ("claude_code", "claude", "2.1.197")]
+)
+def test_a_cli_runs_alone_in_its_image(cli_docker_host: str, harness: str, program: str, version: str):
+    client = docker.DockerClient(base_url=cli_docker_host)
+    try:
+        said = client.containers.run(
+            image.RECIPES[harness].image,
+            ["--version"],
+            entrypoint=program,
+            network_mode="none",
+            read_only=True,
+            remove=True,
+        ).decode()
+        user = client.images.get(image.RECIPES[harness].image).attrs["Config"]["User"]
+    finally:
+        client.close()
+    assert version in said
+    assert user == "10001:10001"

@@ -1,0 +1,6 @@
+# The sandbox image with the Codex CLI. local/image.py stages its context: `cli`, the native program as npm publishes it,
+# which needs no node. What it keeps goes to the home that include/rollout/codex.py gives it for one item.
+ARG BASE=skillopt-sandbox:latest
+FROM ${BASE}
+COPY cli /opt/codex
+ENV PATH=/opt/codex/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
