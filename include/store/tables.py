@@ -41,6 +41,7 @@ TRAJECTORIES: pa.Schema = pa.schema(
                 _required("element", pa.struct([_required("role", pa.string()), _required("content", pa.string())]))
             ),
         ),
+        _required("files", pa.list_(_required("element", pa.string()))),
         _required("calls", pa.int64()),
         _required("prompt_tokens", pa.int64()),
         _required("completion_tokens", pa.int64()),
@@ -136,7 +137,8 @@ def _rollout_record(row: RolloutRow) -> dict[str, Any]:
 def _rollout_row(record: dict[str, Any]) -> RolloutRow:
     started = record["started"]
     trajectory = Trajectory.model_validate(
-        {field: record[field] for field in Trajectory.model_fields}
+        # Older tables lack the newest columns, whose fields have defaults.
+        {field: record[field] for field in Trajectory.model_fields if field in record}
         | {"started": 0.0 if started is None else _seconds(started)}
     )
     score = None
