@@ -1,123 +1,155 @@
-"""One call to the model server, with its tries: 429, 5xx, broken connections and time-outs are asked again."""
+"""One call to a model server and its fallbacks: 429, 5xx, broken answers and time-outs are asked again."""
 
 import asyncio
 import random
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from types import TracebackType
-from typing import Self
+import time
+from dataclasses import dataclass, field
+from functools import partial
 
 import httpx
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception_type,
-    retry_if_result,
-    stop_after_attempt,
-)
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
+from include.models.backends import Backend, open_backend
 from include.models.upstream import Upstream
+from include.sandbox.attempt import Reply, ask
+from include.sandbox.commons import Commons, State
+from include.sandbox.turns import Ended, Turns
 
-PATHS = {"openai-chat": "chat/completions", "openai": "responses", "anthropic": "messages"}
-"""Below the base address, by dialect."""
-PASSED_HEADERS = ("accept", "content-type", "anthropic-version", "anthropic-beta")
 FIRST_PAUSE = 0.5
-Failure = (httpx.TransportError, TimeoutError)
+CLOSED_SECONDS = 60.0
+"""For so long calls go to the next server at once, after one that failed all tries of a call."""
 
 
 @dataclass
-class Try:
-    """Where a call stands: the last answer, or the last failure, after so many tries."""
+class Call:
+    """A call, and where it stands."""
 
-    attempts: int
-    response: httpx.Response | None = None
-    failure: BaseException | None = None
+    body: bytes
+    headers: httpx.Headers
+    attempts: int = 0
+    """Tries that were begun."""
+    model: str = ""
+    """Which one was asked last."""
+    reply: Reply = field(default_factory=lambda: Reply(failure="timeout", why="was not asked in time"))
+    """What came of the last try that ended."""
+
+
+@dataclass(frozen=True)
+class _Route:
+    name: str
+    upstream: Upstream
+    backend: Backend
+    turns: Turns
 
 
 class Provider:
-    """The model server behind an upstream; holds a connection pool, so it is a context manager."""
+    """The server behind an upstream, then its fallbacks; all of them speak the same dialect."""
 
-    def __init__(self, upstream: Upstream, *, max_attempts: int, call_timeout: float) -> None:
-        self._upstream = upstream
+    def __init__(
+        self, upstream: Upstream, commons: Commons, *, max_attempts: int, call_timeout: float, max_concurrency: int
+    ) -> None:
+        self._commons = commons
         self._max_attempts = max_attempts
         self._call_timeout = call_timeout
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-        self._client = httpx.AsyncClient(timeout=call_timeout, limits=limits)
+        self._routes = [
+            _Route(
+                lane := f"{server.conn_id} {server.base_url} {server.model}",
+                server,
+                open_backend(server, call_timeout),
+                Turns(commons, lane, max_concurrency),
+            )
+            for server in (upstream, *upstream.fallbacks)
+        ]
 
-    async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
-        return self
+    @property
+    def patience(self) -> float:
+        """Seconds that a call may take: all its tries, the pauses between them, and half a try's time for turns."""
+        return (2 * self._max_attempts - 0.5) * self._call_timeout
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._client.__aexit__(kind, error, traceback)
+    async def aclose(self) -> None:
+        """Close the connections."""
+        for route in self._routes:
+            await route.backend.aclose()
 
-    async def send(self, body: bytes, headers: httpx.Headers) -> Try:
-        """The outcome of the last try; an event stream's body is still unread, any other is read."""
+    async def send(self, call: Call) -> None:
+        """Make the call; `call` tells what came of it. A stream's remainder has to be closed."""
+        try:
+            async with asyncio.timeout(self.patience):
+                for route in await self._open_routes():
+                    call.reply = await self._tries(route, call)
+                    if not call.reply.passing:
+                        return
+                    await self._close(route)
+        except TimeoutError:
+            if not call.reply.failure:
+                call.reply = Reply(failure="timeout", why=f"did not answer well within {self.patience:g} s")
+
+    async def _tries(self, route: _Route, call: Call) -> Reply:
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self._max_attempts),
             wait=self._pause,
-            retry=retry_if_exception_type(Failure) | retry_if_result(_asks_again),
+            retry=retry_if_result(lambda reply: reply.passing),
             retry_error_callback=_last,
         )
+        reply: Reply = await retrying(self._try, route, call)
+        return reply
+
+    async def _try(self, route: _Route, call: Call) -> Reply:
+        turn = await route.turns.begin()
+        call.attempts += 1
+        call.model = route.upstream.model
+        ended = Ended("failed")
+        streams = False
         try:
-            response: httpx.Response = await retrying(self._send_once, body, headers)
-        except Failure as failure:
-            return Try(retrying.statistics["attempt_number"], failure=failure)
-        return Try(retrying.statistics["attempt_number"], response=response)
+            call.reply = await ask(route.backend, call.body, call.headers, route.upstream.dialect, self._call_timeout)
+            ended = self._judged(call.reply)
+            if call.reply.rest is not None:
+                call.reply.rest.on_close = partial(route.turns.end, turn, ended)
+                streams = True
+        finally:
+            if not streams:
+                await route.turns.end(turn, ended)
+        return call.reply
 
-    async def _send_once(self, body: bytes, headers: httpx.Headers) -> httpx.Response:
-        url = f"{self._upstream.base_url.rstrip('/')}/{PATHS[self._upstream.dialect]}"
-        passed = {name: headers[name] for name in PASSED_HEADERS if name in headers}
-        request = self._client.build_request("POST", url, content=body, headers=passed | self._credentials())
-        async with asyncio.timeout(self._call_timeout):
-            response = await self._client.send(request, stream=True)
-            if not (response.is_success and is_stream(response)):
-                await response.aread()
-        return response
-
-    def _credentials(self) -> dict[str, str]:
-        key = self._upstream.api_key.get_secret_value()
-        if not key:
-            return {}
-        return {"x-api-key": key} if self._upstream.dialect == "anthropic" else {"authorization": f"Bearer {key}"}
+    def _judged(self, reply: Reply) -> Ended:
+        if reply.overloaded:
+            asked = reply.retry_after
+            return Ended("overloaded", None if asked is None else min(asked, self._call_timeout))
+        return Ended("failed" if reply.passing else "answered")
 
     def _pause(self, state: RetryCallState) -> float:
-        """What the provider asks for, else jittered exponential; never more than one try may take."""
-        asked = None
-        if state.outcome is not None and not state.outcome.failed:
-            asked = retry_after(state.outcome.result())
-        backoff = FIRST_PAUSE * 2 ** (state.attempt_number - 1) * random.uniform(0.5, 1.5)  # noqa: S311
-        return min(backoff if asked is None else asked + random.uniform(0, FIRST_PAUSE), self._call_timeout)  # noqa: S311
+        """Jittered exponential, or what the server asks for; never more than one try may take.
+
+        What it asks for with an overload is waited for by all calls, and not here.
+        """
+        reply: Reply | None = None if state.outcome is None else state.outcome.result()
+        if reply is not None and reply.retry_after is not None:
+            return 0.0 if reply.overloaded else min(reply.retry_after, self._call_timeout)
+        backoff: float = FIRST_PAUSE * 2 ** (state.attempt_number - 1) * random.uniform(0.5, 1.5)  # noqa: S311
+        return min(backoff, self._call_timeout)
+
+    async def _open_routes(self) -> list[_Route]:
+        """Those that did not fail a call of late; all, if each did."""
+        state = await self._commons.update(_look)
+        now = time.time()
+        return [route for route in self._routes if state.lane(route.name).closed_until <= now] or self._routes
+
+    async def _close(self, route: _Route) -> None:
+        """Send the next calls elsewhere, if there is an elsewhere."""
+        if len(self._routes) == 1:
+            return
+
+        def closed(state: State) -> tuple[State, None]:
+            lane = state.lane(route.name).model_copy(update={"closed_until": time.time() + CLOSED_SECONDS})
+            return state.with_lane(route.name, lane), None
+
+        await self._commons.update(closed)
 
 
-def is_stream(response: httpx.Response) -> bool:
-    """Whether the answer comes as server-sent events."""
-    media_type: str = response.headers.get("content-type", "")
-    return media_type.startswith("text/event-stream")
+def _look(state: State) -> tuple[State, State]:
+    return state, state
 
 
-def retry_after(response: httpx.Response) -> float | None:
-    """Seconds that the header Retry-After asks for, as a number or as a date."""
-    text = response.headers.get("retry-after", "").strip()
-    if text.replace(".", "", 1).isdecimal():
-        return float(text)
-    try:
-        moment = parsedate_to_datetime(text).timestamp()
-        now = parsedate_to_datetime(response.headers["date"]).timestamp()
-    except (KeyError, ValueError):
-        return None
-    return max(0.0, moment - now)
-
-
-def _asks_again(response: httpx.Response) -> bool:
-    return response.status_code in (408, 429) or response.status_code >= 500
-
-
-def _last(state: RetryCallState) -> httpx.Response | None:
-    """The last outcome instead of tenacity's own error: returned if it is an answer, raised if not."""
+def _last(state: RetryCallState) -> Reply | None:
+    """The last reply instead of tenacity's own error."""
     return None if state.outcome is None else state.outcome.result()

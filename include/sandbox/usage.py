@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-EVENT_STREAM = "text/event-stream"
+MOST = 10**12
+"""No answer has more tokens; a larger number would not fit into the usage table."""
 
 
 @dataclass(frozen=True)
@@ -16,39 +17,61 @@ class Tokens:
     completion: int = 0
 
 
-def tokens_of(body: bytes, content_type: str) -> Tokens:
-    """The usage inside an answer: a JSON document, or an event stream, of which the largest counts hold."""
-    documents = _events(body) if content_type.startswith(EVENT_STREAM) else _documents(body)
-    prompt = completion = 0
-    for document in documents:
-        for usage in _usages(document):
-            prompt = max(prompt, _count(usage, "prompt_tokens", "input_tokens"))
-            completion = max(completion, _count(usage, "completion_tokens", "output_tokens"))
-    return Tokens(prompt, completion)
+class Meter:
+    """Reads along with a stream of server-sent events, of which the largest counts hold."""
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._tokens = Tokens()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes, which may end anywhere."""
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            self._read(bytes(self._line) + line)
+            self._line.clear()
+        self._line += rest
+
+    @property
+    def tokens(self) -> Tokens:
+        """What was counted so far, also if the stream ended within a line."""
+        self._read(bytes(self._line))
+        return self._tokens
+
+    def _read(self, line: bytes) -> None:
+        if line.startswith(b"data:") and b'"usage"' in line:
+            more = tokens_of(line.removeprefix(b"data:"))
+            self._tokens = Tokens(max(self._tokens.prompt, more.prompt), max(self._tokens.completion, more.completion))
 
 
-def _documents(text: bytes) -> Iterator[dict[str, Any]]:
+def tokens_of(text: bytes) -> Tokens:
+    """The usage inside a JSON document: an answer, or the data of one event."""
+    usages = list(_usages(text))
+    return Tokens(
+        prompt=max([0, *map(_prompt, usages)]),
+        completion=max([0, *(_count(usage, "completion_tokens", "output_tokens") for usage in usages)]),
+    )
+
+
+def _usages(text: bytes) -> Iterator[dict[str, Any]]:
+    """At the top (all formats), in `response` (streamed responses), in `message` (streamed messages)."""
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
-    if isinstance(document, dict):
-        yield document
-
-
-def _events(body: bytes) -> Iterator[dict[str, Any]]:
-    for line in body.splitlines():
-        if line.startswith(b"data:"):
-            yield from _documents(line.removeprefix(b"data:"))
-
-
-def _usages(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """At the top (all formats), in `response` (streamed responses), in `message` (streamed messages)."""
+    if not isinstance(document, dict):
+        return
     for holder in (document, document.get("response"), document.get("message")):
         if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
             yield holder["usage"]
 
 
+def _prompt(usage: dict[str, Any]) -> int:
+    """Anthropic counts what was read from or written to its cache beside the rest, the others within it."""
+    beside = sum(_count(usage, name) for name in ("cache_read_input_tokens", "cache_creation_input_tokens"))
+    return max(_count(usage, "prompt_tokens"), _count(usage, "input_tokens") + beside)
+
+
 def _count(usage: dict[str, Any], *names: str) -> int:
     counts = (usage.get(name) for name in names)
-    return max([0, *(count for count in counts if isinstance(count, int))])
+    return min(MOST, max([0, *(count for count in counts if isinstance(count, int))]))

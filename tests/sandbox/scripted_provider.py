@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -14,6 +14,7 @@ class Asked:
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+    raw: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,10 @@ class Reply:
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
+    chunks: Iterable[bytes] | None = None
+    """Sent in the place of the body, each as a chunk of its own as it comes."""
+    broken: bytes = b""
+    """Sent after the chunks in the place of their end, and then the connection is closed."""
 
 
 def completion(text: str, finish_reason: str = "stop", **message: Any) -> Reply:
@@ -41,6 +46,26 @@ def completion(text: str, finish_reason: str = "stop", **message: Any) -> Reply:
     return Reply(body=json.dumps(document).encode())
 
 
+def response(text: str) -> Reply:
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    usage = {"input_tokens": 11, "output_tokens": 3}
+    return Reply(body=json.dumps({"object": "response", "output": [message], "usage": usage}).encode())
+
+
+def message(text: str) -> Reply:
+    usage = {"input_tokens": 11, "output_tokens": 3}
+    content = [{"type": "text", "text": text}]
+    return Reply(body=json.dumps({"type": "message", "content": content, "usage": usage}).encode())
+
+
+ANSWERS: dict[str, Callable[[str], Reply]] = {"openai-chat": completion, "openai": response, "anthropic": message}
+"""By dialect."""
+
+
+def events(*documents: object) -> list[bytes]:
+    return [f"data: {json.dumps(document)}\n\n".encode() for document in documents]
+
+
 def failure(status: int, message: str = "broken", code: str | None = None, **headers: str) -> Reply:
     body = json.dumps({"error": {"message": message, "code": code}}).encode()
     return Reply(status, body, {"content-type": "application/json"} | headers)
@@ -59,25 +84,33 @@ class ScriptedProvider:
                 pass
 
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                raw = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 with lock:
-                    asked = Asked(len(requests) + 1, self.path, headers, body)
+                    asked = Asked(len(requests) + 1, self.path, headers, json.loads(raw), raw)
                     requests.append(asked)
                 reply = answer(asked)
                 try:
                     self.send_response(reply.status)
                     for name, value in reply.headers.items():
                         self.send_header(name, value)
-                    self.send_header("content-length", str(len(reply.body)))
-                    self.end_headers()
-                    self.wfile.write(reply.body)
+                    if reply.chunks is None:
+                        self.send_header("content-length", str(len(reply.body)))
+                        self.end_headers()
+                        self.wfile.write(reply.body)
+                    else:
+                        self.send_header("transfer-encoding", "chunked")
+                        self.end_headers()
+                        for chunk in reply.chunks:
+                            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                        self.wfile.write(reply.broken or b"0\r\n\r\n")
+                        self.close_connection = bool(reply.broken)
                 except OSError:
                     self.close_connection = True
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def base_url(self) -> str:

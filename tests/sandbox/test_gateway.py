@@ -1,60 +1,24 @@
 import json
 import logging
-import socket
 import stat
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from datetime import UTC, datetime
 
-import httpx
 import pytest
-from pydantic import SecretStr
 
 from include.core.errors import SandboxError
-from include.core.types import ModelCall
-from include.models.upstream import Upstream
+from include.sandbox import surface
+from include.sandbox.allowance import Allowance
 from include.sandbox.gateway import ModelGateway
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
+from tests.sandbox.gateway_rig import KEY, MODEL, PATH, PATHS, rigs, upstream_at
+from tests.sandbox.scripted_provider import ANSWERS, Asked, Reply, completion, failure
 
-KEY = "sk-secret-0123456789"
-MODEL = "standin-target"
-PATH = "/v1/chat/completions"
-
-
-@dataclass
-class Rig:
-    client: httpx.Client
-    provider: ScriptedProvider
-    calls: list[ModelCall]
-    socket_path: Path
-
-    def post(self, path: str = PATH, **body: Any) -> httpx.Response:
-        return self.client.post(path, json={"model": MODEL} | body, headers={"authorization": "Bearer none"})
+UNREACHABLE = "http://127.0.0.1:9/v1"
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
-    with ExitStack() as stack:
-
-        def make(answer: Callable[[Asked], Reply], dialect: Any = "openai-chat", **options: Any) -> Rig:
-            provider = stack.enter_context(ScriptedProvider(answer))
-            upstream = Upstream(
-                dialect=dialect,
-                base_url=options.pop("base_url", provider.base_url),
-                model=MODEL,
-                api_key=SecretStr(KEY),
-            )
-            calls: list[ModelCall] = []
-            settings = {"max_attempts": 3, "call_timeout": 5.0} | options
-            path = tmp_path / "model.sock"
-            stack.enter_context(ModelGateway(upstream, path, stage="rollout", on_call=calls.append, **settings))
-            transport = httpx.HTTPTransport(uds=str(path))
-            client = stack.enter_context(httpx.Client(transport=transport, base_url="http://gateway", timeout=30))
-            return Rig(client, provider, calls, path)
-
+def rig(tmp_path):
+    with rigs(tmp_path) as make:
         yield make
 
 
@@ -64,6 +28,7 @@ def answer(asked: Asked) -> Reply:
 
 def test_a_call_goes_through_with_the_upstreams_credentials(rig):
     one = rig(answer)
+    before = datetime.now(UTC).timestamp()
 
     response = one.post(messages=[])
 
@@ -74,158 +39,245 @@ def test_a_call_goes_through_with_the_upstreams_credentials(rig):
     (call,) = one.calls
     assert (call.role, call.stage, call.model, call.http_status, call.attempts) == ("target", "rollout", MODEL, 200, 1)
     assert (call.prompt_tokens, call.completion_tokens) == (11, 3)
+    assert before <= call.started <= datetime.now(UTC).timestamp()
 
 
 @pytest.mark.parametrize(
-    ("dialect", "path", "header", "value"),
+    ("dialect", "header", "value"),
     [
-        ("openai-chat", "/v1/chat/completions", "authorization", f"Bearer {KEY}"),
-        ("openai", "/v1/responses", "authorization", f"Bearer {KEY}"),
-        ("anthropic", "/v1/messages", "x-api-key", KEY),
+        ("openai-chat", "authorization", f"Bearer {KEY}"),
+        ("openai", "authorization", f"Bearer {KEY}"),
+        ("anthropic", "x-api-key", KEY),
     ],
 )
-def test_each_dialect_has_its_path_and_its_header(rig, dialect, path, header, value):
-    one = rig(answer, dialect=dialect)
+def test_each_dialect_has_its_path_and_its_header(rig, dialect, header, value):
+    one = rig(lambda asked: ANSWERS[dialect]("Eiffel"), dialect=dialect)
 
-    assert one.post(path).status_code == 200
+    assert one.post(PATHS[dialect]).status_code == 200
 
-    assert one.provider.requests[0].path == path
+    assert one.provider.requests[0].path == PATHS[dialect]
     assert one.provider.requests[0].headers[header] == value
+    assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(11, 3)]
+    others = [path for name, path in PATHS.items() if name != dialect]
+    assert [one.post(path).status_code for path in others] == [403, 403]
+
+
+def test_the_sandbox_may_speak_another_dialect_than_the_connection_under_the_same_key(rig):
+    one = rig(lambda asked: ANSWERS["anthropic"]("Eiffel"), speaks="anthropic", upstream={"auth": "api-key"})
+
+    assert one.post(PATHS["openai-chat"]).status_code == 403
+    assert one.post(PATHS["anthropic"]).status_code == 200
+    assert one.provider.requests[0].headers["api-key"] == KEY
+
+
+def test_a_translated_connection_speaks_only_its_own_dialect(tmp_path):
+    bedrock = upstream_at("", provider="bedrock", conn_id="skillopt_target")
+    with pytest.raises(SandboxError, match=r"connection skillopt_target: .* this harness speaks anthropic"):
+        ModelGateway(
+            bedrock, tmp_path / "s", stage="test", dialect="anthropic", max_attempts=1, call_timeout=1, on_call=print
+        )
 
 
 def test_only_the_configured_model_and_path_are_allowed(rig):
     one = rig(answer)
+    body = json.dumps({"model": MODEL}).encode()
 
     refused = [
         one.client.get("/v1/models"),
         one.client.get(PATH),
+        one.client.head("/"),
         one.client.delete(PATH),
+        one.client.options(PATH),
         one.post("/v1/embeddings"),
+        one.post("/v1/chat/completions/"),
+        one.post("/v1//chat/completions"),
         one.post("/v1/chat/completions/../files"),
+        one.post("/v1/chat%2Fcompletions"),
+        one.post(f"{PATH}?model=gpt-much-dearer"),
+        one.client.request("POST", PATH, content=body, extensions={"target": b"http://127.0.0.1:9" + PATH.encode()}),
         one.post(model="gpt-much-dearer"),
-        one.client.post(PATH, content=b"not json"),
-        one.client.post(PATH, json=["model", MODEL]),
+        one.post(model=None),
+        one.post(model=[MODEL]),
     ]
 
     assert [response.status_code for response in refused] == [403] * len(refused)
-    assert "gpt-much-dearer" in refused[5].json()["error"]["message"]
+    assert "gpt-much-dearer" in refused[12].json()["error"]["message"]
+    assert {response.headers["x-should-retry"] for response in refused} == {"false"}
     assert one.provider.requests == []
     assert one.calls == []
 
 
-def test_passing_failures_are_asked_again(rig):
-    replies = {1: failure(429, **{"retry-after": "0"}), 2: failure(503), 3: completion("Eiffel")}
-    one = rig(lambda asked: replies[asked.number])
+def test_the_command_line_clients_beta_query_is_allowed_and_counting_tokens_is_not_there(rig):
+    one = rig(lambda asked: ANSWERS["anthropic"]("Eiffel"), dialect="anthropic")
 
+    assert one.post("/v1/messages?beta=true").status_code == 200
+    assert one.post("/v1/messages?beta=true&x=1").status_code == 403
+    assert one.post("/v1/messages/count_tokens?beta=true").status_code == 404
+    assert [asked.path for asked in one.provider.requests] == ["/v1/messages"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[" * 100_000,
+        b'["model"]',
+        b'{"model": "standin-target", "temperature": NaN}',
+        b"\xff\xfe",
+        b'{"model": "standin-target", "a": ' + b"[" * 800 + b"]" * 800 + b"}",
+    ],
+    ids=range(7),
+)
+def test_what_is_no_json_object_is_refused_in_any_case(rig, body):
+    one = rig(answer)
+    assert one.client.post(PATH, content=body).status_code in (200, 400)
     assert one.post().status_code == 200
 
-    assert [(call.http_status, call.attempts) for call in one.calls] == [(200, 3)]
+
+def test_a_name_that_is_there_twice_leaves_only_as_it_was_checked(rig):
+    one = rig(answer)
+    body = b'{"model": "gpt-much-dearer", "model": "standin-target"}'
+
+    assert one.client.post(PATH, content=body).status_code == 200
+    assert one.client.post(PATH, content=b'{"model": "standin-target", "model": "x"}').status_code == 403
+    assert [asked.raw.count(b'"model"') for asked in one.provider.requests] == [1]
 
 
-def test_tries_are_bounded_and_the_last_answer_comes_through(rig):
-    one = rig(lambda asked: failure(500, f"broken {asked.number}"), max_attempts=2)
+def test_credentials_and_strange_headers_of_the_client_stay_here(rig):
+    one = rig(answer)
+    sent = {
+        "authorization": "Bearer stolen",
+        "x-api-key": "stolen",
+        "api-key": "stolen",
+        "cookie": "stolen",
+        "x-forwarded-for": "stolen",
+        "openai-organization": "stolen",
+        "proxy-authorization": "stolen",
+        "anthropic-beta": "kept",
+    }
 
-    response = one.post()
+    assert one.client.post(PATH, json={"model": MODEL}, headers=sent).status_code == 200
 
-    assert (response.status_code, response.json()["error"]["message"]) == (500, "broken 2")
-    assert [(call.http_status, call.attempts) for call in one.calls] == [(500, 2)]
+    (asked,) = one.provider.requests
+    assert "stolen" not in str(asked.headers)
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.headers["anthropic-beta"] == "kept"
 
 
-def test_a_wrong_request_is_not_asked_again(rig):
-    one = rig(lambda asked: failure(400))
-    assert one.post().status_code == 400
+def test_a_request_over_its_size_is_refused(rig, monkeypatch):
+    monkeypatch.setattr(surface, "MAX_REQUEST_BYTES", 1000)
+    one = rig(answer)
+
+    assert one.post(messages=["x" * 1000]).status_code == 413
+    assert one.client.post(PATH, content=(b"x" * 100 for _ in range(100))).status_code == 413
+    assert one.post(messages=["x" * 900]).status_code == 200
     assert len(one.provider.requests) == 1
 
 
-def test_a_server_that_is_not_there_is_a_bad_gateway(rig):
-    one = rig(answer, base_url="http://127.0.0.1:9/v1", max_attempts=1)
-
-    response = one.post()
-
-    assert response.status_code == 502
-    assert "cannot be reached" in response.json()["error"]["message"]
-    assert [(call.http_status, call.attempts) for call in one.calls] == [(0, 1)]
-
-
-def test_a_server_that_hangs_is_a_gateway_timeout(rig):
-    release = threading.Event()
+def test_requests_that_wait_together_over_their_size_are_refused(rig, monkeypatch):
+    monkeypatch.setattr(surface, "MAX_WAITING_BYTES", 1500)
+    waiting, release = threading.Event(), threading.Event()
 
     def hang(asked: Asked) -> Reply:
+        waiting.set()
         release.wait(30)
         return answer(asked)
 
-    one = rig(hang, max_attempts=1, call_timeout=0.2)
-    response = one.post()
+    one = rig(hang)
+    first = threading.Thread(target=one.post, kwargs={"messages": ["x" * 900]})
+    first.start()
+    assert waiting.wait(30)
+    assert one.post(messages=["x" * 900]).status_code == 503
     release.set()
+    first.join()
+    assert one.post(messages=["x" * 900]).status_code == 200
 
-    assert response.status_code == 504
-    assert one.calls[0].http_status == 0
+
+def test_the_calls_of_a_budget_are_never_passed(rig):
+    one = rig(lambda asked: failure(500) if asked.number == 1 else answer(asked), allowance=Allowance(calls=2))
+
+    responses = [one.post() for _ in range(4)]
+
+    assert [response.status_code for response in responses] == [200, 200, 402, 402]
+    error = responses[2].json()["error"]
+    assert (error["code"], "budget.max_calls" in error["message"]) == ("budget", True)
+    assert one.outcomes() == [(200, 2), (200, 1)]
+    assert len(one.provider.requests) == 3
 
 
-def test_a_stream_passes_through_and_its_usage_counts(rig):
-    events = [
-        {"choices": [{"delta": {"content": "Eif"}}]},
-        {"choices": [{"delta": {"content": "fel"}}]},
-        {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}},
-    ]
-    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
-    one = rig(lambda asked: Reply(200, body.encode(), {"content-type": "text/event-stream"}))
+@pytest.mark.parametrize(
+    ("allowance", "name"),
+    [
+        (Allowance(tokens=15), "max_tokens"),
+        (Allowance(usd=0.00002, input_price=1.0, output_price=1.0), "max_usd"),
+    ],
+)
+def test_tokens_and_dollars_are_counted_when_an_answer_tells_them(rig, allowance, name):
+    one = rig(answer, allowance=allowance)
 
-    response = one.post(stream=True)
+    responses = [one.post() for _ in range(3)]
 
-    assert response.text == body
-    assert response.headers["content-type"].startswith("text/event-stream")
-    assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(7, 2)]
+    assert [response.status_code for response in responses] == [200, 200, 402]
+    assert f"budget.{name} is spent" in responses[2].json()["error"]["message"]
 
 
 def test_the_key_is_in_no_answer_and_no_log(rig, caplog, capfd):
+    fallback_key = "sk-other-0123456789"
+    fallback = upstream_at(UNREACHABLE, api_key=fallback_key)
     with caplog.at_level(logging.DEBUG):
-        one = rig(lambda asked: failure(401, f"wrong key {KEY}"))
+        one = rig(lambda asked: failure(401, f"wrong key {KEY} or {fallback_key}"), upstream={"fallbacks": (fallback,)})
         response = one.post()
 
-    assert response.json()["error"]["message"] == "wrong key ***"
-    assert KEY not in caplog.text
-    assert KEY not in "".join(capfd.readouterr())
+    assert response.json()["error"]["message"] == "wrong key *** or ***"
+    said = caplog.text + "".join(capfd.readouterr())
+    assert KEY not in said
+    assert fallback_key not in said
 
 
-def test_a_client_that_dies_disturbs_nobody(rig):
-    asked_once, release = threading.Event(), threading.Event()
+def test_refusals_are_logged_some_times_without_what_the_client_sent_along(rig, caplog):
+    one = rig(answer)
+    for _ in range(surface.MAX_LOGGED_REFUSALS + 30):
+        one.client.post(
+            "/v1/files?key=secret-query", json={"a": "secret-body"}, headers={"authorization": "secret-header"}
+        )
+    one.post(model="x" * 5000)
 
-    def first_hangs(asked: Asked) -> Reply:
-        asked_once.set()
-        if asked.number == 1:
-            release.wait(30)
-        return answer(asked)
-
-    one = rig(first_hangs)
-    body = json.dumps({"model": MODEL}).encode()
-    with socket.socket(socket.AF_UNIX) as dying:
-        dying.connect(str(one.socket_path))
-        head = f"POST {PATH} HTTP/1.1\r\nhost: gateway\r\ncontent-length: {len(body)}\r\n\r\n"
-        dying.sendall(head.encode() + body)
-        assert asked_once.wait(30)
-
-    assert one.post().status_code == 200
-    release.set()
+    refusals = [record.getMessage() for record in caplog.records if "Refused" in record.getMessage()]
+    assert len(refusals) == surface.MAX_LOGGED_REFUSALS
+    assert "/v1/files" in refusals[0]
+    assert "secret" not in caplog.text
 
 
-def test_any_user_may_connect_and_nothing_stays(rig, tmp_path):
+def test_any_user_may_connect_and_nothing_stays(rig):
     one = rig(answer)
     assert stat.S_IMODE(one.socket_path.stat().st_mode) == 0o666
 
 
 def test_the_socket_is_gone_afterwards(tmp_path):
-    upstream = Upstream(dialect="openai-chat", base_url="http://127.0.0.1:9/v1", model=MODEL, api_key=SecretStr(KEY))
     path = tmp_path / "model.sock"
-    with ModelGateway(upstream, path, stage="test", max_attempts=1, call_timeout=1, on_call=print):
+    with ModelGateway(upstream_at(UNREACHABLE), path, stage="test", max_attempts=1, call_timeout=1, on_call=print):
         assert path.exists()
     assert not path.exists()
 
 
 def test_a_path_too_long_for_a_socket_is_explained(tmp_path):
-    upstream = Upstream(dialect="openai-chat", base_url="http://127.0.0.1:9/v1", model=MODEL, api_key=SecretStr(KEY))
-    gateway = ModelGateway(
-        upstream, tmp_path / ("x" * 120), stage="test", max_attempts=1, call_timeout=1, on_call=print
-    )
+    path = tmp_path / ("x" * 120)
+    gateway = ModelGateway(upstream_at(UNREACHABLE), path, stage="test", max_attempts=1, call_timeout=1, on_call=print)
     with pytest.raises(SandboxError, match="cannot listen"), gateway:
+        pass
+
+
+def test_a_temporary_folder_that_is_not_there_is_explained(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    gateway = ModelGateway(
+        upstream_at(UNREACHABLE),
+        tmp_path / "model.sock",
+        stage="test",
+        max_attempts=1,
+        call_timeout=1,
+        shared_by="run",
+        on_call=print,
+    )
+    with pytest.raises(SandboxError, match="did not start: the model gateways cannot meet below"), gateway:
         pass

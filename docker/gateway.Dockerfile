@@ -1,0 +1,14 @@
+# The image of the model gateway, for where it cannot run inside the task: in a pod, or beside an engine that is far
+# away. local/image.py stages its context: `packages` (docker/gateway-requirements.txt, installed for the base's Python,
+# so that the build needs no network) and `program` (include/core, include/models without the stand-in, include/sandbox).
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE}
+COPY packages /opt/skillopt/packages
+COPY program /opt/skillopt/program
+ENV PYTHONPATH=/opt/skillopt/program:/opt/skillopt/packages PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
+RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/skillopt \
+ && useradd --uid 10002 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin skillopt
+USER 10002:10002
+WORKDIR /tmp
+ENTRYPOINT ["python3", "-m", "include.sandbox.serve"]
+CMD ["--listen", "0.0.0.0:8080"]

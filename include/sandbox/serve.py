@@ -1,0 +1,100 @@
+"""The model gateway as a program of its own, for where it cannot run inside the task: beside an engine that is far
+away, or in a pod.
+
+`python -m include.sandbox.serve --listen 0.0.0.0:8080 | unix:/path [--config FILE]` reads one JSON document, `Served`,
+from the file or from standard input, and writes one JSON line a `ModelCall` to standard output; messages go to standard
+error. It ends by SIGTERM or SIGINT.
+"""
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from include.core.errors import ConfigError, SandboxError
+from include.core.types import ModelCall, Value
+from include.models.upstream import Dialect, Upstream
+from include.sandbox.allowance import Allowance
+from include.sandbox.gateway import MAX_CONCURRENCY, ModelGateway
+
+
+class Served(Value):
+    """What the program is told; it holds secrets. `include.models.backends.handed_over` writes the upstream."""
+
+    upstream: Upstream
+    stage: str
+    role: Literal["target", "optimizer"] = "target"
+    dialect: Dialect | None = None
+    max_attempts: int = Field(ge=1)
+    call_timeout: float = Field(gt=0.0)
+    max_concurrency: int = Field(default=MAX_CONCURRENCY, ge=1)
+    allowance: Allowance = Allowance()
+    shared_by: str = ""
+
+
+def main() -> None:
+    """Serve until a signal says to stop; exit with 2 and a reason if that cannot begin."""
+    parser = argparse.ArgumentParser(prog="python -m include.sandbox.serve", description="The model gateway.")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT | unix:PATH")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="standard input when unset")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    try:
+        address = _address(given.listen)
+        served = _read(sys.stdin.buffer.read() if given.config is None else given.config.read_bytes())
+        _serve(served, address)
+    except (ConfigError, SandboxError, OSError) as error:
+        parser.exit(2, f"{error}\n")
+
+
+def _serve(served: Served, address: Path | tuple[str, int]) -> None:
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    gateway = ModelGateway(
+        served.upstream,
+        address,
+        stage=served.stage,
+        role=served.role,
+        dialect=served.dialect,
+        max_attempts=served.max_attempts,
+        call_timeout=served.call_timeout,
+        max_concurrency=served.max_concurrency,
+        allowance=served.allowance,
+        shared_by=served.shared_by,
+        on_call=_tell,
+    )
+    with gateway:
+        print("listening", file=sys.stderr, flush=True)  # noqa: T201 - whoever started it waits for this line
+        stopped.wait()
+
+
+def _tell(call: ModelCall) -> None:
+    print(call.model_dump_json(), flush=True)  # noqa: T201 - the program's output
+
+
+def _read(document: bytes) -> Served:
+    try:
+        return Served.model_validate_json(document)
+    except ValidationError as error:
+        # The values are left out: a key may be among them.
+        places = [".".join(map(str, line["loc"])) + f": {line['msg']}" for line in error.errors(include_input=False)]
+        raise ConfigError(f"the gateway's document: {'; '.join(places)}") from None
+
+
+def _address(text: str) -> Path | tuple[str, int]:
+    if text.startswith("unix:"):
+        return Path(text.removeprefix("unix:"))
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f"--listen {text}: expected HOST:PORT or unix:PATH")
+    return host, int(port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""What a sandbox sees of its gateway: one path that takes one model's requests, and reasons for everything else."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import httpx
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from include.core.types import ModelCall
+from include.models.backends import PATHS
+from include.models.upstream import Upstream
+from include.sandbox.attempt import MAX_ANSWER_BYTES, Rest
+from include.sandbox.commons import Commons, State
+from include.sandbox.dialects import QUERIES, Document, NotUsable, contained, parsed
+from include.sandbox.provider import Call, Provider
+from include.sandbox.usage import Meter, Tokens, tokens_of
+
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
+MAX_WAITING_BYTES = 256 * 1024 * 1024
+"""Of all requests together."""
+REQUEST_SECONDS = 60.0
+"""That a client may take to send a request's body."""
+MAX_LOGGED_REFUSALS = 20
+MAX_SHOWN = 100
+FINAL = {"x-should-retry": "false"}
+"""Told to clients with every failure: the gateway owns the retries."""
+
+log = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """A request is not forwarded."""
+
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = status if code is None else code
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What the calls are for, and who is told of each that went to the provider."""
+
+    role: Literal["target", "optimizer"]
+    stage: str
+    on_call: Callable[[ModelCall], None]
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A call that was counted."""
+
+    call: Call
+    started: float = field(default_factory=time.time)
+    clock: float = field(default_factory=time.monotonic)
+
+
+class Surface:
+    """Answers requests; all of them in one event loop."""
+
+    def __init__(self, upstream: Upstream, provider: Provider, commons: Commons, purpose: Purpose) -> None:
+        self._upstream = upstream
+        self._secrets = [secret.encode() for secret in upstream.secrets()]
+        self._provider = provider
+        self._commons = commons
+        self._purpose = purpose
+        self._path = f"/v1/{PATHS[upstream.dialect]}"
+        self._waiting_bytes = 0
+        self._refusals = 0
+
+    async def handle(self, request: Request) -> Response:
+        """Forward what is allowed, refuse the rest."""
+        try:
+            self._check_address(request.scope)
+            async with self._received(request) as body:
+                forwarded = self._checked(body)
+                begun = _Begun(Call(forwarded, httpx.Headers(request.headers.raw), model=self._upstream.model))
+                await self._admit()
+                return await self._forward(request, begun)
+        except Refused as refused:
+            return self._refuse(refused)
+        except (ClientDisconnect, asyncio.CancelledError):
+            # Whoever asked is gone, or the gateway closes.
+            return _problem(503, "the gateway was closed")
+
+    def _check_address(self, scope: Scope) -> None:
+        """Raise Refused unless method, path and query are the dialect's, byte by byte."""
+        raw_path = scope["raw_path"].decode("latin-1")
+        if scope["method"] == "POST" and raw_path == f"{self._path}/count_tokens":
+            # Not a call to a model; clients count for themselves then.
+            raise Refused(404, "this sandbox's gateway does not count tokens")
+        if scope["method"] != "POST" or raw_path != self._path:
+            asked = f"{scope['method']} {raw_path}"[:MAX_SHOWN]
+            raise Refused(403, f"this sandbox may only POST {self._path}, not {asked}")
+        if scope["query_string"] not in QUERIES[self._upstream.dialect]:
+            raise Refused(403, f"this sandbox may only POST {self._path} without a query")
+
+    @asynccontextmanager
+    async def _received(self, request: Request) -> AsyncIterator[bytes]:
+        """The request's body; it counts against what may wait as long as the block runs."""
+        body = bytearray()
+        try:
+            await self._read(request, body)
+            yield bytes(body)
+        finally:
+            self._waiting_bytes -= len(body)
+
+    async def _read(self, request: Request, body: bytearray) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                async for chunk in request.stream():
+                    body += chunk
+                    self._waiting_bytes += len(chunk)
+                    if len(body) > MAX_REQUEST_BYTES:
+                        raise Refused(413, f"a request may have at most {MAX_REQUEST_BYTES} bytes")
+                    if self._waiting_bytes > MAX_WAITING_BYTES:
+                        raise Refused(503, f"more than {MAX_WAITING_BYTES} bytes of requests are waiting")
+        except TimeoutError:
+            raise Refused(408, f"a request has to be there within {REQUEST_SECONDS:g} s") from None
+
+    def _checked(self, body: bytes) -> bytes:
+        """The request as it is forwarded."""
+        try:
+            document: Document = parsed(body)
+            model = document.get("model")
+            if model != self._upstream.model:
+                raise Refused(403, f"this sandbox may only use {self._upstream.model}, not {model!r:.{MAX_SHOWN}}")
+            return contained(document, self._upstream.dialect)
+        except NotUsable as error:
+            raise Refused(400, f"the request is not usable: {error}") from None
+
+    async def _admit(self) -> None:
+        """Count the call; Refused if the budget is spent."""
+
+        def counted(state: State) -> tuple[State, str]:
+            why = state.allowance.used_up()
+            left = state.allowance if why else state.allowance.minus(calls=1)
+            return state.model_copy(update={"allowance": left}), why
+
+        spent = await self._commons.update(counted)
+        if spent:
+            raise Refused(402, f"{spent} is spent, so the run makes no more model calls", "budget")
+
+    async def _forward(self, request: Request, begun: _Begun) -> Response:
+        call = begun.call
+        tokens = Tokens()
+        streams = False
+        try:
+            if not await _while_there(request.receive, self._provider.send(call)):
+                return _problem(503, "the client is gone")
+            reply = call.reply
+            if reply.failure:
+                status = 504 if reply.failure == "timeout" else 502
+                return _problem(status, f"the model server {reply.why}, tries: {call.attempts}")
+            if reply.rest is not None:
+                streams = True
+                return Streamed(reply.status, reply.media_type, reply.body, reply.rest, partial(self._settle, begun))
+            tokens = tokens_of(reply.body)
+            headers = FINAL if reply.status >= 400 else None
+            return Response(self._redacted(reply.body), reply.status, headers, reply.media_type)
+        finally:
+            if not streams:
+                await self._settle(begun, tokens)
+
+    async def _settle(self, begun: _Begun, tokens: Tokens) -> None:
+        """Report the call, and take what it cost off the allowance."""
+        call = begun.call
+        if call.attempts:
+            self._purpose.on_call(
+                ModelCall(
+                    role=self._purpose.role,
+                    stage=self._purpose.stage,
+                    model=call.model,
+                    http_status=call.reply.status,
+                    attempts=call.attempts,
+                    prompt_tokens=tokens.prompt,
+                    completion_tokens=tokens.completion,
+                    started=begun.started,
+                    seconds=time.monotonic() - begun.clock,
+                )
+            )
+        # A call that never had its turn is given back.
+        unused = -1 if not call.attempts else 0
+
+        def charged(state: State) -> tuple[State, None]:
+            left = state.allowance.minus(calls=unused, prompt_tokens=tokens.prompt, completion_tokens=tokens.completion)
+            return state.model_copy(update={"allowance": left}), None
+
+        await asyncio.shield(self._commons.update(charged))
+
+    def _refuse(self, refused: Refused) -> Response:
+        self._refusals += 1
+        if self._refusals <= MAX_LOGGED_REFUSALS:
+            log.warning("Refused a sandbox's request (%d): %s", refused.status, refused)
+        if self._refusals == MAX_LOGGED_REFUSALS:
+            log.warning("Further refusals of this sandbox's requests are not logged")
+        return _problem(refused.status, str(refused), refused.code)
+
+    def _redacted(self, answer: bytes) -> bytes:
+        """Some servers repeat the key that they refuse."""
+        for secret in self._secrets:
+            answer = answer.replace(secret, b"***")
+        return answer
+
+
+class Streamed(Response):
+    """Passes a stream on as it comes; `settle` is told the tokens at the end, also if either side breaks off."""
+
+    def __init__(
+        self,
+        status: int,
+        media_type: str,
+        head: bytes,
+        rest: Rest,
+        settle: Callable[[Tokens], Awaitable[None]],
+    ) -> None:
+        super().__init__(None, status, media_type=media_type)
+        # Its length is not known.
+        del self.headers["content-length"]
+        self._head = head
+        self._rest = rest
+        self._settle = settle
+        self._meter = Meter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        try:
+            await _while_there(receive, self._pass_on(send))
+        except asyncio.CancelledError:
+            log.warning("The gateway closes within an answer")
+        finally:
+            await self._rest.aclose()
+            await self._settle(self._meter.tokens)
+
+    async def _pass_on(self, send: Send) -> None:
+        """The chunks; a stream that is cut lacks its end, by which the client knows."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        sent = 0
+        try:
+            async for chunk in self._chunks():
+                self._meter.feed(chunk)
+                sent += len(chunk)
+                if sent > MAX_ANSWER_BYTES:
+                    log.warning("Cut an answer of the model server after %d bytes", MAX_ANSWER_BYTES)
+                    return
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except (httpx.RequestError, TimeoutError) as error:
+            log.warning("The model server broke off its answer: %s", type(error).__name__)
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        yield self._head
+        async for chunk in self._rest:
+            yield chunk
+
+
+async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:
+    """Do the work, unless the client goes away before its end; whether it was done."""
+    doing = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((doing, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            return False
+        doing.result()
+        return True
+    finally:
+        for task in (doing, gone):
+            task.cancel()
+        await asyncio.gather(doing, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _problem(status: int, message: str, code: str | int | None = None) -> Response:
+    """An error in a shape that OpenAI's and Anthropic's clients both read."""
+    error = {"message": message, "type": "sandbox_gateway", "code": status if code is None else code}
+    return JSONResponse({"type": "error", "error": error}, status, FINAL)
