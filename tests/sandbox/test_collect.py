@@ -2,11 +2,14 @@ import json
 import logging
 import os
 from pathlib import Path
+from socket import AF_UNIX, socket
 
 import pytest
 
+from include.core.types import Status, Trajectory
 from include.sandbox import collect
-from include.sandbox.collect import TrajectoryReader, written_bytes
+from include.sandbox.collect import FileReader, TrajectoryReader, written_bytes
+from include.sandbox.workload import Outcome
 
 
 def line(item_id: str, **fields: object) -> bytes:
@@ -103,3 +106,89 @@ def test_too_many_files_exceed_any_limit(tmp_path, monkeypatch):
     for n in range(4):
         (tmp_path / str(n)).touch()
     assert written_bytes(tmp_path, 10**9) > 10**9
+
+
+def trajectory(*names: str) -> Trajectory:
+    return Trajectory(item_id="b", status=Status.OK, files=names)
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """Where item b, the second one, leaves its files."""
+    folder = tmp_path / "out" / "files" / "1"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def collected(left: Path, *names: str, limit: int = 100) -> Outcome:
+    return FileReader(left.parent.parent, ["a", "b"], limit).outcome(trajectory(*names))
+
+
+def test_files_that_an_item_left_come_with_its_row(left):
+    (left / "one.xlsx").write_bytes(b"1")
+    (left / "unnamed").write_bytes(b"2")
+    (left.parent / "0").mkdir()
+    (left.parent / "0" / "other").write_bytes(b"3")
+    outcome = collected(left, "one.xlsx", "one.xlsx", "absent", "other")
+    assert outcome.files == {"one.xlsx": b"1"}
+    assert outcome.trajectory.files == ("one.xlsx",)
+
+
+def make_link(path: Path) -> None:
+    path.symlink_to("/etc/hostname")
+
+
+def make_socket(path: Path) -> None:
+    with socket(AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [make_link, os.mkfifo, Path.mkdir, make_socket],
+    ids=["link", "pipe", "folder", "socket"],
+)
+def test_what_is_no_plain_file_is_refused(left, make, caplog, monkeypatch):
+    monkeypatch.chdir(left)
+    make(Path("bad"))
+    (left / "good").write_bytes(b"1")
+    assert collected(left, "bad", "good").files == {"good": b"1"}
+    assert "Refused a file" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["../0/other", "/etc/hostname", "..", ".", "", ".hidden", "a/b", "x" * 101, "a\0b"])
+def test_only_plain_names_are_looked_up(left, name, caplog):
+    (left.parent / "0").mkdir()
+    (left.parent / "0" / "other").write_bytes(b"3")
+    outcome = collected(left, name)
+    assert not outcome.files
+    assert outcome.trajectory.files == ()
+    assert "plain name" in caplog.text
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_link_on_the_way_to_a_file_is_not_followed(left, tmp_path, depth, caplog):
+    (tmp_path / "elsewhere" / "files" / "1").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "files" / "1" / "secret").write_bytes(b"s")
+    folder = [left, left.parent, left.parent.parent][depth]
+    target = [tmp_path / "elsewhere" / "files" / "1", tmp_path / "elsewhere" / "files", tmp_path / "elsewhere"][depth]
+    folder.rename(tmp_path / "aside")
+    folder.symlink_to(target)
+    assert not collected(left, "secret").files
+    assert "Refused" in caplog.text
+
+
+def test_files_of_one_container_together_have_a_limit(left, caplog):
+    for name in ("first", "second", "third"):
+        (left / name).write_bytes(b"x" * 40)
+    assert list(collected(left, "first", "second", "third").files) == ["first", "second"]
+    (left / "sparse").touch()
+    os.truncate(left / "sparse", 10**12)
+    assert list(collected(left, "sparse", "first").files) == ["first"]
+
+
+def test_an_item_leaves_so_many_files_at_most(left, caplog):
+    names = [f"f{n}" for n in range(collect.MAX_FILES + 5)]
+    for name in names:
+        (left / name).touch()
+    assert len(collected(left, *names).files) == collect.MAX_FILES

@@ -1,146 +1,18 @@
 import json
-import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
-from pydantic import SecretStr
 
-from include.core.config import IMAGES, SandboxGroup
 from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
-from include.core.types import Item, ModelCall, Status, Trajectory
-from include.models.upstream import Upstream
-from include.rollout.settings import RolloutSettings
+from include.core.types import Status, Trajectory
 from include.sandbox.labels import FOLDER_LABEL, identity
-from include.sandbox.operator import RolloutOperator
-from include.sandbox.workload import Outcome, SandboxSeconds, Workload
 from local import image
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
-
-KEY = "sk-never-inside"
-SECRET_ANSWER = "the-reference-answer"
-
-
-@dataclass
-class FakeWorkload:
-    items: Sequence[Item]
-    upstream: Upstream
-    settings: RolloutSettings
-    limits: SandboxGroup
-    labels: Mapping[str, str]
-    skill: str = "Answer in few words."
-    stage: str = "rollout"
-    trajectories: list[Trajectory] = field(default_factory=list)
-    calls: list[ModelCall] = field(default_factory=list)
-    on_record: Callable[[Sequence[Trajectory]], None] = lambda _: None
-    pace: int | None = None
-    is_settled: Callable[[], bool] = lambda: False
-    image: str = IMAGES["chat"]
-    one_item_each: bool = False
-
-    def files(self, item: Item) -> Mapping[str, bytes]:
-        return {}
-
-    def settled(self) -> bool:
-        return self.is_settled()
-
-    def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
-        trajectories = [one.trajectory for one in outcomes]
-        self.trajectories += trajectories
-        self.calls += calls
-        self.on_record(trajectories)
-
-    def statuses(self) -> dict[str, Status]:
-        return {trajectory.item_id: trajectory.status for trajectory in self.trajectories}
-
-
-class FakeOperator(RolloutOperator):
-    def __init__(self, *, fake: FakeWorkload, **kwargs: Any) -> None:
-        super().__init__(task_id="rollout", **kwargs)
-        self.fake = fake
-
-    def workload(self, context: Any) -> Workload:
-        return self.fake
-
-    def result(self, workload: Workload, seconds: SandboxSeconds) -> Any:
-        return {"wall": seconds.wall, "model": seconds.model, "container": seconds.container}
-
-
-@pytest.fixture
-def client(docker_host: str) -> Iterator[docker.DockerClient]:
-    client = docker.DockerClient(base_url=docker_host)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def workload(request: pytest.FixtureRequest) -> Callable[..., FakeWorkload]:
-    def make(
-        provider: ScriptedProvider | None,
-        count: int = 1,
-        concurrency: int = 1,
-        image: str = IMAGES["chat"],
-        **limits: Any,
-    ) -> FakeWorkload:
-        public = {"question": "Which tower?", "context": "[DOC] Eiffel"}
-        reference = {"answers": [SECRET_ANSWER]}
-        return FakeWorkload(
-            items=[Item(id=f"i-{n}", public=public, reference=reference) for n in range(count)],
-            upstream=Upstream(
-                dialect="openai-chat",
-                base_url=provider.base_url if provider else "http://127.0.0.1:9/v1",
-                model="standin-target",
-                api_key=SecretStr(KEY),
-            ),
-            settings=RolloutSettings(
-                benchmark="searchqa",
-                dialect="openai-chat",
-                model="standin-target",
-                max_tokens=64,
-                concurrency=concurrency,
-                call_timeout=60,
-                max_attempts=2,
-            ),
-            limits=SandboxGroup(**limits),
-            labels={"run": request.node.name, "step": "1", "chunk": "0"},
-            image=image,
-        )
-
-    return make
-
-
-@pytest.fixture
-def program(client: docker.DockerClient, tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """An image like the sandbox's that runs other code."""
-    made: list[str] = []
-
-    def make(code: str) -> str:
-        (tmp_path / "Dockerfile").write_text(
-            f"FROM {image.IMAGE}\nCOPY program.py /program.py\nENTRYPOINT {json.dumps(['python3', '/program.py'])}\n"
-        )
-        (tmp_path / "program.py").write_text(code)
-        tag = f"skillopt-test:{os.getpid()}-{tmp_path.name[:60]}".lower()
-        client.images.build(path=str(tmp_path), tag=tag, network_mode="none", rm=True)
-        made.append(tag)
-        return tag
-
-    yield make
-    for tag in made:
-        client.images.remove(tag, force=True)
-
-
-def answer_all(asked: Asked) -> Reply:
-    return completion("<answer>Eiffel</answer>")
-
-
-def leftovers(client: docker.DockerClient, workload: FakeWorkload) -> list[Any]:
-    wanted = [f"{name}={value}" for name, value in identity(workload.labels).items()]
-    return client.containers.list(all=True, filters={"label": wanted})
+from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all, leftovers
+from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, failure
 
 
 @pytest.mark.engine

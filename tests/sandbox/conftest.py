@@ -1,0 +1,118 @@
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import docker
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from include.core.config import IMAGES, SandboxGroup
+from include.core.types import Item, ModelCall
+from include.models.upstream import Upstream
+from include.rollout.settings import RolloutSettings
+from include.sandbox.gateway import ModelGateway
+from local import image
+from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload
+from tests.sandbox.gateway_rig import Rig, upstream_at
+from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider
+
+
+@pytest.fixture
+def client(docker_host: str) -> Iterator[docker.DockerClient]:
+    client = docker.DockerClient(base_url=docker_host)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def workload(request: pytest.FixtureRequest) -> Callable[..., FakeWorkload]:
+    def make(
+        provider: ScriptedProvider | None,
+        count: int = 1,
+        concurrency: int = 1,
+        image: str = IMAGES["chat"],
+        **limits: Any,
+    ) -> FakeWorkload:
+        public = {"question": "Which tower?", "context": "[DOC] Eiffel"}
+        reference = {"answers": [SECRET_ANSWER]}
+        return FakeWorkload(
+            items=[Item(id=f"i-{n}", public=public, reference=reference) for n in range(count)],
+            upstream=Upstream(
+                dialect="openai-chat",
+                base_url=provider.base_url if provider else "http://127.0.0.1:9/v1",
+                model="standin-target",
+                api_key=SecretStr(KEY),
+            ),
+            settings=RolloutSettings(
+                benchmark="searchqa",
+                dialect="openai-chat",
+                model="standin-target",
+                max_tokens=64,
+                concurrency=concurrency,
+                call_timeout=60,
+                max_attempts=2,
+            ),
+            limits=SandboxGroup(**limits),
+            labels={"run": request.node.name, "step": "1", "chunk": "0"},
+            image=image,
+        )
+
+    return make
+
+
+@pytest.fixture
+def program(client: docker.DockerClient, tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """An image like the sandbox's that runs other code."""
+    made: list[str] = []
+
+    def make(code: str) -> str:
+        (tmp_path / "Dockerfile").write_text(
+            f"FROM {image.IMAGE}\nCOPY program.py /program.py\nENTRYPOINT {json.dumps(['python3', '/program.py'])}\n"
+        )
+        (tmp_path / "program.py").write_text(code)
+        tag = f"skillopt-test:{os.getpid()}-{tmp_path.name[:60]}".lower()
+        client.images.build(path=str(tmp_path), tag=tag, network_mode="none", rm=True)
+        made.append(tag)
+        return tag
+
+    yield make
+    for tag in made:
+        client.images.remove(tag, force=True)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    """A gateway between a client and a scripted provider; `speaks` is the client's wire format, if it is another."""
+    with ExitStack() as stack:
+
+        def make(
+            answer: Callable[[Asked], Reply],
+            dialect: Any = "openai-chat",
+            speaks: Any = None,
+            upstream: Mapping[str, Any] = MappingProxyType({}),
+            **options: Any,
+        ) -> Rig:
+            provider = stack.enter_context(ScriptedProvider(answer))
+            address = options.pop("base_url", provider.base_url)
+            calls: list[ModelCall] = []
+            settings = {"max_attempts": 3, "call_timeout": 5.0} | options
+            path = tmp_path / "model.sock"
+            gateway = ModelGateway(
+                upstream_at(address, dialect, **upstream),
+                path,
+                stage="rollout",
+                dialect=speaks,
+                on_call=calls.append,
+                **settings,
+            )
+            stack.enter_context(gateway)
+            transport = httpx.HTTPTransport(uds=str(path))
+            client = stack.enter_context(httpx.Client(transport=transport, base_url="http://gateway", timeout=30))
+            return Rig(client, provider, calls, path)
+
+        yield make

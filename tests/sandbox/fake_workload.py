@@ -1,0 +1,78 @@
+"""A workload and an operator for tests: items without a store, rows that stay in memory."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import docker
+
+from include.core.config import IMAGES, SandboxGroup
+from include.core.types import Item, ModelCall, Status, Trajectory
+from include.models.upstream import Upstream
+from include.rollout.settings import RolloutSettings
+from include.sandbox.labels import identity
+from include.sandbox.operator import RolloutOperator
+from include.sandbox.workload import Outcome, SandboxSeconds, Workload
+from tests.sandbox.scripted_provider import Asked, Reply, completion
+
+KEY = "sk-never-inside"
+SECRET_ANSWER = "the-reference-answer"
+
+
+@dataclass
+class FakeWorkload:
+    items: Sequence[Item]
+    upstream: Upstream
+    settings: RolloutSettings
+    limits: SandboxGroup
+    labels: Mapping[str, str]
+    skill: str = "Answer in few words."
+    stage: str = "rollout"
+    trajectories: list[Trajectory] = field(default_factory=list)
+    left: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
+    """Files that came out, by item."""
+    public_files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files of every item."""
+    calls: list[ModelCall] = field(default_factory=list)
+    on_record: Callable[[Sequence[Trajectory]], None] = lambda _: None
+    pace: int | None = None
+    is_settled: Callable[[], bool] = lambda: False
+    image: str = IMAGES["chat"]
+    one_item_each: bool = False
+
+    def files(self, item: Item) -> Mapping[str, bytes]:
+        return self.public_files
+
+    def settled(self) -> bool:
+        return self.is_settled()
+
+    def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
+        trajectories = [one.trajectory for one in outcomes]
+        self.trajectories += trajectories
+        self.left |= {one.trajectory.item_id: one.files for one in outcomes if one.files}
+        self.calls += calls
+        self.on_record(trajectories)
+
+    def statuses(self) -> dict[str, Status]:
+        return {trajectory.item_id: trajectory.status for trajectory in self.trajectories}
+
+
+class FakeOperator(RolloutOperator):
+    def __init__(self, *, fake: FakeWorkload, **kwargs: Any) -> None:
+        super().__init__(task_id="rollout", **kwargs)
+        self.fake = fake
+
+    def workload(self, context: Any) -> Workload:
+        return self.fake
+
+    def result(self, workload: Workload, seconds: SandboxSeconds) -> Any:
+        return {"wall": seconds.wall, "model": seconds.model, "container": seconds.container}
+
+
+def answer_all(asked: Asked) -> Reply:
+    return completion("<answer>Eiffel</answer>")
+
+
+def leftovers(client: docker.DockerClient, workload: FakeWorkload) -> list[Any]:
+    wanted = [f"{name}={value}" for name, value in identity(workload.labels).items()]
+    return client.containers.list(all=True, filters={"label": wanted})

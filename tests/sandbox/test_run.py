@@ -1,0 +1,100 @@
+import json
+import threading
+
+import pytest
+
+from include.core.types import Status
+from include.sandbox.labels import ITEM_LABEL
+from tests.sandbox.fake_workload import FakeOperator, answer_all, leftovers
+from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider
+
+WORKS = """
+import json, os, pathlib
+(item,) = [json.loads(line) for line in open("/in/items.jsonl")]
+if item["id"] == "i-1":
+    raise SystemExit(7)
+content = pathlib.Path("/in/files/0/in.txt").read_text()
+pathlib.Path("/out/files/0/out.txt").write_text(content + " " + item["id"])
+seen = sorted(os.listdir("/in") + os.listdir("/out") + os.listdir("/in/files") + os.listdir("/out/files"))
+row = {"item_id": item["id"], "status": "ok", "answer": json.dumps(seen), "files": ["out.txt", "absent"]}
+with open("/out/trajectories.jsonl", "w") as out:
+    out.write(json.dumps(row) + "\\n")
+"""
+
+
+@pytest.mark.engine
+def test_each_item_has_a_container_of_its_own_and_its_own_fate(docker_host, client, workload, program):
+    fake = workload(None, count=4, concurrency=3, image=program(WORKS), memory="128m")
+    fake.one_item_each, fake.public_files = True, {"in.txt": b"for"}
+
+    FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert fake.statuses() == {
+        "i-0": Status.OK,
+        "i-1": Status.SANDBOX_ERROR,
+        "i-2": Status.OK,
+        "i-3": Status.OK,
+    }
+    assert fake.left == {f"i-{n}": {"out.txt": f"for i-{n}".encode()} for n in (0, 2, 3)}
+    rows = {row.item_id: row for row in fake.trajectories}
+    assert "exit status 7" in rows["i-1"].error
+    assert rows["i-0"].files == ("out.txt",)
+    assert json.loads(rows["i-0"].answer) == ["0", "0", "files", "files", "items.jsonl", "settings.json", "skill.md"]
+    assert leftovers(client, fake) == []
+
+
+@pytest.mark.engine
+def test_containers_of_one_task_work_at_the_same_time_and_no_more_than_allowed(docker_host, client, workload):
+    together = threading.Barrier(2)
+    most: list[set[str]] = []
+
+    def meet(asked: Asked) -> Reply:
+        most.append({container.labels[ITEM_LABEL] for container in leftovers(client, fake)})
+        together.wait(60)
+        return answer_all(asked)
+
+    with ScriptedProvider(meet) as provider:
+        fake = workload(provider, count=4, concurrency=2, memory="128m")
+        fake.one_item_each = True
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert fake.statuses() == {f"i-{n}": Status.OK for n in range(4)}
+    assert max(len(labels) for labels in most) == 2
+    assert set.union(*most) == {"0", "1", "2", "3"}
+    assert len(fake.calls) == 4
+
+
+@pytest.mark.engine
+def test_where_items_are_paced_the_next_container_waits_for_what_is_recorded(docker_host, client, workload):
+    ahead: list[int] = []
+
+    def count(asked: Asked) -> Reply:
+        ahead.append(asked.number - len(fake.trajectories))
+        return answer_all(asked)
+
+    with ScriptedProvider(count) as provider:
+        fake = workload(provider, count=6, concurrency=4, memory="128m")
+        fake.one_item_each, fake.pace = True, 2
+        fake.is_settled = lambda: len(fake.trajectories) >= 3
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert max(ahead) <= 2
+    assert 3 <= len(fake.trajectories) <= 5
+    assert set(fake.statuses().values()) == {Status.OK}
+    assert leftovers(client, fake) == []
+
+
+@pytest.mark.engine
+def test_one_container_that_is_stuck_ends_alone(docker_host, client, workload, program):
+    code = WORKS.replace("raise SystemExit(7)", "import time; time.sleep(600)")
+    fake = workload(None, count=3, concurrency=3, image=program(code), memory="128m", timeout=3)
+    fake.one_item_each, fake.public_files = True, {"in.txt": b""}
+
+    FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert {item: status for item, status in fake.statuses().items() if status is Status.OK} == {
+        "i-0": Status.OK,
+        "i-2": Status.OK,
+    }
+    errors = [row.error for row in fake.trajectories if row.error]
+    assert errors == ["the container was stopped after 3 s (sandbox.timeout)"]
