@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from include.core.config import SandboxGroup
+from include.core.config import CLI_HARNESSES, SandboxGroup
 from include.core.state import RunState
 from include.core.types import Item, JsonObject, ModelCall, Rollout, Status, Trajectory
 from include.training.evaluation import Contest
@@ -100,8 +100,8 @@ class ChunkWorkload:
 
     @property
     def one_item_each(self) -> bool:
-        """Where what the model writes is executed."""
-        return self.run.benchmark.runs_code
+        """Where what the model writes is executed, and in an agent's CLI, which may execute anything."""
+        return self.run.benchmark.runs_code or self.run.config.model.harness in CLI_HARNESSES
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         """The item's public files."""
