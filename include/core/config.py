@@ -145,6 +145,21 @@ class EvaluationGroup(Group):
     """Measure the seed, the best and the last skill on the test split; equal texts once."""
 
 
+class PublishingGroup(Group):
+    """What it takes to become the champion, after training and measured on fresh rollouts."""
+
+    gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "e_process"] = "mcnemar"
+    """How the candidate must beat the present champion, or the seed skill before there is one."""
+    gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
+    """Share of candidates that change nothing which mcnemar and e_process may publish."""
+    draws: Positive = 1
+    """Fresh rollouts of every item of the selection split, by each of the two skills."""
+    approval: bool = False
+    """Whether a person has to approve in Airflow's UI."""
+    approval_hours: Annotated[float, Field(gt=0.0)] = 24.0
+    """Hours after which what nobody approved is rejected; fixed when the DAG is parsed."""
+
+
 class Price(Group):
     """A model's price in US dollars for a million tokens."""
 
@@ -306,6 +321,7 @@ class TrainConfig(Group):
     sandbox: SandboxGroup = SandboxGroup()
     storage: StorageGroup = StorageGroup()
     budget: BudgetGroup = BudgetGroup()
+    publishing: PublishingGroup = PublishingGroup()
 
     @property
     def image(self) -> str:

@@ -35,6 +35,16 @@ def evaluate_dag_id(benchmark: str) -> str:
     return f"evaluate_{benchmark}"
 
 
+def publish_dag_id(benchmark: str) -> str:
+    """The DAG whose runs publish the best skill of a finished training."""
+    return f"publish_{benchmark}"
+
+
+def rollback_dag_id(benchmark: str) -> str:
+    """The DAG whose runs move the champion to an earlier version."""
+    return f"rollback_{benchmark}"
+
+
 class ReportLink(BaseOperatorLink):
     """The button on a task that leads to the report of its run."""
 

@@ -12,10 +12,17 @@ from include.core.errors import ConfigError
 
 PROJECT = Path(__file__).parents[2]
 
-FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget")
+FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget", "publishing")
 """The groups that the form shows; all the others are reached through `overrides`."""
 
-FIXED_IN_GRAPH = ("gradient.minibatches_per_task", "sandbox.max_containers", "sandbox.pool", "sandbox.timeout")
+FIXED_IN_GRAPH = (
+    "publishing.approval_hours",
+    "gradient.minibatches_per_task",
+    "sandbox.engine",
+    "sandbox.max_containers",
+    "sandbox.pool",
+    "sandbox.timeout",
+)
 """Airflow reads these when it parses the DAG, so a run cannot change them."""
 
 GRAPH_SIZE = ("train.num_epochs", "train.steps_per_epoch")
@@ -113,4 +120,6 @@ def _field_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         kept |= {key: value for key, value in alternative.items() if key != "type"}
     if "anyOf" in schema:
         kept["type"] = [alternative["type"] for alternative in schema["anyOf"]]
+        if "enum" in kept and "null" in kept["type"]:
+            kept["enum"] = [*kept["enum"], None]
     return kept

@@ -5,10 +5,10 @@ from typing import Any
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from include.core.errors import Conflict, DataError, SkillOptError
+from include.core.errors import DataError, SkillOptError
 from include.core.timeline import Moment, MomentKind
 from include.core.types import JsonObject
-from include.pipeline.connections import object_store, open_run
+from include.pipeline.connections import open_run
 from include.training.run import TrainingRun
 
 
@@ -163,23 +163,6 @@ def report(run: JsonObject) -> JsonObject:
     opened = open_run(run)
     write_report(opened)
     return {"history": opened.store.address(opened.keys.history), "report": opened.store.address(opened.keys.report)}
-
-
-@task
-def publish(run: JsonObject) -> JsonObject:
-    """Publish the best skill as an immutable version and move the champion alias to it."""
-    from include.training.publishing import publish_best
-    from include.training.reporting import write_report
-
-    opened = open_run(run)
-    storage = opened.config.storage
-    try:
-        published = publish_best(opened, object_store(storage, storage.artifact_bucket))
-    except Conflict as error:
-        # A second attempt would read the winner's alias, and move it all the same.
-        raise AirflowFailException(str(error)) from None
-    write_report(opened, published)
-    return {} if published is None else published.model_dump()
 
 
 def _moment(ref: JsonObject, at: int | MomentKind) -> tuple[TrainingRun, Moment]:

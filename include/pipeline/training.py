@@ -16,6 +16,7 @@ from include.pipeline import params, tasks
 from include.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_id, train_dag_id
 from include.pipeline.epochs import epoch_runs, steps_in_part
 from include.pipeline.graph import dag_of, rollouts
+from include.pipeline.publishing import publication
 
 THIS_RUN: Any = "{{ dag_run.conf }}"
 """Inside an epoch's DAG, what it was triggered with is the reference of the run."""
@@ -51,7 +52,8 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
         test = rollouts(config, "test", run, finish)
         report: Any = tasks.report(run)
         report.operator.operator_extra_links = (ReportLink(benchmark),)
-        chain(seed, tasks.start(run), *epochs, last, evaluate_last, finish, test, report, tasks.publish(run))
+        chain(seed, tasks.start(run), *epochs, last, evaluate_last, finish, test, report)
+        chain(report, publication(benchmark, config, run))
         chain(test_seed, report)
     return dag
 

@@ -117,4 +117,4 @@ def _gated(view: ReportView) -> str:
 def _ended(view: ReportView) -> str:
     if view.published:
         return f"The run published {view.published}."
-    return "The run published nothing."
+    return f"The run published nothing: {view.withheld}." if view.withheld else "The run published nothing."

@@ -120,6 +120,8 @@ class ReportView(Value):
     """Why the run stopped before its end, or empty."""
     published: str
     """The version that the run published, such as `v0003-0123456789ab`, or empty."""
+    withheld: str = ""
+    """Why it published nothing, or empty."""
     seed: Estimate
     """The seed skill on the selection split."""
     best: Estimate

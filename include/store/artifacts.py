@@ -8,9 +8,10 @@ from typing import NamedTuple
 import yaml
 from pydantic import AwareDatetime
 
-from include.core.errors import Conflict, ObjectMissing, StoreError
+from include.core.errors import Conflict, StoreError
 from include.core.provenance import LineOrigin
 from include.core.types import JsonObject, Split, UnitInterval, Value, sha256
+from include.store.aliases import Alias, ChampionAlias
 from include.store.keys import ArtifactKeys, version_name
 from include.store.objects import ObjectStore, model_bytes
 
@@ -69,19 +70,6 @@ class SkillManifest(Provenance):
     """UTC."""
 
 
-class Alias(Value):
-    """What the champion alias says."""
-
-    version: str
-    sha256: str
-    run: str
-    """The run that moved it here."""
-    previous: str | None
-    """The version that it left, for a rollback."""
-    moved: AwareDatetime
-    """UTC."""
-
-
 class Published(NamedTuple):
     """The outcome of publishing."""
 
@@ -106,36 +94,52 @@ class ArtifactStore:
     def __init__(self, store: ObjectStore, keys: ArtifactKeys) -> None:
         self._store = store
         self._keys = keys
+        self.champion = ChampionAlias(store, keys)
 
-    def publish(self, skill: str, provenance: Provenance) -> Published:
+    def publish(self, skill: str, provenance: Provenance, seen: Alias | None, reason: str = "") -> Published:
         """Write the skill as a version and make it the champion; safe to repeat after a failure at any point.
 
         A skill that has a version already, complete or left unfinished, keeps it. Publishers of different skills that
         race can draw the same number, never the same version.
 
+        Args:
+            skill: the text.
+            provenance: where it comes from.
+            seen: the champion that it was compared with.
+            reason: why it is published.
+
         Raises:
-            Conflict: another publisher moved the champion meanwhile; the text names its version. The version written
+            Conflict: another publisher moved the champion since; the text names its version. The version written
                 here stays, and is not the champion.
         """
         digest = sha256(skill)
-        champion, etag = self._champion()
+        champion = self.champion.read()
         if champion is not None and champion.sha256 == digest:
-            return Published(champion.version, self._keys.version(champion.version).best_skill, digest, created=False)
+            return self._published(champion, created=champion.run == provenance.run)
         version = self._version_for(digest)
         self._write_version(version, skill, provenance)
-        alias = Alias(
-            version=version,
-            sha256=digest,
-            run=provenance.run,
-            previous=None if champion is None else champion.version,
-            moved=datetime.now(UTC),
-        )
-        standing = self._move_champion(alias, etag)
-        return Published(standing.version, self._keys.version(standing.version).best_skill, digest, created=True)
+        return self._published(self.champion.move(version, digest, provenance.run, reason, seen), created=True)
 
-    def champion(self) -> Alias | None:
-        """What is deployed now, if anything was published."""
-        return self._champion()[0]
+    def roll_back(self, version: str, run: str, reason: str, seen: Alias | None) -> Alias:
+        """Move the champion to a version that was published before, or to one that never became it.
+
+        Raises:
+            ObjectMissing: there is no such version, or it was never completed.
+            StoreError: the version was tampered with.
+            Conflict: somebody else moved the champion since.
+        """
+        manifest = self.read(version).manifest
+        return self.champion.move(version, manifest.sha256, run, reason, seen)
+
+    def address(self, key: str) -> str:
+        """`s3://<bucket>/<key>`."""
+        return self._store.address(key)
+
+    def list_versions(self) -> list[str]:
+        """The names of all versions, oldest first, unfinished ones included."""
+        prefix = self._keys.versions
+        folders = {key.removeprefix(prefix).split("/")[0] for key in self._store.list_keys(prefix)}
+        return sorted((name for name in folders if is_version(name)), key=_number)
 
     def read(self, version: str) -> PublishedSkill:
         """A complete version.
@@ -154,22 +158,16 @@ class ArtifactStore:
             )
         return PublishedSkill(skill, manifest)
 
-    def _champion(self) -> tuple[Alias | None, str]:
-        """The alias and its tag, which is empty if there is no alias."""
-        try:
-            return self._store.get_tagged_model(self._keys.champion, Alias)
-        except ObjectMissing:
-            return None, ""
+    def _published(self, alias: Alias, *, created: bool) -> Published:
+        return Published(alias.version, self._keys.version(alias.version).best_skill, alias.sha256, created)
 
     def _version_for(self, digest: str) -> str:
         """The version that holds this skill, complete or not, or else the next one."""
-        prefix = self._keys.versions
-        folders = sorted({key.removeprefix(prefix).split("/")[0] for key in self._store.list_keys(prefix)})
-        versions = [match for folder in folders if (match := _VERSION.fullmatch(folder))]
+        versions = self.list_versions()
         for version in versions:
-            if version[2] == digest[:12]:
-                return version[0]
-        return version_name(max((int(version[1]) for version in versions), default=0) + 1, digest)
+            if version.endswith(digest[:12]):
+                return version
+        return version_name(max(map(_number, versions), default=0) + 1, digest)
 
     def _write_version(self, version: str, skill: str, provenance: Provenance) -> None:
         keys = self._keys.version(version)
@@ -208,25 +206,7 @@ class ArtifactStore:
         }
         return f"---\n{yaml.safe_dump(matter, sort_keys=False, allow_unicode=True)}---\n\n{skill}"
 
-    def _move_champion(self, alias: Alias, etag: str) -> Alias:
-        """Move it, and return the alias that stands, which can be another publisher's of the same skill."""
-        body = model_bytes(alias)
-        try:
-            if etag:
-                self._store.replace(self._keys.champion, body, etag)
-            else:
-                self._store.create(self._keys.champion, body)
-            return alias
-        except (Conflict, ObjectMissing) as error:
-            winner = self.champion()
-            # The answer to our own write was lost, or another run published the same skill.
-            if winner is not None and winner.sha256 == alias.sha256:
-                return winner
-            raise Conflict(
-                f"{self._store.address(self._keys.champion)}: {_name(winner)} while {alias.version} was being "
-                f"published; {alias.version} is stored but not the champion: compare the two, then publish again"
-            ) from error
 
-
-def _name(winner: Alias | None) -> str:
-    return "the alias was removed" if winner is None else f"run {winner.run} made {winner.version} the champion"
+def _number(version: str) -> int:
+    match = _VERSION.fullmatch(version)
+    return 0 if match is None else int(match[1])

@@ -124,6 +124,29 @@ class MomentKeys:
 
 
 @dataclass(frozen=True)
+class PublicationKeys:
+    """What one attempt to publish writes."""
+
+    folder: str
+    """Ends with a slash."""
+
+    @property
+    def contest(self) -> str:
+        """Who competes, fixed by the first task that asks."""
+        return f"{self.folder}contest.json"
+
+    @property
+    def rival_skill(self) -> str:
+        """The skill that the candidate has to beat."""
+        return f"{self.folder}rival_skill.md"
+
+    @property
+    def gate(self) -> str:
+        """The publish gate's verdict."""
+        return f"{self.folder}gate.json"
+
+
+@dataclass(frozen=True)
 class RunKeys:
     """What one run writes, below `<prefix>runs/<benchmark>/<run>/`."""
 
@@ -176,6 +199,10 @@ class RunKeys:
         """The best skill so far."""
         return f"{self.folder}best_skill.md"
 
+    def publication(self, name: str) -> PublicationKeys:
+        """What an attempt to publish the best skill writes; `name` is that of the DAG run that makes it."""
+        return PublicationKeys(f"{self.folder}publish/{name}/")
+
     @property
     def report(self) -> str:
         """The report for people."""
@@ -196,6 +223,10 @@ class RunKeys:
     def moment(self, moment: Moment) -> MomentKeys:
         """The keys of one moment."""
         return MomentKeys(f"{self.folder}{moment.name}/")
+
+    def pod(self, name: str) -> str:
+        """Prefix of what a task and its pod leave for each other; gone when the pod is."""
+        return f"{self.folder}pods/{name}/"
 
     def step(self, number: int) -> MomentKeys:
         """The keys of one step (1-based; 0 is the seed's measurement)."""
@@ -276,6 +307,15 @@ class ArtifactKeys:
     def champion(self) -> str:
         """The alias that deployments follow; the only object that is ever overwritten."""
         return f"{self.folder}aliases/champion.json"
+
+    @property
+    def champion_history(self) -> str:
+        """Prefix of what the alias said before it was moved."""
+        return f"{self.folder}aliases/champion/"
+
+    def champion_was(self, sequence: int) -> str:
+        """What the alias said after so many moves."""
+        return f"{self.champion_history}{sequence:06d}.json"
 
 
 def version_name(number: int, skill_sha256: str) -> str:

@@ -229,6 +229,8 @@ class _Counts:
             "final": evaluation if forced else 0,
             # The seed, the best and the last skill.
             "test": 3 * self._test * rules.draws,
+            # The best skill and the present champion, on fresh draws.
+            "publish": 2 * self._val * config.publishing.draws,
         }
         return {stage: turns * calls for stage, calls in rollouts.items()} | {"follow_up": follow_ups}
 

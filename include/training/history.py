@@ -105,6 +105,8 @@ class History(Value):
     """What this run paid for, by stage."""
     rollouts: RolloutCounts
     published: Publication | None = None
+    withheld: str = ""
+    """Why nothing was published, or empty."""
 
     @property
     def steps(self) -> tuple[MomentHistory, ...]:
@@ -116,7 +118,7 @@ class History(Value):
         return sum(cost.calls for cost in self.costs if cost.role == role)
 
 
-def history_of(run: TrainingRun, published: Publication | None = None) -> History:
+def history_of(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
     """The history, from the run's stored documents."""
     record, rules = run.record, run.config.evaluation
     final = run.state(run.timeline[-1])
@@ -138,6 +140,7 @@ def history_of(run: TrainingRun, published: Publication | None = None) -> Histor
         costs=by_stage([row.call for row in usage], record.prices),
         rollouts=_counts(run, usage, moments),
         published=published,
+        withheld=withheld,
     )
 
 

@@ -1,22 +1,30 @@
-"""Publishing the best skill of a run."""
+"""Publishing the best skill of a run: measured afresh against the present champion, gated, then made the champion."""
 
 import logging
 from typing import TYPE_CHECKING
 
-from include.core.gate import GateDecision
+from include.core.config import EvaluationGroup, PublishingGroup
+from include.core.errors import ObjectMissing
+from include.core.gate import GateDecision, decide
 from include.core.paired import interval
 from include.core.provenance import LinesOfSkill
-from include.core.scoring import Evaluation
+from include.core.scoring import Evaluation, evaluation_of
+from include.core.skill import SkillDocument
 from include.core.state import Measured
-from include.core.types import Split, Value
+from include.core.types import JsonObject, Split, Value
+from include.store.aliases import Alias
 from include.training.evaluation import measured
+from include.training.rollouts import Chunk, chunks_of, ids, store_plan
 from include.training.run import TrainingRun
 
 if TYPE_CHECKING:
-    from include.store.artifacts import MeasuredScore, Provenance, SplitScores
+    from include.store.artifacts import ArtifactStore, MeasuredScore, Provenance, SplitScores
     from include.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
+
+FIRST_FRESH_DRAW = 1000
+"""Above every draw that a training may use."""
 
 
 class Publication(Value):
@@ -30,26 +38,85 @@ class Publication(Value):
     """False if the same skill was the champion already."""
 
 
-def publish_best(run: TrainingRun, artifacts: "ObjectStore") -> Publication | None:
-    """Publish the best skill; None if no candidate was better than the seed, or the run was stopped before its end.
+class PublishContest(Value):
+    """Who competes, fixed when the first task asked."""
 
-    Raises:
-        Conflict: another publisher moved the champion meanwhile.
-    """
+    withheld: str = ""
+    """Why the run has nothing to publish, or empty."""
+    champion: Alias | None = None
+    """The present champion; None if there is none, and the seed skill is the one to beat."""
+    rules: PublishingGroup = PublishingGroup()
+
+    @property
+    def rival(self) -> str:
+        """The one to beat, for people."""
+        return "the seed skill" if self.champion is None else f"champion {self.champion.version}"
+
+
+def artifact_store(run: TrainingRun, store: "ObjectStore") -> "ArtifactStore":
+    """The published skills of the run's benchmark and target; `store` is the artifact bucket."""
     from include.store.artifacts import ArtifactStore
     from include.store.keys import ArtifactKeys
 
-    final = run.state(run.timeline[-1])
-    if final.stopped:
-        log.warning("the run was stopped, so it publishes nothing by itself: %s", final.stopped)
-        return None
-    if final.best.version == 0:
-        log.info("no candidate was better than the seed skill, so nothing is published")
-        return None
-    config = run.config
-    keys = ArtifactKeys(config.storage.prefix, run.ref.benchmark, str(config.model.target))
-    skill = run.skill(final.best.version)
-    published = ArtifactStore(artifacts, keys).publish(skill.text, _provenance(run, final.best))
+    return ArtifactStore(
+        store, ArtifactKeys(run.config.storage.prefix, run.ref.benchmark, str(run.config.model.target))
+    )
+
+
+def plan_publication(
+    run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup
+) -> list[JsonObject]:
+    """Settle who competes; returns the chunks of both skills on fresh draws, none if there is nothing to publish."""
+    keys, moment = run.keys.publication(name), run.timeline[-1]
+    try:
+        contest = run.store.get_model(keys.contest, PublishContest)
+    except ObjectMissing:
+        contest = _contest(run, artifacts, rules)
+        seed_or_champion = run.skill(0).text
+        if contest.champion is not None:
+            seed_or_champion = artifacts.read(contest.champion.version).skill
+        run.store.put_text(keys.rival_skill, seed_or_champion)
+        run.store.put_model(keys.contest, contest)
+    if contest.withheld:
+        log.info("nothing to publish: %s", contest.withheld)
+        return store_plan(run, moment, f"publish-{name}", [])
+    best = run.keys.skill(run.state(moment).best.version)
+    chunks = [chunk for skill in (best, keys.rival_skill) for chunk in _fresh_chunks(run, skill, contest.rules.draws)]
+    return store_plan(run, moment, f"publish-{name}", chunks)
+
+
+def gate_publication(run: TrainingRun, name: str) -> str:
+    """Decide whether the candidate may become the champion; returns why not, or nothing."""
+    keys = run.keys.publication(name)
+    contest = run.store.get_model(keys.contest, PublishContest)
+    if contest.withheld:
+        return contest.withheld
+    candidate = fresh(run, run.skill(run.state(run.timeline[-1]).best.version), contest.rules.draws)
+    rival = fresh(run, run.document(keys.rival_skill), contest.rules.draws)
+    decision = decide(candidate, rival, rival, publish_rules(run, contest.rules))
+    run.store.put_model(keys.gate, decision)
+    log.info("publish gate against %s: %s, %s", contest.rival, decision.action, decision.reason)
+    if decision.action.accepted:
+        return ""
+    return f"the publish gate says {decision.action} against {contest.rival}: {decision.reason}"
+
+
+def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str, reason: str = "") -> Publication:
+    """Publish the best skill, which passed the publish gate.
+
+    Raises:
+        Conflict: another publisher moved the champion since the two were compared.
+    """
+    keys = run.keys.publication(name)
+    contest = run.store.get_model(keys.contest, PublishContest)
+    decision = run.store.get_model(keys.gate, GateDecision)
+    best = run.state(run.timeline[-1]).best
+    published = artifacts.publish(
+        run.skill(best.version).text,
+        _provenance(run, best, decision),
+        contest.champion,
+        reason or f"{decision.action} against {contest.rival}: {decision.reason}",
+    )
     log.info("%s %s", "published" if published.created else "already the champion:", published.version)
     return Publication(
         version=published.version,
@@ -59,12 +126,51 @@ def publish_best(run: TrainingRun, artifacts: "ObjectStore") -> Publication | No
     )
 
 
-def _provenance(run: TrainingRun, best: Measured) -> "Provenance":
+def fresh(run: TrainingRun, skill: SkillDocument, draws: int) -> Evaluation:
+    """A skill on the draws of the selection split that no training uses."""
+    items = run.items(Split.VAL)
+    rollouts = [
+        rollout for draw in _fresh_draws(draws) for rollout in run.stored(Split.VAL, skill, draw, items).values()
+    ]
+    return evaluation_of(ids(items), rollouts)
+
+
+def publish_rules(run: TrainingRun, rules: PublishingGroup) -> EvaluationGroup:
+    """The run's way to score, under the policy of publishing."""
+    policy = {"use_gate": True, "gate_policy": rules.gate_policy, "gate_alpha": rules.gate_alpha}
+    return run.config.evaluation.model_copy(update=policy)
+
+
+def _contest(run: TrainingRun, artifacts: "ArtifactStore", rules: PublishingGroup) -> PublishContest:
+    final, champion = run.state(run.timeline[-1]), artifacts.champion.read()
+    withheld = ""
+    if final.stopped:
+        withheld = f"the run was stopped: {final.stopped}"
+    elif final.best.version == 0:
+        withheld = "no candidate was better than the seed skill"
+    elif champion is not None and champion.sha256 == run.skill(final.best.version).sha256:
+        withheld = f"the best skill is the champion already, {champion.version}"
+    return PublishContest(withheld=withheld, champion=champion, rules=rules)
+
+
+def _fresh_chunks(run: TrainingRun, skill: str, draws: int) -> list[Chunk]:
+    items = ids(run.items(Split.VAL))
+    return [chunk for draw in _fresh_draws(draws) for chunk in chunks_of(run, "publish", skill, Split.VAL, items, draw)]
+
+
+def _fresh_draws(draws: int) -> range:
+    return range(FIRST_FRESH_DRAW, FIRST_FRESH_DRAW + draws)
+
+
+def _provenance(run: TrainingRun, best: Measured, publish_gate: GateDecision) -> "Provenance":
     from include.store.artifacts import Provenance
     from include.store.manifest import DataManifest
 
     record, config = run.record, run.config
     manifest = run.store.get_model(run.keys.data_manifest, DataManifest)
+    gates = [
+        (moment.name, run.store.get_model(run.keys.moment(moment).gate, GateDecision)) for moment in run.timeline[1:-1]
+    ]
     return Provenance(
         run=record.run,
         config=config.model_dump(mode="json"),
@@ -74,9 +180,8 @@ def _provenance(run: TrainingRun, best: Measured) -> "Provenance":
         seed_scores=_scores(run, run.state(run.timeline[0]).best),
         best_scores=_scores(run, best),
         gate_history=tuple(
-            {"moment": moment.name}
-            | run.store.get_model(run.keys.moment(moment).gate, GateDecision).model_dump(mode="json")
-            for moment in run.timeline[1:-1]
+            {"moment": name} | decision.model_dump(mode="json")
+            for name, decision in [*gates, ("publish", publish_gate)]
         ),
         lines=run.store.get_model(run.keys.line_origins(best.version), LinesOfSkill).lines,
     )

@@ -16,9 +16,9 @@ from include.training.publishing import Publication
 from include.training.run import TrainingRun
 
 
-def write_report(run: TrainingRun, published: Publication | None = None) -> History:
+def write_report(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
     """Store history.json and report.html; a second time, after publishing, over the first."""
-    history = history_of(run, published)
+    history = history_of(run, published, withheld)
     run.store.put_text(run.keys.report, render(view_of(run, history)))
     run.store.put_model(run.keys.history, history)
     return history
@@ -41,6 +41,7 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
         total_steps=run.record.total_steps,
         stopped=history.stopped,
         published=history.published.version if history.published is not None else "",
+        withheld=history.withheld,
         seed=_estimate(run, run.state(run.timeline[0]).best.evaluation),
         best=_estimate(run, final.best.evaluation),
         best_version=final.best.version,

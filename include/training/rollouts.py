@@ -11,7 +11,9 @@ from include.training.run import TrainingRun
 
 T = TypeVar("T")
 
-Stage = Literal["seed", "rollout", "speculate", "evaluate", "confirm", "longitudinal", "final", "test", "score"]
+Stage = Literal[
+    "seed", "rollout", "speculate", "evaluate", "confirm", "longitudinal", "final", "test", "score", "publish"
+]
 
 
 class Chunk(Value):

@@ -82,7 +82,7 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
     if asked == "seed":
         return seed
     if asked == "champion":
-        champion = artifacts.champion()
+        champion = artifacts.champion.read()
         if champion is None:
             raise ConfigError("skill champion: nothing is published for this benchmark and target yet")
         return SkillDocument(artifacts.read(champion.version).skill)

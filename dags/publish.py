@@ -1,0 +1,10 @@
+"""Airflow DAGs that publish and roll back: `publish_<benchmark>` and `rollback_<benchmark>` for every benchmark."""
+
+import benchmarks
+from include.pipeline.params import benchmark_config
+from include.pipeline.publishing import publish_dag, rollback_dag
+
+for name in benchmarks.names():
+    config = benchmark_config(name)
+    for dag in (publish_dag(name, config), rollback_dag(name, config)):
+        globals()[dag.dag_id] = dag

@@ -1,0 +1,300 @@
+"""Publishing and rolling back: a gate on fresh rollouts, a person where one is wanted, and the alias that moves."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Asset, Param, TaskGroup, chain, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from include.core.config import TrainConfig
+from include.core.errors import SkillOptError
+from include.core.types import JsonObject
+from include.pipeline import params
+from include.pipeline.addresses import publish_dag_id, rollback_dag_id
+from include.pipeline.connections import object_store, open_run
+from include.pipeline.graph import dag_of, rollouts
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from include.store.aliases import Alias
+    from include.store.artifacts import ArtifactStore
+    from include.store.objects import ObjectStore
+    from include.training.rollback import RollbackRequest
+    from include.training.run import TrainingRun
+
+PUBLISH_DOC = """
+Publishes the best skill of a finished run of `train_{benchmark}`: it and the present champion run once more on the
+selection split, the publish gate compares them, a person approves if `publishing.approval` says so, and the alias
+`champion` moves. A training ends with the same tasks; this DAG is for later, or under other rules.
+"""
+
+ROLLBACK_DOC = """
+Moves the alias `champion` of **{benchmark}** to an earlier version, with a reason that its history keeps.
+"""
+
+
+def champion_asset(benchmark: str) -> Asset:
+    """Tells of every move of the benchmark's champion: version, sha256, previous, reason and score in its extra."""
+    # By its name alone: an address would load the providers of all schemes whenever a DAG file is parsed.
+    return Asset(name=f"skillopt_{benchmark}_champion")
+
+
+def publish_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """Open a finished run, then what a training ends with."""
+    with dag_of(
+        publish_dag_id(benchmark), PUBLISH_DOC.format(benchmark=benchmark), benchmark, params=publish_form(config)
+    ) as dag:
+        publication(benchmark, config, open_finished(benchmark))
+    return dag
+
+
+def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """Check what is asked for, have it approved, move the alias."""
+    asked = {
+        "version": Param(type="string", minLength=1, description="Such as `v0003-0123456789ab`."),
+        "reason": Param(type="string", minLength=1, format="multiline", description="Kept in the alias's history."),
+        "approval": Param(True, type="boolean", description="Whether a person has to approve."),
+        "model.target": params.form(config)["model.target"],
+    }
+    doc = ROLLBACK_DOC.format(benchmark=benchmark)
+    with dag_of(rollback_dag_id(benchmark), doc, benchmark, params=asked) as dag:
+        request: Any = request_rollback(benchmark)
+        approve = RollbackApproval(
+            task_id="approve",
+            subject=f"Roll back the champion of {benchmark}?",
+            hours=config.publishing.approval_hours,
+            reference=request,
+        )
+        moved = move_back.override(outlets=[champion_asset(benchmark)])(benchmark, request)
+        chain(approve, moved)
+    return dag
+
+
+def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
+    """The tasks that publish the best skill of a run: measure afresh, gate, approve, publish."""
+    with TaskGroup("publication") as group:
+        planned = plan_publication(run)
+        measure = rollouts(config, "measure", run, planned)
+        gate = gate_publication(run)
+        approve = PublicationApproval(
+            task_id="approve",
+            subject=f"Publish a new champion of {benchmark}?",
+            hours=config.publishing.approval_hours,
+            reference=run,
+        )
+        published = publish.override(outlets=[champion_asset(benchmark)])(benchmark, run)
+        chain(planned, measure, gate, approve, published)
+    return group
+
+
+def publish_form(config: TrainConfig) -> dict[str, Param]:
+    """Which run, and the rules of publishing."""
+    run = Param(type="string", minLength=1, description="Folder of the training's run, as its report names it.")
+    knobs = params.form(config)
+    return {"run": run} | {
+        path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("publishing", "storage")
+    }
+
+
+class Approval(ApprovalOperator):
+    """Asks a person in Airflow's UI, if the request wants one; what nobody approves in time is rejected.
+
+    :param reference: small reference of what is to be approved. (templated)
+    """
+
+    template_fields = (*ApprovalOperator.template_fields, "reference")
+
+    def __init__(self, *, hours: float, reference: Any, **kwargs: Any) -> None:
+        super().__init__(
+            defaults=ApprovalOperator.REJECT, response_timeout=timedelta(hours=hours), execution_timeout=None, **kwargs
+        )
+        self.reference = reference
+
+    def wanted(self, context: "Context") -> str:
+        """What the person is to see; empty if nobody has to approve."""
+        raise NotImplementedError
+
+    def rejected(self, context: "Context") -> None:
+        """Called once somebody, or the time-out, has rejected it."""
+
+    def execute(self, context: "Context") -> Any:
+        """Wait for the answer, or pass at once."""
+        body = self.wanted(context)
+        if not body:
+            self.log.info("Nobody has to approve")
+            return None
+        self.body = body
+        return super().execute(context)
+
+    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
+        """Go on, or skip what would have followed."""
+        answer = super().execute_complete(context, event)
+        if self.REJECT in answer["chosen_options"]:
+            self.rejected(context)
+        return answer
+
+
+class PublicationApproval(Approval):
+    """For a publication; `reference` is that of the run."""
+
+    def wanted(self, context: "Context") -> str:
+        """The skill's difference, scores and provenance."""
+        from include.training.approval import publication_body
+        from include.training.publishing import PublishContest
+
+        run, name = open_run(self.reference), _name(context)
+        contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
+        return publication_body(run, name) if contest.rules.approval else ""
+
+    def rejected(self, context: "Context") -> None:
+        """The run's report says so."""
+        _tell(open_run(self.reference), "it was not approved")
+
+
+class RollbackApproval(Approval):
+    """For a rollback; `reference` is that of the request."""
+
+    def wanted(self, context: "Context") -> str:
+        """Both versions, and the alias's history."""
+        from include.training.rollback import describe
+
+        artifacts, request = _rollback(self.reference)
+        return describe(artifacts, request) if request.approval else ""
+
+
+@task
+def open_finished(benchmark: str) -> JsonObject:
+    """The reference of the run that the form names."""
+    from include.training.run import RunRef
+
+    config, asked = params.benchmark_config(benchmark), get_current_context()["params"]
+    run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=config.storage).model_dump())
+    try:
+        run.state(run.timeline[-1])
+    except SkillOptError as error:
+        raise AirflowFailException(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
+    return run.ref.model_dump()
+
+
+@task(trigger_rule="none_failed")
+def plan_publication(run: JsonObject) -> list[JsonObject]:
+    """Who competes; the chunks of candidate and champion on fresh draws."""
+    from include.training.publishing import artifact_store, plan_publication
+
+    opened, context = open_run(run), get_current_context()
+    rules = opened.config.publishing
+    asked = {
+        path.partition(".")[2]: value for path, value in context["params"].items() if path.startswith("publishing.")
+    }
+    rules = rules.model_validate(rules.model_dump() | asked)
+    return plan_publication(opened, artifact_store(opened, _artifacts(opened)), _name(context), rules)
+
+
+@task(trigger_rule="none_failed")
+def gate_publication(run: JsonObject) -> None:
+    """Skip the rest unless the candidate passes the publish gate."""
+    from include.training.publishing import gate_publication
+
+    opened = open_run(run)
+    withheld = gate_publication(opened, _name(get_current_context()))
+    if withheld:
+        _tell(opened, withheld)
+        raise AirflowSkipException(f"nothing is published: {withheld}")
+
+
+@task
+def publish(benchmark: str, run: JsonObject) -> JsonObject:
+    """Store the best skill as an immutable version and move the champion alias to it."""
+    from include.training.publishing import artifact_store, publish_best
+    from include.training.reporting import write_report
+
+    opened, context = open_run(run), get_current_context()
+    artifacts = artifact_store(opened, _artifacts(opened))
+    try:
+        published = publish_best(opened, artifacts, _name(context))
+    except SkillOptError as error:
+        # Trying again would meet the same champion, with which nothing was compared.
+        raise AirflowFailException(str(error)) from None
+    write_report(opened, published)
+    champion = artifacts.champion.read()
+    if champion is not None:
+        _announce(context, benchmark, str(opened.config.model.target), champion)
+    return published.model_dump()
+
+
+@task
+def request_rollback(benchmark: str) -> JsonObject:
+    """Check what is asked for; returns the request, which names the champion that is left."""
+    from include.models import connection
+    from include.training.rollback import rollback_request
+
+    context = get_current_context()
+    asked, config = context["params"], params.benchmark_config(benchmark)
+    try:
+        target = connection.model_name(config.model.target_conn_id, asked["model.target"])
+        request = rollback_request(
+            _published(config, benchmark, target), _name(context), asked["version"], asked["reason"], asked["approval"]
+        )
+    except SkillOptError as error:
+        raise AirflowFailException(str(error)) from None
+    return {"benchmark": benchmark, "target": target, "request": request.model_dump(mode="json")}
+
+
+@task
+def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
+    """Move the alias."""
+    from include.training.rollback import roll_back
+
+    artifacts, request = _rollback(reference)
+    try:
+        alias = roll_back(artifacts, request)
+    except SkillOptError as error:
+        raise AirflowFailException(str(error)) from None
+    _announce(get_current_context(), benchmark, str(reference["target"]), alias)
+    return alias.model_dump(mode="json")
+
+
+def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
+    from include.training.rollback import RollbackRequest
+
+    benchmark = str(reference["benchmark"])
+    config = params.benchmark_config(benchmark)
+    artifacts = _published(config, benchmark, str(reference["target"]))
+    return artifacts, RollbackRequest.model_validate(reference["request"])
+
+
+def _published(config: TrainConfig, benchmark: str, target: str) -> "ArtifactStore":
+    from include.store.artifacts import ArtifactStore
+    from include.store.keys import ArtifactKeys
+
+    storage = config.storage
+    keys = ArtifactKeys(storage.prefix, benchmark, target)
+    return ArtifactStore(object_store(storage, storage.artifact_bucket), keys)
+
+
+def _announce(context: "Context", benchmark: str, target: str, champion: "Alias") -> None:
+    """What whoever is scheduled on the champion's asset gets to know."""
+    context["outlet_events"][champion_asset(benchmark)].extra = {
+        "benchmark": benchmark,
+        "target": target,
+        **champion.model_dump(mode="json", include={"version", "sha256", "previous", "reason", "run"}),
+    }
+
+
+def _name(context: "Context") -> str:
+    from include.store.keys import run_name
+
+    return run_name(str(context["run_id"]))
+
+
+def _artifacts(run: "TrainingRun") -> "ObjectStore":
+    storage = run.config.storage
+    return object_store(storage, storage.artifact_bucket)
+
+
+def _tell(run: "TrainingRun", withheld: str) -> None:
+    from include.training.reporting import write_report
+
+    write_report(run, withheld=withheld)

@@ -1,0 +1,109 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from include.core.errors import Conflict, ObjectMissing, StoreError
+from include.core.types import sha256
+from include.store.aliases import Alias
+from include.store.artifacts import ArtifactStore
+from include.store.objects import ObjectStore
+from tests.store.test_artifacts import KEYS, provenance, publish
+
+
+@pytest.fixture
+def artifacts(store: ObjectStore) -> ArtifactStore:
+    return ArtifactStore(store, KEYS)
+
+
+def said(aliases: list[Alias]) -> list[tuple[int, str, str]]:
+    return [(alias.sequence, alias.version[:5], alias.reason) for alias in aliases]
+
+
+def test_an_alias_that_was_never_set_has_no_history(artifacts: ArtifactStore) -> None:
+    assert artifacts.champion.read() is None
+    assert artifacts.champion.history() == []
+
+
+def test_a_rollback_names_its_reason_and_the_history_keeps_all(artifacts: ArtifactStore) -> None:
+    first = artifacts.publish("one", provenance("run-1"), None, "better than the seed")
+    second = artifacts.publish("two", provenance("run-2"), artifacts.champion.read(), "better than one")
+    back = artifacts.roll_back(first.version, "rollback-1", "users complained", artifacts.champion.read())
+    assert (back.version, back.sha256, back.previous, back.run) == (
+        first.version,
+        sha256("one"),
+        second.version,
+        "rollback-1",
+    )
+    assert artifacts.champion.read() == back
+    assert said(artifacts.champion.history()) == [
+        (0, "v0001", "better than the seed"),
+        (1, "v0002", "better than one"),
+        (2, "v0001", "users complained"),
+    ]
+    assert artifacts.list_versions() == [first.version, second.version]
+
+
+def test_a_rollback_that_is_repeated_moves_nothing_twice(artifacts: ArtifactStore) -> None:
+    first = publish(artifacts, "one", provenance())
+    publish(artifacts, "two", provenance())
+    seen = artifacts.champion.read()
+    moved = [artifacts.roll_back(first.version, "rollback-1", "why", seen) for _ in range(3)]
+    assert moved[0] == moved[1] == moved[2]
+    assert len(artifacts.champion.history()) == 3
+
+
+def test_who_compared_with_a_former_champion_is_refused(artifacts: ArtifactStore) -> None:
+    publish(artifacts, "one", provenance("run-1"))
+    seen = artifacts.champion.read()
+    publish(artifacts, "two", provenance("run-2"))
+    with pytest.raises(Conflict, match="run run-2 made v0002-"):
+        artifacts.publish("three", provenance("run-3"), seen)
+    champion = artifacts.champion.read()
+    assert champion is not None
+    assert champion.version.startswith("v0002-")
+
+
+def test_a_publication_that_was_rolled_back_does_not_come_back_by_itself(artifacts: ArtifactStore) -> None:
+    first = publish(artifacts, "one", provenance("run-1"))
+    seen = artifacts.champion.read()
+    artifacts.publish("two", provenance("run-2"), seen)
+    artifacts.roll_back(first.version, "rollback-1", "why", artifacts.champion.read())
+    with pytest.raises(Conflict, match="run rollback-1 made v0001-"):
+        artifacts.publish("two", provenance("run-2"), seen)
+
+
+def test_only_a_complete_and_untouched_version_can_be_rolled_back_to(
+    artifacts: ArtifactStore, store: ObjectStore
+) -> None:
+    first = publish(artifacts, "one", provenance())
+    publish(artifacts, "two", provenance())
+    seen = artifacts.champion.read()
+    with pytest.raises(ObjectMissing):
+        artifacts.roll_back("v0009-0123456789ab", "rollback-1", "why", seen)
+    store.put_text(first.key, "one, and a line more")
+    with pytest.raises(StoreError, match="was changed after it was published"):
+        artifacts.roll_back(first.version, "rollback-1", "why", seen)
+    assert artifacts.champion.read() == seen
+
+
+def test_of_publishers_at_the_same_moment_one_wins_fifty_times(artifacts: ArtifactStore) -> None:
+    for turn in range(50):
+        seen = artifacts.champion.read()
+
+        def attempt(number: int, turn: int = turn, seen: Alias | None = seen) -> str | Conflict:
+            try:
+                return artifacts.publish(f"{turn} {number}", provenance(f"run-{turn}-{number}"), seen).version
+            except Conflict as conflict:
+                return conflict
+
+        with ThreadPoolExecutor(2) as pool:
+            outcomes = list(pool.map(attempt, range(2)))
+        [winner] = [outcome for outcome in outcomes if isinstance(outcome, str)]
+        [loser] = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
+        assert f"made {winner} the champion" in str(loser)
+        champion = artifacts.champion.read()
+        assert champion is not None
+        assert (champion.version, champion.sequence) == (winner, turn)
+    assert [alias.sequence for alias in artifacts.champion.history()] == list(range(50))
+    for version in artifacts.list_versions():
+        artifacts.read(version)
