@@ -7,6 +7,17 @@ from pydantic import JsonValue
 from include.core.config import Effort
 from include.core.types import JsonObject
 
+THOUGHT_END = "</think>"
+
+
+def without_thinking(answer: str) -> str:
+    """An answer without the thinking that a server left in it.
+
+    Some chat templates, such as Qwen3.5's, open the block themselves: only its end is in the answer, and pydantic-ai
+    looks for both. A server with a reasoning parser leaves neither.
+    """
+    return answer.rpartition(THOUGHT_END)[2]
+
 
 def sampling_settings(
     dialect: Literal["openai-chat", "openai", "anthropic"] | None,

@@ -244,9 +244,9 @@ def _model(connected: Connected) -> "Model":
         # What Airflow's hook would pass over, or say less plainly.
         upstream = _upstream(connected)
         if upstream.identity is not None:
-            from include.models.entra import azure_model
+            from include.models.azure import azure_model
 
-            return azure_model(upstream)
+            return azure_model(upstream, upstream.identity)
     named = f"{connected.provider}:{connected.model}"
     try:
         hook = PydanticAIHook.get_hook(connected.conn_id, hook_params={"model_id": named, "fallback_conn_ids": []})

@@ -53,6 +53,7 @@ class PydanticAIOptimizer:
 
     def __enter__(self) -> Self:
         self._portal = self._portals.enter_context(start_blocking_portal())
+        self._portals.enter_context(self._portal.wrap_async_context_manager(self._model))
         return self
 
     def __exit__(self, *error: object) -> None:

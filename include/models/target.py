@@ -15,6 +15,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
 from include.core.errors import ModelError
+from include.core.sampling import without_thinking
 from include.core.types import JsonObject, Message, ModelCall
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class PydanticAITarget:
 
     def __enter__(self) -> Self:
         self._portal = self._portals.enter_context(start_blocking_portal())
+        self._portals.enter_context(self._portal.wrap_async_context_manager(self._model))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -58,7 +60,7 @@ class PydanticAITarget:
             raise ModelError(f"{stage}: the target model did not answer: {error}") from error
         finally:
             self._record(stage, status, usage, started, time.monotonic() - clock)
-        return said.output
+        return without_thinking(said.output)
 
     def _record(self, stage: str, status: int, usage: RunUsage, started: float, seconds: float) -> None:
         self._on_call(

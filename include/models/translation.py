@@ -71,10 +71,8 @@ class TranslatingBackend:
 
     async def aclose(self) -> None:
         """Close the provider's client, as far as it has something to close."""
-        provider = self._model.provider
-        if provider is not None:
-            async with provider:
-                pass
+        async with self._model:
+            pass
 
     def _with_thinking(self, turn: ModelMessage) -> ModelMessage:
         called = _first_call(turn) if isinstance(turn, ModelResponse) else None

@@ -1,17 +1,45 @@
-import threading
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
-from include.models.standin.server import StandInServer
+from tests.models.dialect_server import Dialect, DialectServer, serving
+
+Connect = Callable[..., str]
+Serve = Callable[[Dialect], DialectServer]
+
+PROVIDER_VARIABLES = (
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "OPENAI_API_VERSION",
+    "ANTHROPIC_API_KEY",
+    "AZURE_OPENAI_API_KEY",
+    "AZURE_OPENAI_ENDPOINT",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AWS_DEFAULT_REGION",
+)
 
 
-@pytest.fixture(scope="session")
-def standin_url() -> Iterator[str]:
-    """The base URL, /v1 included, of a stand-in that serves as long as the tests run."""
-    with StandInServer("127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield server.base_url
-        server.shutdown()
-        thread.join()
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
+    """Defines a connection, by default `model_test`, and returns its id."""
+    for name in PROVIDER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def define(conn_id: str = "model_test", **fields: Any) -> str:
+        defaults = {"conn_type": "pydanticai", "extra": {"model": "openai-chat:m"}}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(defaults | fields))
+        return conn_id
+
+    return define
+
+
+@pytest.fixture
+def provider() -> Iterator[Serve]:
+    """Starts servers that speak a dialect."""
+    with ExitStack() as servers:
+        yield lambda dialect: servers.enter_context(serving(dialect))

@@ -1,0 +1,268 @@
+"""Each provider's connection against a server that takes only what the provider documents: the target by the gateway's
+backend, the optimizer by Airflow's hook."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
+
+from include.core.types import ModelCall
+from include.models.connection import check, optimizer_model, target_upstream
+from include.models.optimizer import PydanticAIOptimizer
+from tests.models import dialects
+from tests.models.conftest import Connect, Serve
+from tests.models.dialect_server import DialectServer
+from tests.models.through_backend import ask
+
+KEY = "distinctive-key-1"
+Request = dict[str, Any]
+
+
+class Order(BaseModel):
+    order: list[int]
+
+
+ARGUMENTS = {"order": [1, 0]}
+
+
+def optimize(conn_id: str, **settings: Any) -> Order:
+    calls: list[ModelCall] = []
+    with PydanticAIOptimizer(optimizer_model(conn_id, None), calls.append, **settings) as optimizer:
+        ordered = optimizer.ask("rank", "Order them.", "the edits", Order)
+    assert [(call.http_status, call.prompt_tokens, call.completion_tokens) for call in calls] == [(200, 11, 3)]
+    return ordered
+
+
+def text_of(response: ModelResponse) -> str:
+    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
+
+
+def thought(response: ModelResponse) -> str:
+    return "".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
+
+
+@pytest.mark.parametrize(("dialect", "path"), [("openai-chat", "/v1/chat/completions"), ("openai", "/v1/responses")])
+def test_openai(connect: Connect, provider: Serve, dialect: str, path: str) -> None:
+    server = provider(dialects.openai(KEY, ARGUMENTS))
+    conn_id = connect(host=f"{server.address}/v1", password=KEY, extra={"model": f"{dialect}:gpt-4.1"})
+    check(conn_id)
+    response = ask(target_upstream(conn_id, None))
+    assert (text_of(response), response.usage.input_tokens, response.usage.output_tokens) == ("Paris", 11, 3)
+    assert (server.last.path, server.last.body["model"]) == (path, "gpt-4.1")
+    assert optimize(conn_id).order == [1, 0]
+    assert server.last.path == path
+
+
+def test_openais_knobs(connect: Connect, provider: Serve) -> None:
+    server = provider(dialects.openai(KEY, ARGUMENTS))
+    conn_id = connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai-chat:gpt-4.1"})
+    ask(target_upstream(conn_id, None), temperature=0.3, seed=7, max_tokens=99)
+    sent = server.last.body
+    assert (sent["temperature"], sent["seed"], sent["max_completion_tokens"]) == (0.3, 7, 99)
+    assert "reasoning_effort" not in sent
+    for model, effort in (("openai-chat:gpt-5", "reasoning_effort"), ("openai:gpt-5", "reasoning")):
+        ask(target_upstream(conn_id, model), reasoning_effort="low")
+        assert server.last.body[effort] in ("low", {"effort": "low"})
+    connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai:gpt-5"})
+    optimize(conn_id, reasoning_effort="high")
+    assert server.last.body["reasoning"]["effort"] == "high"
+
+
+def test_azure_with_the_v1_api(connect: Connect, provider: Serve) -> None:
+    server = provider(dialects.openai(KEY, ARGUMENTS, prefix="/openai/v1"))
+    host = f"{server.address}/openai/v1"
+    conn_id = connect(conn_type="pydanticai_azure", host=host, password=KEY, extra={"model": "azure:deployed"})
+    check(conn_id)
+    assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
+    assert text_of(ask(target_upstream(conn_id, "azure-responses:deployed"), reasoning_effort="low")) == "Paris"
+    assert server.last.body["reasoning"] == {"effort": "low"}
+    assert optimize(conn_id).order == [1, 0]
+    assert server.last.path == "/openai/v1/chat/completions"
+
+
+def test_azure_with_a_dated_version(connect: Connect, provider: Serve) -> None:
+    server = provider(dialects.azure_dated("deployed", "2024-10-21", "api-key", KEY, ARGUMENTS))
+    extra = {"model": "azure:deployed", "api_version": "2024-10-21"}
+    conn_id = connect(conn_type="pydanticai_azure", host=server.address, password=KEY, extra=extra)
+    check(conn_id)
+    assert text_of(ask(target_upstream(conn_id, None), seed=7)) == "Paris"
+    assert server.last.body["seed"] == 7
+    assert text_of(ask(target_upstream(conn_id, "azure-responses:deployed"))) == "Paris"
+    assert optimize(conn_id, reasoning_effort="low").order == [1, 0]
+    assert server.last.body["reasoning_effort"] == "low"
+
+
+@pytest.fixture
+def managed_identity(provider: Serve, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], DialectServer]:
+    """The machine's metadata service, which azure-identity asks for a token."""
+
+    def identified(client_id: str | None) -> DialectServer:
+        metadata = provider(dialects.instance_metadata("entra-token", client_id))
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
+        return metadata
+
+    return identified
+
+
+@pytest.mark.parametrize("client_id", [None, "11111111-2222-3333-4444-555555555555"])
+@pytest.mark.parametrize("dated", [False, True])
+def test_azure_with_a_managed_identity(
+    connect: Connect,
+    provider: Serve,
+    managed_identity: Callable[[str | None], DialectServer],
+    client_id: str | None,
+    dated: bool,
+) -> None:
+    metadata = managed_identity(client_id)
+    bearer = ("authorization", "Bearer entra-token")
+    server = provider(
+        dialects.azure_dated("deployed", "2024-10-21", *bearer, ARGUMENTS)
+        if dated
+        else dialects.openai("entra-token", ARGUMENTS, prefix="/openai/v1")
+    )
+    extra = {"model": "azure:deployed", "azure_auth": "managed_identity"}
+    extra |= {"client_id": client_id} if client_id else {}
+    extra |= {"api_version": "2024-10-21"} if dated else {}
+    host = server.address if dated else f"{server.address}/openai/v1"
+    conn_id = connect(conn_type="pydanticai_azure", host=host, extra=extra)
+    check(conn_id)
+    assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
+    asked = len(metadata.requests)
+    assert optimize(conn_id).order == [1, 0]
+    assert len(metadata.requests) <= asked + 1
+
+
+@pytest.fixture
+def az(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """The Azure CLI on the PATH, with what it prints or how it fails."""
+
+    def install(script: str) -> None:
+        program = tmp_path / "az"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return install
+
+
+LOGGED_IN = """
+test "$*" = "account get-access-token --output json --resource https://cognitiveservices.azure.com" || exit 2
+echo '{"accessToken": "cli-token", "expiresOn": "2100-01-01 00:00:00.000000", "tokenType": "Bearer"}'"""
+LOGGED_OUT = """echo "Please run 'az login' to setup account." >&2; exit 1"""
+
+
+def test_azure_with_the_login_of_the_cli(connect: Connect, provider: Serve, az: Callable[[str], None]) -> None:
+    az(LOGGED_IN)
+    server = provider(dialects.openai("cli-token", ARGUMENTS, prefix="/openai/v1"))
+    extra = {"model": "azure:deployed", "azure_auth": "cli"}
+    conn_id = connect(conn_type="pydanticai_azure", host=f"{server.address}/openai/v1", extra=extra)
+    check(conn_id)
+    assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
+    assert optimize(conn_id).order == [1, 0]
+
+
+def test_anthropic(connect: Connect, provider: Serve) -> None:
+    server = provider(dialects.anthropic(KEY, ARGUMENTS))
+    conn_id = connect(host=server.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
+    check(conn_id)
+    response = ask(target_upstream(conn_id, None), temperature=0.3)
+    assert (text_of(response), response.usage.input_tokens, response.usage.output_tokens) == ("Paris", 11, 3)
+    assert (server.last.body["temperature"], server.last.body["max_tokens"]) == (0.3, 2048)
+    assert server.last.headers["x-api-key"] == KEY
+    assert "thinking" not in server.last.body
+    assert optimize(conn_id).order == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "thinking"),
+    [
+        ({"reasoning_effort": "minimal"}, {"type": "enabled", "budget_tokens": 1024}),
+        ({"reasoning_effort": "high"}, {"type": "enabled", "budget_tokens": 16384}),
+        ({"thinking": "on"}, {"type": "enabled", "budget_tokens": 10000}),
+        ({"thinking": "on", "reasoning_effort": "low"}, {"type": "enabled", "budget_tokens": 2048}),
+        ({"thinking": "off"}, None),
+        ({}, None),
+    ],
+)
+def test_anthropics_thinking(connect: Connect, provider: Serve, knobs: Request, thinking: Request | None) -> None:
+    server = provider(dialects.anthropic(KEY))
+    conn_id = connect(host=server.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
+    response = ask(target_upstream(conn_id, None), max_tokens=20_000, **knobs)
+    assert server.last.body.get("thinking") == thinking
+    assert (text_of(response), bool(thought(response))) == ("Paris", thinking is not None)
+
+
+def test_thinking_of_anthropics_newer_models(connect: Connect, provider: Serve) -> None:
+    server = provider(dialects.anthropic(KEY))
+    conn_id = connect(host=server.address, password=KEY, extra={"model": "anthropic:claude-sonnet-5"})
+    ask(target_upstream(conn_id, None), reasoning_effort="low")
+    assert server.last.body["thinking"]["type"] == "adaptive"
+    assert server.last.body["output_config"] == {"effort": "low"}
+    ask(target_upstream(conn_id, None), thinking="off")
+    assert server.last.body["thinking"] == {"type": "disabled"}
+
+
+def test_an_optimizer_at_anthropic_thinks(connect: Connect, provider: Serve) -> None:
+    server = provider(dialects.anthropic(KEY, ARGUMENTS))
+    conn_id = connect(host=server.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
+    assert optimize(conn_id, reasoning_effort="low").order == [1, 0]
+    assert server.last.body["thinking"]["type"] == "enabled"
+
+
+@pytest.mark.parametrize("thinking", ["on", "off", None])
+@pytest.mark.parametrize("server_side", [{"parser": True}, {"parser": False}])
+def test_qwen_on_vllm(connect: Connect, provider: Serve, thinking: str | None, server_side: dict[str, bool]) -> None:
+    server = provider(dialects.vllm(**server_side))
+    conn_id = connect(host=f"{server.address}/v1", extra={"model": "openai-chat:Qwen/Qwen3-8B"})
+    check(conn_id)
+    response = ask(target_upstream(conn_id, None), thinking=thinking, seed=7)
+    assert server.last.body.get("chat_template_kwargs") == (
+        None if thinking is None else {"enable_thinking": thinking == "on"}
+    )
+    assert server.last.body["seed"] == 7
+    assert "authorization" not in server.last.headers
+    assert text_of(response).strip() == "Paris"
+    assert thought(response) == ("" if thinking == "off" else "France, so")
+
+
+def test_minimax(connect: Connect, provider: Serve) -> None:
+    server = provider(dialects.minimax(KEY, ARGUMENTS))
+    conn_id = connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai-chat:MiniMax-M2.7"})
+    response = ask(target_upstream(conn_id, None), temperature=1.0)
+    assert (text_of(response).strip(), thought(response).strip()) == ("Paris", "France, so")
+
+
+def test_minimax_by_its_messages(connect: Connect, provider: Serve) -> None:
+    server = provider(dialects.minimax(KEY, ARGUMENTS))
+    host = f"{server.address}/anthropic"
+    conn_id = connect(host=host, password=KEY, extra={"model": "anthropic:MiniMax-M2.7"})
+    check(conn_id)
+    assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
+    assert optimize(conn_id).order == [1, 0]
+    assert server.last.path == "/anthropic/v1/messages"
+
+
+@pytest.mark.parametrize(
+    ("credentials", "authorization"),
+    [
+        ({"aws_access_key_id": "AKIATEST", "aws_secret_access_key": KEY}, "AWS4-HMAC-SHA256 Credential=AKIATEST/"),
+        ({"api_key": KEY}, f"Bearer {KEY}"),
+    ],
+)
+def test_bedrock(connect: Connect, provider: Serve, credentials: dict[str, str], authorization: str) -> None:
+    model = "amazon.nova-lite-v1:0"
+    server = provider(dialects.bedrock(model, authorization, ARGUMENTS))
+    extra = {"model": f"bedrock:{model}", "region_name": "eu-west-1", "base_url": server.address} | credentials
+    conn_id = connect(conn_type="pydanticai_bedrock", extra=extra)
+    check(conn_id)
+    response = ask(target_upstream(conn_id, None), temperature=0.3, max_tokens=99)
+    assert (text_of(response), response.usage.input_tokens, response.usage.output_tokens) == ("Paris", 11, 3)
+    sent = server.last.body
+    assert sent["inferenceConfig"] == {"maxTokens": 99, "temperature": 0.3}
+    assert (sent["system"], sent["messages"]) == (
+        [{"text": "the skill"}],
+        [{"role": "user", "content": [{"text": "The capital of France?"}]}],
+    )
+    assert optimize(conn_id).order == [1, 0]
