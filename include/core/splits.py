@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from include.core.types import Split
+from include.core.types import DATA_SPLITS, Split
 
 Record = TypeVar("Record")
 
@@ -21,7 +21,7 @@ def split_by_ratio(records: Sequence[Record], ratio: str, seed: int) -> dict[Spl
     random.Random(seed).shuffle(shuffled)  # noqa: S311
     splits: dict[Split, list[Record]] = {}
     start = 0
-    for split, count in zip(Split, _counts(len(shuffled), [int(part) for part in ratio.split(":")]), strict=True):
+    for split, count in zip(DATA_SPLITS, _counts(len(shuffled), [int(part) for part in ratio.split(":")]), strict=True):
         splits[split] = shuffled[start : start + count]
         start += count
     return splits

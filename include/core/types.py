@@ -33,6 +33,12 @@ class Split(StrEnum):
     TRAIN = "train"
     VAL = "val"
     TEST = "test"
+    FRESH = "fresh"
+    """What came in since, a partition a night; no part of the data set that a training reads."""
+
+
+DATA_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
+"""The parts of the data set of a training."""
 
 
 class Status(StrEnum):

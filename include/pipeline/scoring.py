@@ -7,7 +7,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from include.core.config import TrainConfig
 from include.core.errors import DataError, SkillOptError
-from include.core.types import JsonObject, Split
+from include.core.types import DATA_SPLITS, JsonObject
 from include.pipeline import params
 from include.pipeline.addresses import evaluate_dag_id
 from include.pipeline.connections import open_run
@@ -45,7 +45,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
             format="multiline",
             description=f"What to compare it with, or empty: {KINDS}.",
         ),
-        "split": Param("test", type="string", enum=[split.value for split in Split]),
+        "split": Param("test", type="string", enum=[split.value for split in DATA_SPLITS]),
     }
     knobs = params.form(config)
     kept = {path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("evaluation", "model", "data")}

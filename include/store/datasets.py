@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from include.core.errors import DataError, ObjectMissing, StoreError
-from include.core.types import JsonObject, Split, canonical_json
+from include.core.types import DATA_SPLITS, JsonObject, canonical_json
 from include.store.objects import ObjectStore
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
             f"data.uri = {uri}: split_mode split_dir expects a folder with train|val|test/items.json; for one file set "
             "data.split_mode to ratio"
         )
-    return {split.value: _read_file(f"{uri.rstrip('/')}/{split.value}/items.json", root, client) for split in Split}
+    return {
+        split.value: _read_file(f"{uri.rstrip('/')}/{split.value}/items.json", root, client) for split in DATA_SPLITS
+    }
 
 
 def _read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:

@@ -14,7 +14,7 @@ from include.core.policies import unknown_protected_items
 from include.core.ports import Benchmark
 from include.core.skill import SkillDocument
 from include.core.splits import split_by_ratio, take
-from include.core.types import Item, JsonObject, Split
+from include.core.types import DATA_SPLITS, Item, JsonObject, Split
 from include.training.estimate import Estimate, estimate
 from include.training.rollouts import ids
 from include.training.run import RunRecord, TrainingRun
@@ -78,7 +78,7 @@ def settle(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         config=config,
         image=image,
-        steps_in_epoch=schedule.steps_in_epoch(len(items[Split.TRAIN]), config.train),
+        steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
     )
     run.store.put_model(run.keys.quality, quality)
@@ -105,7 +105,7 @@ def read_seed(path: Path) -> SkillDocument:
 def log_size(run: TrainingRun) -> None:
     """How large the run is, and what it may cost, before its first call."""
     train = run.config.train
-    sizes = {split: len(run.items(split)) for split in Split}
+    sizes = {split: len(run.items(split)) for split in DATA_SPLITS}
     log.info("items: %s", ", ".join(f"{size} {split}" for split, size in sizes.items()))
     log.info("%d epochs of %d steps", train.num_epochs, run.record.steps_in_epoch)
     left_out = sizes[Split.TRAIN] - run.record.steps_in_epoch * train.batch_size * train.accumulation

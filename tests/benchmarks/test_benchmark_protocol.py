@@ -14,7 +14,7 @@ import benchmarks
 from include.core.config import TrainConfig
 from include.core.errors import DataError
 from include.core.ports import Benchmark
-from include.core.types import Item, Split, Status, Trajectory
+from include.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
 
 FOLDER = Path(benchmarks.__file__).parent
 COPY = "copied_template"
@@ -46,7 +46,7 @@ def test_every_benchmark_satisfies_the_protocol(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", benchmarks.names())
-@pytest.mark.parametrize("split", list(Split))
+@pytest.mark.parametrize("split", list(DATA_SPLITS))
 def test_every_sample_loads_under_the_identities_of_its_records(name: str, split: Split) -> None:
     benchmark = benchmarks.load(name)
     records = json.loads((FOLDER / name / "sample" / split / "items.json").read_text(encoding="utf-8"))
@@ -79,7 +79,7 @@ def test_the_template_configures_a_training() -> None:
 
 
 def test_the_template_scores_its_own_sample(copy: Benchmark) -> None:
-    items = [item for split in Split for item in sample(copy, split)]
+    items = [item for split in DATA_SPLITS for item in sample(copy, split)]
     assert len({item.id for item in items}) == len(items)
     for item in items:
         words = item.reference["words"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.livemathematicianbench import make_sample
 from benchmarks.livemathematicianbench.adapter import BENCHMARK, choices_named, lettered
 from include.core.errors import DataError
-from include.core.types import Score, Split, Status, Trajectory
+from include.core.types import DATA_SPLITS, Score, Status, Trajectory
 from include.quality.splits import check_splits
 
 PROJECT = Path(__file__).parents[2]
@@ -182,7 +182,9 @@ def test_the_quality_suite_takes_the_real_records_and_names_one_that_comes_twice
 
 
 def test_the_sample_asks_each_question_once_and_seldom_for_the_choice_that_states_nothing() -> None:
-    splits = {split: json.loads((make_sample.FOLDER / split / "items.json").read_text("utf-8")) for split in Split}
+    splits = {
+        split: json.loads((make_sample.FOLDER / split / "items.json").read_text("utf-8")) for split in DATA_SPLITS
+    }
     assert {str(split): len(rows) for split, rows in splits.items()} == make_sample.SIZES
     rows = [row for records in splits.values() for row in records]
     assert len({BENCHMARK.identity(row) for row in rows}) == len({row["mcq"]["question"] for row in rows}) == len(rows)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK, DOCUMENT_MARK, MAX_CONTEXT_CHARS
 from include.core.splits import split_by_ratio
-from include.core.types import Item, Split, Status, Trajectory
+from include.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
 from include.models.standin.reader import respond
 
 PROJECT = Path(__file__).parents[2]
@@ -39,13 +39,13 @@ def exact_match(items: Sequence[Item], skill: str) -> float:
 
 
 def test_the_sample_has_its_sizes_and_no_item_twice() -> None:
-    splits = {split: sample(split) for split in Split}
+    splits = {split: sample(split) for split in DATA_SPLITS}
     assert {split.value: len(items) for split, items in splits.items()} == {"train": 120, "val": 60, "test": 120}
     everything = [item for items in splits.values() for item in items]
     assert len({item.id for item in everything}) == len({item.public["question"] for item in everything}) == 300
 
 
-@pytest.mark.parametrize("split", list(Split))
+@pytest.mark.parametrize("split", list(DATA_SPLITS))
 def test_an_item_has_six_to_twelve_documents_that_hold_the_answer_and_fit(split: Split) -> None:
     for item in sample(split):
         context, answers = str(item.public["context"]), item.reference["answers"]

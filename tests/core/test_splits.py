@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.core.splits import split_by_ratio, take
-from include.core.types import Split
+from include.core.types import DATA_SPLITS, Split
 
 PARTS = st.integers(1, 20)
 
@@ -24,7 +24,7 @@ PARTS = st.integers(1, 20)
 )
 def test_counts_are_by_largest_remainder(total: int, ratio: str, counts: list[int]) -> None:
     splits = split_by_ratio(range(total), ratio, seed=42)
-    assert [len(splits[split]) for split in Split] == counts
+    assert [len(splits[split]) for split in DATA_SPLITS] == counts
 
 
 @given(st.lists(st.integers()), PARTS, PARTS, PARTS, st.integers())
@@ -33,7 +33,7 @@ def test_every_record_lands_in_one_split_and_no_share_is_off_by_one(
 ) -> None:
     splits = split_by_ratio(records, f"{train}:{val}:{test}", seed)
     assert sorted(record for part in splits.values() for record in part) == sorted(records)
-    for split, share in zip(Split, (train, val, test), strict=True):
+    for split, share in zip(DATA_SPLITS, (train, val, test), strict=True):
         assert abs(len(splits[split]) - len(records) * share / (train + val + test)) < 1
     assert split_by_ratio(records, f"{train}:{val}:{test}", seed) == splits
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.livemathematicianbench.adapter import BENCHMARK, lettered
-from include.core.types import Item, JsonObject, Split, Status, Trajectory
+from include.core.types import DATA_SPLITS, Item, JsonObject, Status, Trajectory
 from include.models.standin.choices import Question
 from include.models.standin.directives import DIRECTIVES
 from include.models.standin.reader import respond
@@ -25,7 +25,7 @@ def loaded(path: Path) -> list[Item]:
 
 
 def accuracy(skill: str) -> float:
-    items = [item for split in Split for item in loaded(SAMPLE / split / "items.json")]
+    items = [item for split in DATA_SPLITS for item in loaded(SAMPLE / split / "items.json")]
     right = 0.0
     for item in items:
         system, user = BENCHMARK.messages(item.public, skill)

@@ -18,7 +18,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from include.core.types import Split
+from include.core.types import DATA_SPLITS, Split
 from include.store.artifacts import Alias, SkillManifest
 from include.store.keys import ArtifactKeys
 from tests.pipeline.slow_model import slow_model
@@ -93,7 +93,7 @@ def test_every_rollout_ran_in_a_container(trained: TrainedRun, event_log: list[d
 def test_the_keys_are_those_that_the_readme_lists(trained: TrainedRun) -> None:
     keys, stored = trained.keys, set(trained.store.list_keys(trained.prefix))
     expected = [keys.config, keys.data_manifest, keys.quality, keys.history, keys.runtime_state, keys.best_skill]
-    expected += [keys.report, keys.skill(0), *(keys.items(split) for split in Split)]
+    expected += [keys.report, keys.skill(0), *(keys.items(split) for split in DATA_SPLITS)]
     for number in range(1, 7):
         step = keys.step(number)
         expected += [step.merged_patch, step.ranked_edits, step.candidate_skill, step.edit_apply_report]
@@ -195,7 +195,7 @@ def test_bad_data_fails_the_first_task_and_leaves_nothing(
     platform: Any, tmp_path: Path, name: str, spoil: dict[str, Any], sentence: str
 ) -> None:
     sample = PROJECT / "benchmarks" / "searchqa" / "sample"
-    for split in Split:
+    for split in DATA_SPLITS:
         rows = json.loads((sample / split / "items.json").read_text())[:4]
         if split is Split.VAL:
             rows[1:3] = [row | spoil for row in rows[1:3]]

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from include.core.errors import Conflict, ObjectMissing, StoreError
-from include.core.types import Split, sha256
+from include.core.types import DATA_SPLITS, sha256
 from include.store.artifacts import ArtifactStore, MeasuredScore, Provenance, Published, SplitScores
 from include.store.keys import ArtifactKeys
 from include.store.objects import ObjectStore
@@ -21,7 +21,7 @@ def provenance(run: str = "run-1") -> Provenance:
         config={"train": {"seed": 42}},
         models={"target": "openai-chat:org/model", "optimizer": "openai-chat:org/teacher"},
         harness="chat",
-        data_fingerprints={split: sha256(split) for split in Split},
+        data_fingerprints={split: sha256(split) for split in DATA_SPLITS},
         seed_scores=SplitScores(val=MeasuredScore(hard=0.0, soft=0.1, items=60, low=0.0, high=0.1)),
         best_scores=SplitScores(val=MeasuredScore(hard=0.5, soft=0.6, items=60, low=0.4, high=0.6)),
         gate_history=({"step": 1, "accepted": True},),

@@ -9,7 +9,7 @@ from include.core.budget import ModelPrice, Prices
 from include.core.config import TrainConfig
 from include.core.errors import ModelOutputError
 from include.core.ports import Output
-from include.core.types import Edit, Patch, SourceType, Split
+from include.core.types import DATA_SPLITS, Edit, Patch, SourceType
 from include.optimizer.aggregate import aggregate
 from include.training.estimate import Estimate, estimate, most_merges
 
@@ -28,7 +28,7 @@ def steps_in_epoch(train_size: int, config: TrainConfig) -> int:
 
 def estimated(sizes: tuple[int, int, int], prices: Prices = PRICES, **layers: Any) -> Estimate:
     config = TrainConfig.from_layers({"model": MODELS}, layers)
-    by_split = dict(zip(Split, sizes, strict=True))
+    by_split = dict(zip(DATA_SPLITS, sizes, strict=True))
     return estimate(config, by_split, 2000.0, 800, steps_in_epoch(sizes[0], config), prices)
 
 
