@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,19 @@ def cli_docker_host(docker_host: str) -> str:
 
     image.ensure(image.ROOT / ".local", docker_host, print, ["codex", "claude_code"])
     return docker_host
+
+
+@pytest.fixture(scope="session")
+def standin_url() -> Iterator[str]:
+    """The base URL, /v1 included, of a stand-in that serves as long as the tests run."""
+    from include.models.standin.server import StandInServer
+
+    with StandInServer("127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.base_url
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,21 @@
+"""A skill as agent CLIs expect it: a folder of its name with a SKILL.md, whose front matter says when to use it."""
+
+import json
+import re
+from pathlib import Path
+
+
+def skill_name(benchmark: str) -> str:
+    """The name of a benchmark's skill: what CLIs take, small letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", benchmark.lower()).strip("-")
+
+
+def install(skills: Path, benchmark: str, text: str) -> None:
+    """Write the skill below a CLI's folder of skills."""
+    name = skill_name(benchmark)
+    folder = skills / name
+    folder.mkdir(parents=True)
+    # A JSON string is a YAML string too, whatever is in it.
+    description = json.dumps(f"How to do the {benchmark} benchmark's items. Use it for each of them.")
+    matter = f"name: {name}\ndescription: {description}\n"
+    (folder / "SKILL.md").write_text(f"---\n{matter}---\n\n{text}", encoding="utf-8")

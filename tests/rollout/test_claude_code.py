@@ -1,0 +1,125 @@
+"""The parts of the claude_code harness, on what Claude Code 2.1.197 wrote; test_agent_clis.py runs the CLI itself."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.searchqa.adapter import BENCHMARK
+from include.core.types import Status
+from include.rollout.claude_code import ClaudeCodeHarness, literal
+from include.rollout.settings import RolloutSettings
+
+USAGE = {"input_tokens": 3210, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 7, "output_tokens": 12}
+CALL = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "cat x"}}
+RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "hello"}
+SKILL_TEXT = {"type": "text", "text": "Base directory for this skill: /home/.claude/skills/searchqa\n\n- x\n"}
+
+
+def said(identity: str, *content: dict[str, Any], model: str = "m") -> dict[str, Any]:
+    message = {"id": identity, "type": "message", "role": "assistant", "model": model, "content": list(content)}
+    return {"type": "assistant", "message": message | {"stop_reason": None}, "parent_tool_use_id": None}
+
+
+def given(*content: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "user", "message": {"role": "user", "content": list(content)}, "parent_tool_use_id": None}
+
+
+def result(**fields: Any) -> dict[str, Any]:
+    plain = {"type": "result", "subtype": "success", "is_error": False, "api_error_status": None, "num_turns": 1}
+    return plain | {"result": "x", "stop_reason": "end_turn", "usage": USAGE} | fields
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def harness(**settings: Any) -> ClaudeCodeHarness:
+    plain: dict[str, Any] = {"benchmark": "searchqa", "dialect": "openai", "model": "m", "max_tokens": 9}
+    plain |= {"concurrency": 1, "call_timeout": 5, "max_attempts": 3}
+    return ClaudeCodeHarness(RolloutSettings(**plain | settings), BENCHMARK, "http://127.0.0.1:1")
+
+
+def lines(*events: dict[str, Any]) -> list[bytes]:
+    return [json.dumps(event).encode() for event in ({"type": "system", "subtype": "init", "tools": []}, *events)]
+
+
+def test_a_trace_becomes_turns_and_tokens():
+    # A message comes in several events, one a block, under the same id.
+    first, last = said("msg_1", text("Let me look.")), said("msg_2", text("<answer>Strelsau</answer>"))
+    trace = harness().read(lines(first, said("msg_1", CALL), given(RESULT), given(SKILL_TEXT), last, result()))
+
+    assert trace.status is Status.OK
+    assert trace.final == "<answer>Strelsau</answer>"
+    assert [(message.role, message.content) for message in trace.messages] == [
+        ("assistant", "Let me look."),
+        ("assistant", 'Bash({"command": "cat x"})'),
+        ("tool", "hello"),
+        ("assistant", "<answer>Strelsau</answer>"),
+    ]
+    assert (trace.calls, trace.prompt_tokens, trace.completion_tokens) == (2, 3222, 12)
+
+
+@pytest.mark.parametrize(
+    ("status_code", "words", "status"),
+    [
+        (402, "API Error: 402 the run's budget is spent", Status.BUDGET),
+        (504, "API Error: 504 slow", Status.TIMEOUT),
+        (400, "API Error: 400 content_filter", Status.REFUSED),
+        (429, "API Error: Request rejected (429)", Status.MODEL_ERROR),
+        (None, "", Status.MODEL_ERROR),
+    ],
+)
+def test_an_error_says_why(status_code: int | None, words: str, status: Status):
+    synthetic = said("a-1", text(words), model="<synthetic>")
+    trace = harness().read(lines(synthetic, result(is_error=True, api_error_status=status_code, result=words)))
+
+    assert trace.status is status
+    assert trace.error
+    assert (trace.messages, trace.final, trace.calls) == ([], "", 0)
+
+
+def test_a_refusal_is_one():
+    trace = harness().read(lines(said("msg_1", text("I will not.")), result(stop_reason="refusal")))
+    assert trace.status is Status.REFUSED
+
+
+def test_a_result_without_a_model_call_is_no_answer():
+    trace = harness().read(lines(result(num_turns=0, result="Unknown command: /searchqa")))
+    assert trace.status is Status.MODEL_ERROR
+
+
+@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"type":"assistant","message":{"content":["x"]}}', b"\xff"])
+def test_a_broken_trace_is_no_answer(broken: bytes):
+    assert harness().read([broken]).status is Status.MODEL_ERROR
+
+
+def test_its_home_holds_the_skill(tmp_path: Path):
+    harness().prepare(tmp_path, "Write to $A$1.")
+    assert (tmp_path / ".claude" / "skills" / "searchqa" / "SKILL.md").read_text().endswith("\n\nWrite to $A\\$1.")
+
+
+def test_every_model_is_the_one_and_efforts_are_those_that_the_cli_knows(tmp_path: Path):
+    one = harness(reasoning_effort="minimal", thinking="off")
+    variables, command = one.variables(tmp_path), list(one.command("Which?"))
+
+    assert {value for name, value in variables.items() if name.endswith("_MODEL")} == {"m"}
+    assert (variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"], variables["MAX_THINKING_TOKENS"]) == ("9", "0")
+    assert command[command.index("--effort") + 1] == "low"
+    assert command[-2:] == ["--", "/searchqa Which?"]
+    assert "--effort" not in harness().command("Which?")
+    assert "MAX_THINKING_TOKENS" not in harness().variables(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("skill", "written"),
+    [
+        ("Write to $A$1 and $10, not $ARGUMENTS.", "Write to $A\\$1 and \\$10, not \\$ARGUMENTS."),
+        ("${HOME} $name $ 5 \\$6 100%", "${HOME} $name $ 5 \\$6 100%"),
+        ("- !`ls` (!`ls`) ! `ls` great!`", "- \\!`ls` (!`ls`) ! `ls` great!`"),
+        ("```!\nls\n```", "``` !\nls\n```"),
+    ],
+)
+def test_what_the_cli_would_replace_is_escaped(skill: str, written: str):
+    assert literal(skill) == written

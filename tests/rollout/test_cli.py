@@ -1,0 +1,171 @@
+"""What all agent CLIs have in common, with small programs in the place of one."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.searchqa.adapter import BENCHMARK
+from include.core.types import Status, Trajectory
+from include.rollout import skill_folder
+from include.rollout.cli import MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events, shortened
+from include.rollout.settings import PublicItem, RolloutSettings
+
+ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
+
+
+@dataclass
+class Folders:
+    inputs: str
+    outputs: str
+
+    async def run_python(self, code: str) -> str:
+        raise NotImplementedError
+
+
+class Program(CLIHarness):
+    """Runs Python code, whose lines of output are texts of the model, an object with `error`, or the word done."""
+
+    code = ""
+
+    def prepare(self, home: Path, skill: str) -> None:
+        skill_folder.install(home / "skills", self.settings.benchmark, skill)
+
+    def command(self, task: str) -> Sequence[str]:
+        return [sys.executable, "-c", self.code, task]
+
+    def variables(self, home: Path) -> Mapping[str, str]:
+        return {"OWN": "1"}
+
+    def read(self, lines: Sequence[bytes]) -> Trace:
+        trace = Trace()
+        for event in events(lines):
+            if "say" in event:
+                trace.calls += 1
+                trace.say(event["say"])
+            trace.finished = trace.finished or "done" in event
+            trace.refused = trace.refused or "refused" in event
+            if "error" in event:
+                trace.fail(event["error"], event.get("status"))
+        return trace
+
+
+def run(code: str, outputs: Path, timeout: float = 30.0) -> Trajectory:
+    settings: dict[str, Any] = {"benchmark": "searchqa", "dialect": "openai", "model": "m", "max_tokens": 9}
+    harness = Program(
+        RolloutSettings(**settings, concurrency=1, call_timeout=timeout / 2, max_attempts=1), BENCHMARK, "http://x"
+    )
+    harness.code = code
+
+    async def main() -> Trajectory:
+        async with harness:
+            return await harness.run(ITEM, "Be short.", Folders("/nowhere", str(outputs)))
+
+    return asyncio.run(main())
+
+
+def test_the_last_text_is_answered_with(tmp_path: Path):
+    said = (
+        'import json; print(json.dumps({"say": "a"})); print("noise"); print(json.dumps({"say": "<answer>b</answer>"}))'
+    )
+    trajectory = run(f"{said}; print('{{\"done\": 1}}')", tmp_path)
+
+    assert (trajectory.status, trajectory.error, trajectory.answer) == (Status.OK, "", "b")
+    assert [message.role for message in trajectory.messages] == ["system", "user", "assistant", "assistant"]
+    assert trajectory.messages[0].content == "Be short."
+    assert trajectory.messages[1].content == BENCHMARK.messages(ITEM.public, "")[1].content
+    assert trajectory.calls == 2
+
+
+def test_the_cli_works_in_the_outputs_with_a_home_of_its_own_and_little_else(tmp_path: Path, monkeypatch: Any):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-host")
+    code = """
+import json, os, pathlib
+home = pathlib.Path(os.environ["HOME"])
+skill = (home / "skills/searchqa/SKILL.md").read_text()
+print(json.dumps({"say": json.dumps([os.getcwd(), sorted(os.environ), str(home), skill])}))
+print('{"done": 1}')
+pathlib.Path("made.txt").write_text("x")
+"""
+    cwd, names, home, skill = json.loads(run(code, tmp_path).messages[-1].content)
+
+    assert cwd == str(tmp_path)
+    assert set(names) <= {"PATH", "PYTHONPATH", "HOME", "LANG", "OWN", "LC_CTYPE"}
+    assert skill.startswith("---\nname: searchqa\ndescription: ")
+    assert skill.endswith("\n---\n\nBe short.")
+    assert not Path(home).exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["made.txt"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words"),
+    [
+        ('print(\'{"error": "spent", "status": 402}\')', Status.BUDGET, "spent"),
+        ('print(\'{"error": "too slow", "status": 504}\')', Status.TIMEOUT, "too slow"),
+        ('print(\'{"error": "broken", "status": 500}\')', Status.MODEL_ERROR, "broken"),
+        ('print(\'{"error": "stopped by content_filter", "status": 400}\')', Status.REFUSED, "content_filter"),
+        ('print(\'{"say": "I will not", "refused": 1, "done": 1}\')', Status.REFUSED, "the model refused: I will not"),
+        ('import sys; sys.exit("no such option")', Status.MODEL_ERROR, "exit status 1 and no result: no such option"),
+        ('print(\'{"say": "x"}\')', Status.MODEL_ERROR, "exit status 0 and no result"),
+        ("print('{\"done\": 1}')", Status.MODEL_ERROR, "exit status 0 and no result"),
+        ('print(\'{"say": "x"}\\n{"done": 1}\'); import os; os.abort()', Status.MODEL_ERROR, "exit status -6"),
+    ],
+)
+def test_what_goes_wrong_becomes_the_status(code: str, status: Status, words: str, tmp_path: Path):
+    trajectory = run(code, tmp_path)
+
+    assert trajectory.status is status
+    assert words in trajectory.error
+    assert trajectory.answer == ""
+
+
+def test_a_cli_that_hangs_ends_with_all_that_it_started(tmp_path: Path):
+    code = """
+import subprocess, sys, time, pathlib
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path("pid").write_text(str(child.pid))
+print('{"say": "wait"}', flush=True)
+time.sleep(600)
+"""
+    trajectory = run(code, tmp_path, timeout=3.0)
+
+    assert trajectory.status is Status.TIMEOUT
+    assert trajectory.error == "the CLI was not done after 3 s"
+    assert trajectory.messages[-1].content == "wait"
+    child = int((tmp_path / "pid").read_text())
+    state = Path(f"/proc/{child}/status")
+    assert not state.exists() or "zombie" in state.read_text()
+
+
+def test_a_long_trace_is_cut(tmp_path: Path):
+    code = """
+import json
+for number in range(300): print(json.dumps({"say": str(number) * 20000}))
+print('{"done": 1}')
+"""
+    trajectory = run(code, tmp_path)
+
+    assert trajectory.status is Status.OK
+    assert len(trajectory.messages) == MAX_MESSAGES + 2
+    assert max(len(message.content) for message in trajectory.messages) <= MAX_MESSAGE_CHARS
+    assert trajectory.answer == "299" * 20000
+
+
+def test_a_long_text_keeps_both_ends():
+    text = shortened("a" * 500 + "b" * 500, 100)
+    assert len(text) <= 100
+    assert (text[0], text[-1]) == ("a", "b")
+    assert "900 characters left out" in text
+    assert shortened("ab", 2) == "ab"
+
+
+@pytest.mark.parametrize(("benchmark", "name"), [("searchqa", "searchqa"), ("_my_Bench2", "my-bench2")])
+def test_a_skill_has_a_name_that_clis_take(benchmark: str, name: str, tmp_path: Path):
+    skill_folder.install(tmp_path, benchmark, 'a "text"\n---\n')
+    assert skill_folder.skill_name(benchmark) == name
+    assert (tmp_path / name / "SKILL.md").read_text().endswith('---\n\na "text"\n---\n')

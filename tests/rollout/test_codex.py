@@ -1,0 +1,91 @@
+"""The parts of the codex harness, on what Codex 0.169 wrote; test_agent_clis.py runs the CLI itself."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.searchqa.adapter import BENCHMARK
+from include.core.types import Status
+from include.rollout.codex import CodexHarness
+from include.rollout.settings import RolloutSettings
+
+STARTED = [
+    '{"type":"thread.started","thread_id":"01a1fdb0-f5a9-7833-ba5e-cd35d72c99f3"}',
+    '{"type":"item.completed","item":{"id":"item_0","type":"error","message":"Model metadata for `m` not found."}}',
+    '{"type":"turn.started"}',
+]
+READ = [
+    '{"type":"item.started","item":{"id":"item_1","type":"command_execution","command":"/usr/bin/bash -lc \'cat x\'",'
+    '"aggregated_output":"","exit_code":null,"status":"in_progress"}}',
+    '{"type":"item.completed","item":{"id":"item_1","type":"command_execution","command":"/usr/bin/bash -lc \'cat x\'",'
+    '"aggregated_output":"hello\\n","exit_code":0,"status":"completed"}}',
+    '{"type":"item.completed","item":{"id":"item_2","type":"agent_message","text":"<answer>Strelsau</answer>"}}',
+    '{"type":"turn.completed","usage":{"input_tokens":6347,"cached_input_tokens":0,"cache_write_input_tokens":0,'
+    '"output_tokens":13,"reasoning_output_tokens":0}}',
+]
+
+
+def harness(**settings: Any) -> CodexHarness:
+    plain: dict[str, Any] = {"benchmark": "searchqa", "dialect": "openai", "model": "m", "max_tokens": 9}
+    plain |= {"concurrency": 1, "call_timeout": 5, "max_attempts": 3}
+    return CodexHarness(RolloutSettings(**plain | settings), BENCHMARK, "http://127.0.0.1:1")
+
+
+def lines(*texts: str) -> list[bytes]:
+    return [text.encode() for text in texts]
+
+
+def test_a_trace_becomes_turns_and_tokens():
+    trace = harness().read(lines(*STARTED, *READ))
+
+    assert trace.status is Status.OK
+    assert trace.final == "<answer>Strelsau</answer>"
+    assert [(message.role, message.content) for message in trace.messages] == [
+        ("assistant", "$ /usr/bin/bash -lc 'cat x'"),
+        ("tool", "hello\n\n[exit status 0]"),
+        ("assistant", "<answer>Strelsau</answer>"),
+    ]
+    assert (trace.calls, trace.prompt_tokens, trace.completion_tokens) == (2, 6347, 13)
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        ("unexpected status 402 Payment Required: spent, url: http://127.0.0.1:1/v1/responses", Status.BUDGET),
+        ("unexpected status 504 Gateway Timeout: slow, url: http://127.0.0.1:1/v1/responses", Status.TIMEOUT),
+        ('{\\"error\\": {\\"message\\": \\"held back\\", \\"code\\": \\"content_filter\\"}}', Status.REFUSED),
+        ("exceeded retry limit, last status: 429 Too Many Requests", Status.MODEL_ERROR),
+        ("We are currently experiencing high demand", Status.MODEL_ERROR),
+    ],
+)
+def test_a_failed_turn_says_why(message: str, status: Status):
+    trace = harness().read(lines(*STARTED, f'{{"type":"turn.failed","error":{{"message":"{message}"}}}}'))
+
+    assert trace.status is status
+    assert trace.error
+
+
+@pytest.mark.parametrize("broken", ["", "{", "[]", '{"type":"item.completed"}', '{"type":"turn.failed"}', "\xff"])
+def test_a_broken_trace_is_no_answer(broken: str):
+    assert harness().read(lines(*STARTED, broken)).status is Status.MODEL_ERROR
+
+
+def test_its_home_holds_the_settings_and_the_skill(tmp_path: Path):
+    harness(reasoning_effort="low").prepare(tmp_path, "Be short.")
+    config = tomllib.loads((tmp_path / ".codex" / "config.toml").read_text())
+
+    assert (config["model"], config["model_provider"], config["model_reasoning_effort"]) == ("m", "gateway", "low")
+    assert config["model_providers"]["gateway"]["base_url"] == "http://127.0.0.1:1/v1"
+    assert config["model_providers"]["gateway"]["request_max_retries"] == 0
+    assert (tmp_path / ".agents" / "skills" / "searchqa" / "SKILL.md").read_text().endswith("\n\nBe short.")
+
+
+def test_the_effort_is_the_providers_own_when_unset(tmp_path: Path):
+    harness().prepare(tmp_path, "")
+    assert "model_reasoning_effort" not in tomllib.loads((tmp_path / ".codex" / "config.toml").read_text())
+
+
+def test_the_prompt_invokes_the_skill():
+    assert harness().command("Which?")[-2:] == ["--", "$searchqa\n\nWhich?"]
