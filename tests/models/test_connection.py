@@ -1,28 +1,17 @@
-import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from include.core.errors import ModelConnectionError
-from include.models.connection import check, model_name, optimizer_model, target_upstream
-
-Connect = Callable[..., str]
-
-
-@pytest.fixture
-def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
-    """Defines the connection `model_test` and returns its id."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-    def define(**fields: Any) -> str:
-        defaults = {"conn_type": "pydanticai", "extra": {"model": "openai-chat:m"}}
-        monkeypatch.setenv("AIRFLOW_CONN_MODEL_TEST", json.dumps(defaults | fields))
-        return "model_test"
-
-    return define
+from include.core.config import Harness
+from include.core.errors import ConfigError, ModelConnectionError
+from include.models.connection import check, model_name, optimizer_model, target_dialect, target_upstream
+from include.models.providers import check_sampling
+from tests.models.conftest import Connect
 
 
 class Server(ThreadingHTTPServer):
@@ -169,3 +158,238 @@ def test_a_key_that_no_header_can_carry(connect: Connect, serve: Callable[[int],
 
 def test_the_providers_own_address_is_not_asked(connect: Connect) -> None:
     check(connect(password="secret-key", extra={"model": "openai-chat:m"}))
+
+
+def test_a_vendors_connection_may_leave_the_provider_out(connect: Connect) -> None:
+    extra = {"model": "us.anthropic.claude-haiku-4-5-20251001-v1:0", "region_name": "eu-west-1"}
+    conn_id = connect(conn_type="pydanticai_bedrock", extra=extra)
+    assert model_name(conn_id, None) == "bedrock:us.anthropic.claude-haiku-4-5-20251001-v1:0"
+    upstream = target_upstream(conn_id, None)
+    assert (upstream.provider, upstream.dialect, upstream.base_url) == ("bedrock", "openai-chat", "")
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "model", "wanted"),
+    [
+        ("pydanticai", "azure:m", "pydanticai_azure"),
+        ("pydanticai", "bedrock:m", "pydanticai_bedrock"),
+        ("pydanticai_azure", "openai-chat:m", "pydanticai"),
+        ("pydanticai_bedrock", "azure:m", "pydanticai_azure"),
+    ],
+)
+def test_a_type_that_does_not_lead_to_the_provider(connect: Connect, conn_type: str, model: str, wanted: str) -> None:
+    conn_id = connect(conn_type=conn_type, host="http://127.0.0.1:9", password="secret-key", extra={"model": model})
+    for ask in (model_name, target_upstream, optimizer_model):
+        with pytest.raises(ModelConnectionError, match=rf"^connection model_test: type .*; use type '{wanted}'$"):
+            ask(conn_id, None)
+
+
+def test_a_provider_of_pydantic_ai_without_a_dialect_of_ours_is_translated(connect: Connect) -> None:
+    conn_id = connect(host="http://127.0.0.1:9/v1", password="secret-key", extra={"model": "vllm:Qwen/Qwen3-8B"})
+    upstream = target_upstream(conn_id, None)
+    assert (upstream.provider, upstream.model) == ("vllm", "Qwen/Qwen3-8B")
+    assert upstream.secrets() == {"secret-key"}
+    assert target_dialect(conn_id, None) is None
+    check(conn_id)
+
+
+def test_what_a_translated_provider_lacks_shows_in_the_check(connect: Connect) -> None:
+    conn_id = connect(conn_type="pydanticai_bedrock", extra={"model": "bedrock:amazon.nova-lite-v1:0"})
+    with pytest.raises(ModelConnectionError, match=r"^connection model_test: .*region"):
+        check(conn_id)
+
+
+AZURE = {"conn_type": "pydanticai_azure", "password": "secret-key", "host": "https://r.openai.azure.com/openai/v1"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "extra", "message"),
+    [
+        ({"host": None}, {}, "it has no host; set the resource's endpoint"),
+        ({"host": "https://r.openai.azure.com"}, {}, "its host needs an api_version; end the host in /openai/v1"),
+        ({}, {"api_version": "2024-10-21"}, "a host that ends in /v1 takes no api_version"),
+        ({"password": None}, {}, 'it has no password; set the key, or {"azure_auth": "managed_identity"}'),
+        ({}, {"azure_auth": "cli"}, "it has a password and azure_auth; keep one of them"),
+        ({"password": None}, {"azure_auth": "browser"}, 'azure_auth is "managed_identity" or "cli"'),
+        ({"password": None}, {"azure_auth": "cli", "client_id": "c"}, "client_id is for a managed identity"),
+    ],
+)
+def test_azures_fields(connect: Connect, fields: dict[str, Any], extra: dict[str, str], message: str) -> None:
+    conn_id = connect(**(AZURE | fields | {"extra": {"model": "azure:deployed"} | extra}))
+    for ask in (target_upstream, optimizer_model):
+        with pytest.raises(ModelConnectionError, match="^connection model_test: " + re.escape(message)) as raised:
+            ask(conn_id, None)
+        assert "secret-key" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "version", "base_url"),
+    [
+        ("https://r.openai.azure.com/openai/v1/", None, "https://r.openai.azure.com/openai/v1"),
+        ("https://m.models.ai.azure.com", None, "https://m.models.ai.azure.com/v1"),
+        ("https://r.openai.azure.com/", "2024-10-21", "https://r.openai.azure.com/openai"),
+        ("https://r.openai.azure.com/openai", "2024-10-21", "https://r.openai.azure.com/openai"),
+    ],
+)
+def test_azures_addresses(connect: Connect, host: str, version: str | None, base_url: str) -> None:
+    extra = {"model": "azure:deployed"} | ({"api_version": version} if version else {})
+    upstream = target_upstream(connect(**(AZURE | {"host": host, "extra": extra})), None)
+    assert (upstream.base_url, upstream.deployments) == (base_url, version is not None)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_azure_that_refuses_the_key(connect: Connect, serve: Callable[[int], Server], status: int) -> None:
+    host = f"http://127.0.0.1:{serve(status).server_port}/openai/v1"
+    conn_id = connect(**(AZURE | {"host": host, "extra": {"model": "azure:deployed"}}))
+    with pytest.raises(ModelConnectionError, match=rf"refuses the key \({status}\); correct its password$"):
+        check(conn_id)
+
+
+def test_an_identity_that_gives_no_token_shows_in_the_check(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    conn_id = connect(**(AZURE | {"password": None, "extra": {"model": "azure:deployed", "azure_auth": "cli"}}))
+    with pytest.raises(ModelConnectionError, match=r"^connection model_test: no token for Azure: Azure CLI not found"):
+        check(conn_id)
+
+
+def test_anthropics_address_with_the_version_that_its_client_adds(connect: Connect) -> None:
+    conn_id = connect(host="https://api.anthropic.com/v1", password="secret-key", extra={"model": "anthropic:m"})
+    for ask in (target_upstream, optimizer_model):
+        with pytest.raises(
+            ModelConnectionError, match=r"^connection model_test: its host ends in /v1, .*; leave it out$"
+        ):
+            ask(conn_id, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "harness", "dialect", "base_url"),
+    [
+        ({"extra": {"model": "openai-chat:m"}}, "codex", "openai", "https://api.openai.com/v1"),
+        ({"extra": {"model": "anthropic:m"}}, "claude_code", "anthropic", "https://api.anthropic.com/v1"),
+        ({"extra": {"model": "anthropic:m"}}, "tools", "anthropic", "https://api.anthropic.com/v1"),
+        ({"host": "http://vllm/v1", "extra": {"model": "openai-chat:m"}}, "claude_code", "anthropic", "http://vllm/v1"),
+        ({"host": "http://own", "extra": {"model": "anthropic:m"}}, "codex", "openai", "http://own/v1"),
+        (AZURE | {"extra": {"model": "azure:m"}}, "codex", "openai", "https://r.openai.azure.com/openai/v1"),
+    ],
+)
+def test_the_agent_clis_send_their_own_wire_format(
+    connect: Connect, fields: dict[str, Any], harness: Harness, dialect: str, base_url: str
+) -> None:
+    upstream = target_upstream(connect(**({"password": "secret-key"} | fields)), None, harness)
+    assert (upstream.dialect, upstream.base_url) == (dialect, base_url)
+
+
+@pytest.mark.parametrize(
+    ("fields", "harness", "path"),
+    [
+        ({"extra": {"model": "openai-chat:m"}}, "claude_code", "/v1/messages"),
+        ({"extra": {"model": "openai:m"}}, "claude_code", "/v1/messages"),
+        ({"extra": {"model": "anthropic:m"}}, "codex", "/v1/responses"),
+        (AZURE | {"extra": {"model": "azure:m"}}, "claude_code", "/v1/messages"),
+        ({"conn_type": "pydanticai_bedrock", "extra": {"model": "bedrock:m"}}, "codex", "/v1/responses"),
+        ({"conn_type": "pydanticai_bedrock", "extra": {"model": "bedrock:m"}}, "claude_code", "/v1/messages"),
+    ],
+)
+def test_a_harness_that_the_server_does_not_understand(
+    connect: Connect, fields: dict[str, Any], harness: Harness, path: str
+) -> None:
+    conn_id = connect(**({"password": "secret-key"} | fields))
+    with pytest.raises(
+        ModelConnectionError,
+        match=rf"^connection model_test: model.harness {harness} posts {path}, which [\w-]+ does not have; use harness",
+    ):
+        target_upstream(conn_id, None, harness)
+
+
+@pytest.mark.parametrize(
+    ("model", "seed", "thinking", "message"),
+    [
+        ("openai:m", 7, None, "model.seed = 7: requests to /v1/responses have no field"),
+        ("anthropic:m", 0, None, "model.seed = 0: requests to /v1/messages have no field"),
+        ("openai:m", None, "off", "model.thinking = 'off': the responses API has no such switch"),
+    ],
+)
+def test_knobs_that_the_target_would_never_be_told(
+    connect: Connect, model: str, seed: int | None, thinking: str | None, message: str
+) -> None:
+    upstream = target_upstream(connect(password="secret-key", extra={"model": model}), None)
+    with pytest.raises(ConfigError, match="^" + re.escape(message)):
+        check_sampling(upstream, seed=seed, thinking=thinking)
+
+
+def test_knobs_that_the_target_is_told(connect: Connect) -> None:
+    check_sampling(target_upstream(connect(password="k"), None), seed=7, thinking="on")
+    check_sampling(
+        target_upstream(connect(password="k", extra={"model": "anthropic:m"}), None), seed=None, thinking="on"
+    )
+    vllm = connect(host="http://127.0.0.1:9/v1", extra={"model": "vllm:Qwen/Qwen3-8B"})
+    check_sampling(target_upstream(vllm, None), seed=7, thinking="off")
+    bedrock = connect(conn_type="pydanticai_bedrock", extra={"model": "bedrock:m", "region_name": "eu-west-1"})
+    check_sampling(target_upstream(bedrock, None), seed=None, thinking="off")
+    with pytest.raises(ConfigError, match=r"^model.seed = 7: requests to bedrock have no field for a seed"):
+        check_sampling(target_upstream(bedrock, None), seed=7, thinking=None)
+
+
+def test_fallbacks_of_a_target_in_their_order(connect: Connect) -> None:
+    connect("second", host="http://127.0.0.1:8/v1", password="key-2", extra={"model": "openai-chat:m2"})
+    connect("third", conn_type="pydanticai_bedrock", extra={"model": "bedrock:m3", "region_name": "eu-west-1"})
+    conn_id = connect(
+        host="http://127.0.0.1:9/v1",
+        password="key-1",
+        extra={"model": "openai-chat:m1", "fallback_conn_ids": ["second", " third "]},
+    )
+    upstream = target_upstream(conn_id, "openai-chat:configured")
+    assert [(each.conn_id, each.model) for each in (upstream, *upstream.fallbacks)] == [
+        (conn_id, "configured"),
+        ("second", "m2"),
+        ("third", "m3"),
+    ]
+    assert upstream.secrets() == {"key-1", "key-2"}
+    model = optimizer_model(conn_id, None)
+    assert model.model_name == "fallback:m1,m2,m3"
+
+
+def test_a_fallback_in_another_wire_format(connect: Connect) -> None:
+    connect("second", password="key-2", extra={"model": "anthropic:m2"})
+    conn_id = connect(password="key-1", extra={"model": "openai-chat:m1", "fallback_conn_ids": ["second"]})
+    with pytest.raises(
+        ModelConnectionError, match=r"^connection second: it speaks anthropic, and model_test, .* openai-c"
+    ):
+        target_upstream(conn_id, None)
+    assert optimizer_model(conn_id, None).model_name == "fallback:m1,m2"
+    assert target_dialect(conn_id, None) is None
+
+
+@pytest.mark.parametrize(
+    ("fallbacks", "message"),
+    [
+        ("second", "connection model_test: fallback_conn_ids is a list of connection ids, not 'second'"),
+        ([7], "connection model_test: fallback_conn_ids is a list"),
+        (["model_test"], "connection model_test: fallback_conn_ids names a connection twice, or the connection itself"),
+        (["second", "second"], "connection model_test: fallback_conn_ids names a connection twice"),
+        (["nested"], "connection nested: as a fallback of model_test it may have none of its own"),
+        (["missing"], "connection missing does not exist"),
+        (["unnamed"], "connection unnamed names no model"),
+    ],
+)
+def test_fallbacks_that_cannot_be(connect: Connect, fallbacks: object, message: str) -> None:
+    connect("second", password="key-2", extra={"model": "openai-chat:m2"})
+    connect("nested", password="key-3", extra={"model": "openai-chat:m3", "fallback_conn_ids": ["second"]})
+    connect("unnamed", password="key-4", extra={})
+    conn_id = connect(password="key-1", extra={"model": "openai-chat:m1", "fallback_conn_ids": fallbacks})
+    for ask in (target_upstream, optimizer_model, check):
+        with pytest.raises(ModelConnectionError, match="^" + re.escape(message)):
+            ask(conn_id, None)
+
+
+def test_every_fallback_is_checked(connect: Connect, serve: Callable[[int], Server]) -> None:
+    first, second = serve(200), serve(401)
+    host = f"http://127.0.0.1:{second.server_port}/v1"
+    connect("second", host=host, password="key-2", extra={"model": "openai-chat:m2"})
+    extra = {"model": "openai-chat:m1", "fallback_conn_ids": ["second"]}
+    conn_id = connect(host=f"http://127.0.0.1:{first.server_port}/v1", password="key-1", extra=extra)
+    with pytest.raises(ModelConnectionError, match=r"^connection second: .* refuses the key \(401\)"):
+        check(conn_id)
+    assert (first.seen, second.seen) == ([("/v1/models", "Bearer key-1")], [("/v1/models", "Bearer key-2")])

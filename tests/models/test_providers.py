@@ -2,19 +2,27 @@
 backend, the optimizer by Airflow's hook."""
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
-from include.core.types import ModelCall
+from include.core.config import TrainConfig
+from include.core.errors import ModelError
+from include.core.types import Message, ModelCall
 from include.models.connection import check, optimizer_model, target_upstream
 from include.models.optimizer import PydanticAIOptimizer
+from include.models.target import PydanticAITarget
+from include.pipeline.connections import ConnectedModels
 from tests.models import dialects
 from tests.models.conftest import Connect, Serve
-from tests.models.dialect_server import DialectServer
+from tests.models.dialect_server import Dialect, DialectServer, Document, Refusal
 from tests.models.through_backend import ask
+
+if TYPE_CHECKING:
+    from include.training.run import TrainingRun
 
 KEY = "distinctive-key-1"
 Request = dict[str, Any]
@@ -150,7 +158,6 @@ def az(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 LOGGED_IN = """
 test "$*" = "account get-access-token --output json --resource https://cognitiveservices.azure.com" || exit 2
 echo '{"accessToken": "cli-token", "expiresOn": "2100-01-01 00:00:00.000000", "tokenType": "Bearer"}'"""
-LOGGED_OUT = """echo "Please run 'az login' to setup account." >&2; exit 1"""
 
 
 def test_azure_with_the_login_of_the_cli(connect: Connect, provider: Serve, az: Callable[[str], None]) -> None:
@@ -227,6 +234,14 @@ def test_qwen_on_vllm(connect: Connect, provider: Serve, thinking: str | None, s
     assert thought(response) == ("" if thinking == "off" else "France, so")
 
 
+def test_thinking_that_the_template_opened_is_no_answer(connect: Connect, provider: Serve) -> None:
+    server = provider(dialects.vllm(parser=False, opened=False))
+    conn_id = connect(host=f"{server.address}/v1", extra={"model": "openai-chat:Qwen/Qwen3.5-9B"})
+    with PydanticAITarget(optimizer_model(conn_id, None), lambda call: None, {"max_tokens": 99}) as target:
+        answer = target.ask("follow_up", [Message(role="user", content="The capital of France?")])
+    assert answer.strip() == "Paris"
+
+
 def test_minimax(connect: Connect, provider: Serve) -> None:
     server = provider(dialects.minimax(KEY, ARGUMENTS))
     conn_id = connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai-chat:MiniMax-M2.7"})
@@ -266,3 +281,93 @@ def test_bedrock(connect: Connect, provider: Serve, credentials: dict[str, str],
         [{"role": "user", "content": [{"text": "The capital of France?"}]}],
     )
     assert optimize(conn_id).order == [1, 0]
+
+
+def failing(status: int) -> Dialect:
+    def answer(request: object) -> Document:
+        raise Refusal(status, "no")
+
+    return answer
+
+
+def test_a_target_and_an_optimizer_at_different_providers(connect: Connect, provider: Serve) -> None:
+    targets, optimizers = provider(dialects.vllm(parser=True)), provider(dialects.anthropic(KEY, ARGUMENTS))
+    target = connect("skillopt_target", host=f"{targets.address}/v1", extra={"model": "openai-chat:Qwen/Qwen3-8B"})
+    optimizer = connect(
+        "skillopt_optimizer", host=optimizers.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"}
+    )
+    assert text_of(ask(target_upstream(target, None))) == "Paris"
+    assert optimize(optimizer).order == [1, 0]
+    assert (len(targets.requests), len(optimizers.requests)) == (1, 1)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDKs' pauses between two tries, without the waiting."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("anthropic._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("botocore.retryhandler.delay_exponential", lambda **_: 0.01)
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize(
+    ("fields", "tries"),
+    [
+        ({"extra": {"model": "openai-chat:m"}}, 3),
+        ({"extra": {"model": "openai:m"}}, 3),
+        ({"extra": {"model": "anthropic:m"}}, 3),
+        (
+            {
+                "conn_type": "pydanticai_bedrock",
+                "extra": {"model": "bedrock:amazon.nova-lite-v1:0", "region_name": "eu-west-1", "api_key": KEY},
+            },
+            5,
+        ),
+    ],
+)
+def test_an_optimizers_client_tries_again_by_itself(
+    connect: Connect, provider: Serve, fields: dict[str, Any], tries: int
+) -> None:
+    server = provider(failing(503))
+    fields["extra"] |= {"base_url": server.address} if "conn_type" in fields else {}
+    conn_id = connect(**({"host": server.address, "password": KEY} | fields))
+    with pytest.raises(ModelError, match=r"^rank: the optimizer model answered 503"):
+        optimize(conn_id)
+    assert len(server.requests) == tries
+
+
+@pytest.mark.usefixtures("hurried")
+def test_an_optimizers_fallback_answers_when_the_first_cannot(connect: Connect, provider: Serve) -> None:
+    first, second = provider(failing(503)), provider(dialects.anthropic(KEY, ARGUMENTS))
+    connect("second", host=second.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
+    conn_id = connect(
+        host=f"{first.address}/v1", password="key-1", extra={"model": "openai:gpt-5", "fallback_conn_ids": ["second"]}
+    )
+    assert optimize(conn_id, reasoning_effort="low").order == [1, 0]
+    assert first.last.body["reasoning"]["effort"] == "low"
+    assert second.last.body["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+    connect("second", host=first.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
+    with pytest.raises(
+        ModelError, match=r"^rank: neither the optimizer model nor its fallbacks answered: .*503.*; .*503"
+    ):
+        optimize(conn_id)
+
+
+@pytest.mark.parametrize("harness", ["chat", "codex"])
+def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) -> None:
+    """A run's knobs on their way to the gateway's upstream, the target's questions and the optimizer."""
+    server = provider(dialects.openai(KEY, ARGUMENTS))
+    for conn_id, model in (("skillopt_target", "openai-chat:gpt-5"), ("skillopt_optimizer", "openai:gpt-5")):
+        connect(conn_id, host=f"{server.address}/v1", password=KEY, extra={"model": model})
+    knobs = {"harness": harness, "seed": 7, "reasoning_effort": "low", "optimizer_reasoning_effort": "high"}
+    run = SimpleNamespace(config=TrainConfig.from_layers({"model": knobs}))
+    models, calls = ConnectedModels(cast("TrainingRun", run)), list[ModelCall]()
+    assert models.upstream().dialect == ("openai" if harness == "codex" else "openai-chat")
+    with models.target(calls.append) as target:
+        assert target.ask("follow_up", [Message(role="user", content="Why?")]) == "Paris"
+    sent = server.last.body
+    assert (sent["reasoning_effort"], sent["seed"], sent["max_completion_tokens"]) == ("low", 7, 2048)
+    with models.optimizer(calls.append) as optimizer:
+        optimizer.ask("rank", "Order them.", "the edits", Order)
+    assert server.last.body["reasoning"]["effort"] == "high"
+    assert [call.role for call in calls] == ["target", "optimizer"]
