@@ -27,14 +27,20 @@ class GuardedProtocol(H11Protocol):
 
     _head_timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
+    _made = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse the connection if there are too many."""
+        """If there are too many, one has to go: the oldest that has not said what it wants, or this one."""
         super().connection_made(transport)
+        self._made = self.loop.time()
         if len(self.connections) > MAX_CONNECTIONS:
-            transport.abort()
-            return
+            others = [other for other in self.connections if isinstance(other, GuardedProtocol) and other.is_sending()]
+            min(others, key=lambda other: other._made, default=self).transport.abort()
         self._watch_head()
+
+    def is_sending(self) -> bool:
+        """Whether no whole request is there."""
+        return not self._has_head() or self.cycle.more_body
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; those of a head have to add up to one in time."""

@@ -202,7 +202,11 @@ class Surface:
             log.warning("Refused a sandbox's request (%d): %s", refused.status, refused)
         if self._refusals == MAX_LOGGED_REFUSALS:
             log.warning("Further refusals of this sandbox's requests are not logged")
-        return _problem(refused.status, str(refused), refused.code)
+        response = _problem(refused.status, str(refused), refused.code)
+        if refused.status == 408:
+            # What would still come belongs to the old request.
+            response.headers["connection"] = "close"
+        return response
 
     def _redacted(self, answer: bytes) -> bytes:
         """Some servers repeat the key that they refuse."""
@@ -229,6 +233,7 @@ class Streamed(Response):
         self._rest = rest
         self._settle = settle
         self._meter = Meter()
+        self._finished = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer."""
@@ -237,8 +242,15 @@ class Streamed(Response):
         except asyncio.CancelledError:
             log.warning("The gateway closes within an answer")
         finally:
-            await self._rest.aclose()
-            await self._settle(self._meter.tokens)
+            await self._finish()
+
+    async def _finish(self) -> None:
+        if not self._finished:
+            self._finished = True
+            try:
+                await self._settle(self._meter.tokens)
+            finally:
+                await self._rest.aclose()
 
     async def _pass_on(self, send: Send) -> None:
         """The chunks; a stream that is cut lacks its end, by which the client knows."""
@@ -255,6 +267,8 @@ class Streamed(Response):
         except (httpx.RequestError, TimeoutError) as error:
             log.warning("The model server broke off its answer: %s", type(error).__name__)
             return
+        # Before the client knows that it is over, and asks for more.
+        await self._finish()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _chunks(self) -> AsyncIterator[bytes]:
