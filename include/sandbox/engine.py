@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from include.core.config import SandboxGroup
@@ -28,24 +29,34 @@ def image_digest(image: str, sandbox: SandboxGroup) -> str:
         EngineUnavailable: no engine answers.
         ImageMissing: the engine does not have the image and may not or cannot pull it.
     """
-    hook, url = engine_hook(sandbox.docker_conn_id)
-    with reached(url):
-        client: Any = hook.api_client
+    engine = found(sandbox.docker_conn_id)
+    with reached(engine.url):
+        client: Any = engine.hook.api_client
     with closing(client):
         ensure_image(client, image, sandbox.pull)
-        found = client.inspect_image(image)
+        details = client.inspect_image(image)
     repository = image.partition("@")[0]
     if ":" in repository.rpartition("/")[2]:
         repository = repository.rpartition(":")[0]
-    digests = [digest for digest in found.get("RepoDigests") or [] if digest.partition("@")[0] == repository]
-    return str(digests[0] if digests else found["Id"])
+    digests = [digest for digest in details.get("RepoDigests") or [] if digest.partition("@")[0] == repository]
+    return str(digests[0] if digests else details["Id"])
 
 
-def engine_hook(docker_conn_id: str | None, docker_url: str | None = None) -> tuple[DockerHook, str]:
-    """The hook of a remote engine, or of the worker's own, and its address.
+@dataclass(frozen=True)
+class Engine:
+    """An engine as a connection, or the worker's environment, says where it is."""
+
+    hook: DockerHook
+    url: str
+    network: str | None = None
+    """The network of a gateway that runs there; the engine's default one when unset."""
+
+
+def found(docker_conn_id: str | None, docker_url: str | None = None) -> Engine:
+    """A remote engine, or the worker's own.
 
     The connection's host is the address, such as tcp://10.0.0.5:2376; its extra may hold `ca_cert`, `client_cert` and
-    `client_key`, paths of PEM files as DockerOperator takes them, and `verify`.
+    `client_key`, paths of PEM files as DockerOperator takes them, `verify`, and `network` for the gateway.
 
     Raises:
         ConfigError: the connection has no host, or only a part of the three files.
@@ -54,7 +65,7 @@ def engine_hook(docker_conn_id: str | None, docker_url: str | None = None) -> tu
 
     if docker_conn_id is None:
         url = docker_url or os.environ.get("DOCKER_HOST", DEFAULT_URL)
-        return DockerHook(docker_conn_id=None, base_url=url, timeout=TIMEOUT), url
+        return Engine(DockerHook(docker_conn_id=None, base_url=url, timeout=TIMEOUT), url)
     connection = DockerHook.get_connection(docker_conn_id)
     if not connection.host:
         raise ConfigError(f"the connection {docker_conn_id} has no host: give it one such as tcp://10.0.0.5:2376")
@@ -65,7 +76,8 @@ def engine_hook(docker_conn_id: str | None, docker_url: str | None = None) -> tu
         raise ConfigError(f"the connection {docker_conn_id} needs ca_cert, client_cert and client_key, or none of them")
     tls = DockerHook.construct_tls_config(**files, verify=bool(extra.get("verify", True)))
     # The connection is the engine's, not a registry's: with its id the hook would log in there.
-    return DockerHook(docker_conn_id=None, base_url=url, tls=tls, timeout=TIMEOUT), url
+    hook = DockerHook(docker_conn_id=None, base_url=url, tls=tls, timeout=TIMEOUT)
+    return Engine(hook, url, extra.get("network"))
 
 
 @contextmanager
@@ -115,6 +127,6 @@ def ensure_image(client: Any, image: str, pull: str) -> None:
         except (APIError, RequestException) as error:
             reason = str(error)
     raise ImageMissing(
-        f"the engine does not have the sandbox image {image} and cannot pull it: build it (`make up` does), or set "
-        f"sandbox.image to one that it can pull ({reason})"
+        f"the engine does not have the sandbox image {image} and cannot pull it: build it (`make up` does, and for an "
+        f"agent CLI `make image NAME=codex` or NAME=claude_code), or set sandbox.image to one that it can pull ({reason})"
     )
