@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError
 
-from include.core.config import Harness
+from include.core.config import Harness, ModelGroup
 from include.core.errors import ConfigError, ModelConnectionError
 from include.core.types import Value
 from include.models.upstream import AzureIdentity, Dialect, Upstream
@@ -184,20 +184,26 @@ def spoken_by(harness: Harness, connected: Connected, upstream: Upstream) -> Ups
     return upstream.model_copy(update={"dialect": dialect})
 
 
-def check_sampling(upstream: Upstream, *, seed: int | None, thinking: str | None) -> None:
+def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
     """Refuse what the target would never be told.
 
     Raises:
         ConfigError: naming the key and what to do.
     """
-    if seed is not None and not _takes_seed(upstream):
+    if model.harness in SPOKEN and model.temperature is not None:
         raise ConfigError(
-            f"model.seed = {seed}: requests to {upstream.provider or SPOKEN_PATHS[upstream.dialect]} have no field for "
-            "a seed; unset it, or use a connection whose model is openai-chat:NAME"
+            f"model.temperature = {model.temperature}: the CLI of harness {model.harness} has no option for it; unset "
+            "model.temperature"
         )
-    if thinking is not None and upstream.dialect == "openai":
+    if model.seed is not None and not _takes_seed(upstream):
+        asked = upstream.provider or SPOKEN_PATHS[upstream.dialect]
         raise ConfigError(
-            f"model.thinking = {thinking!r}: the responses API has no such switch; unset it, and set "
+            f"model.seed = {model.seed}: requests to {asked} have no field for a seed; unset it, or use a connection "
+            "whose model is openai-chat:NAME"
+        )
+    if model.thinking is not None and upstream.dialect == "openai":
+        raise ConfigError(
+            f"model.thinking = {model.thinking!r}: the responses API has no such switch; unset it, and set "
             "model.reasoning_effort"
         )
 

@@ -128,7 +128,7 @@ def reachable(config: TrainConfig) -> str:
     """The image's digest, after target, optimizer and engine have shown that they are there."""
     model = config.model
     upstream = connection.target_upstream(model.target_conn_id, model.target, model.harness)
-    check_sampling(upstream, seed=model.seed, thinking=model.thinking)
+    check_sampling(upstream, model)
     connection.optimizer_model(model.optimizer_conn_id, model.optimizer)
     for conn_id, name in {model.target_conn_id: model.target, model.optimizer_conn_id: model.optimizer}.items():
         connection.check(conn_id, name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from include.core.config import Harness
+from include.core.config import Harness, ModelGroup
 from include.core.errors import ConfigError, ModelConnectionError
 from include.models.connection import check, model_name, optimizer_model, target_dialect, target_upstream
 from include.models.providers import check_sampling
@@ -304,32 +304,39 @@ def test_a_harness_that_the_server_does_not_understand(
 
 
 @pytest.mark.parametrize(
-    ("model", "seed", "thinking", "message"),
+    ("model", "knobs", "message"),
     [
-        ("openai:m", 7, None, "model.seed = 7: requests to /v1/responses have no field"),
-        ("anthropic:m", 0, None, "model.seed = 0: requests to /v1/messages have no field"),
-        ("openai:m", None, "off", "model.thinking = 'off': the responses API has no such switch"),
+        ("openai:m", {"seed": 7}, "model.seed = 7: requests to /v1/responses have no field"),
+        ("anthropic:m", {"seed": 0}, "model.seed = 0: requests to /v1/messages have no field"),
+        ("openai-chat:m", {"seed": 7, "harness": "codex"}, "model.seed = 7: requests to /v1/responses have no field"),
+        ("openai:m", {"thinking": "off"}, "model.thinking = 'off': the responses API has no such switch"),
+        (
+            "openai-chat:m",
+            {"harness": "codex", "temperature": 0.0},
+            "model.temperature = 0.0: the CLI of harness codex",
+        ),
     ],
 )
 def test_knobs_that_the_target_would_never_be_told(
-    connect: Connect, model: str, seed: int | None, thinking: str | None, message: str
+    connect: Connect, model: str, knobs: dict[str, Any], message: str
 ) -> None:
-    upstream = target_upstream(connect(password="secret-key", extra={"model": model}), None)
+    group = ModelGroup(**knobs)
+    upstream = target_upstream(connect(password="secret-key", extra={"model": model}), None, group.harness)
     with pytest.raises(ConfigError, match="^" + re.escape(message)):
-        check_sampling(upstream, seed=seed, thinking=thinking)
+        check_sampling(upstream, group)
 
 
 def test_knobs_that_the_target_is_told(connect: Connect) -> None:
-    check_sampling(target_upstream(connect(password="k"), None), seed=7, thinking="on")
-    check_sampling(
-        target_upstream(connect(password="k", extra={"model": "anthropic:m"}), None), seed=None, thinking="on"
-    )
+    everything = ModelGroup(seed=7, thinking="on", temperature=0.5, reasoning_effort="low")
+    check_sampling(target_upstream(connect(password="k"), None), everything)
     vllm = connect(host="http://127.0.0.1:9/v1", extra={"model": "vllm:Qwen/Qwen3-8B"})
-    check_sampling(target_upstream(vllm, None), seed=7, thinking="off")
+    check_sampling(target_upstream(vllm, None), everything)
+    claude = target_upstream(connect(password="k", extra={"model": "anthropic:m"}), None, "claude_code")
+    check_sampling(claude, ModelGroup(harness="claude_code", thinking="off", reasoning_effort="low"))
     bedrock = connect(conn_type="pydanticai_bedrock", extra={"model": "bedrock:m", "region_name": "eu-west-1"})
-    check_sampling(target_upstream(bedrock, None), seed=None, thinking="off")
+    check_sampling(target_upstream(bedrock, None), everything.model_copy(update={"seed": None}))
     with pytest.raises(ConfigError, match=r"^model.seed = 7: requests to bedrock have no field for a seed"):
-        check_sampling(target_upstream(bedrock, None), seed=7, thinking=None)
+        check_sampling(target_upstream(bedrock, None), everything)
 
 
 def test_fallbacks_of_a_target_in_their_order(connect: Connect) -> None:
