@@ -9,6 +9,8 @@ KILOBYTE = 1024
 MEGABYTE = 1024 * KILOBYTE
 TMP_MEGABYTES = 64
 MAX_OPEN_FILES = 1024
+GATEWAY_MEMORY = "512m"
+GATEWAY_PIDS = 128
 NANO = 1_000_000_000
 MEMORY_UNITS = {"k": KILOBYTE, "m": MEGABYTE, "g": KILOBYTE * MEGABYTE}
 
@@ -36,6 +38,26 @@ def host_options(limits: SandboxGroup) -> dict[str, Any]:
         # The engine's own copy of the output, on its disk.
         "log_config": LogConfig(type=LogConfig.types.JSON, config={"max-size": "1m", "max-file": "1"}),
     }
+
+
+def gateway_options(network: str | None) -> dict[str, Any]:
+    """All of the HostConfig of a gateway's container but the mounts; on the engine's default network when unset.
+
+    It holds credentials, so its output is kept nowhere.
+    """
+    from docker.types import LogConfig
+
+    options: dict[str, Any] = {
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "tmpfs": {"/tmp": f"rw,noexec,nosuid,nodev,size={TMP_MEGABYTES}m"},  # noqa: S108
+        "mem_limit": GATEWAY_MEMORY,
+        "memswap_limit": GATEWAY_MEMORY,
+        "pids_limit": GATEWAY_PIDS,
+        "log_config": LogConfig(type="none"),
+    }
+    return options if network is None else options | {"network_mode": network}
 
 
 def together(limits: SandboxGroup, concurrency: int, engine_memory: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from include.core.types import Item, ModelCall
 from include.sandbox.gateway import ModelGateway
+from include.sandbox.gateway_settings import GatewaySettings
 from include.sandbox.labels import FOLDER_LABEL
 from include.sandbox.staging import Files, Folder, Stage
 from include.sandbox.workload import Workload
@@ -24,12 +25,7 @@ class LocalSite:
         """The model gateway, which listens as long as the block runs."""
         workload = self._workload
         return ModelGateway(
-            workload.upstream,
-            self._folder.socket,
-            stage=workload.stage,
-            max_attempts=workload.settings.max_attempts,
-            call_timeout=workload.settings.call_timeout,
-            on_call=on_call,
+            workload.upstream, self._folder.socket, on_call=on_call, **dict(GatewaySettings.of(workload))
         )
 
     def allow(self, items: int) -> None:

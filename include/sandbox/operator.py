@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
+    from include.sandbox.engine import Engine
+    from include.sandbox.run import Site
+    from include.sandbox.staging import Folder
+
 UNSET_IMAGE = "named by the workload"
 
 
@@ -74,15 +78,16 @@ class RolloutOperator(DockerOperator):
     def _run(self, workload: Workload, attempt: int) -> SandboxSeconds:
         from contextlib import closing
 
+        from include.sandbox import engine
         from include.sandbox.collector import Collector
         from include.sandbox.labels import ATTEMPT_LABEL
-        from include.sandbox.local import LocalSite
         from include.sandbox.run import Run
         from include.sandbox.staging import staged
 
         clock = time.monotonic()
-        with closing(self._connect(workload)) as client, staged() as folder:
-            site = LocalSite(workload, folder)
+        found = engine.found(workload.limits.docker_conn_id, str(self.docker_url))
+        with closing(self._connect(found, workload)) as client, staged() as folder:
+            site = self._site(workload, folder, found.network)
             collector = Collector(workload, site.allow, self._stopped)
             labels = self._identity | {ATTEMPT_LABEL: str(attempt)}
             try:
@@ -96,14 +101,13 @@ class RolloutOperator(DockerOperator):
                 collector.finish()
             return SandboxSeconds(wall=time.monotonic() - clock, model=collector.model_seconds)
 
-    def _connect(self, workload: Workload) -> Any:
+    def _connect(self, found: Engine, workload: Workload) -> Any:
         """Reach the engine, clear away what killed tasks left behind, and have the image there."""
         from include.sandbox import engine
         from include.sandbox.labels import identity, reap, remove_all
 
-        hook, url = engine.engine_hook(workload.limits.docker_conn_id, str(self.docker_url))
-        with engine.reached(url):
-            self._client = hook.api_client
+        with engine.reached(found.url):
+            self._client = found.hook.api_client
             self._identity = identity(workload.labels)
             left = remove_all(self._client, self._identity) + reap(self._client)
         if left:
@@ -111,3 +115,13 @@ class RolloutOperator(DockerOperator):
         # The run settled on its image already: what is missing here is that very one.
         engine.ensure_image(self._client, workload.image, "never" if workload.limits.pull == "never" else "missing")
         return self._client
+
+    def _site(self, workload: Workload, folder: Folder, network: str | None) -> Site:
+        """Where the containers run."""
+        if workload.limits.docker_conn_id is None:
+            from include.sandbox.local import LocalSite
+
+            return LocalSite(workload, folder)
+        from include.sandbox.remote import RemoteSite
+
+        return RemoteSite(self._client, workload, folder, self._identity, network)

@@ -100,4 +100,5 @@ class Run:
             try:
                 why = container.run()
             finally:
+                stage.ended = True
                 collector.end(watch, why)

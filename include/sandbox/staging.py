@@ -20,11 +20,13 @@ SANDBOX_UID = 10001
 MAX_SOCKET_CHARS = 100
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stage:
     """The host's side of one container's folders."""
 
     folder: Path
+    ended: bool = False
+    """Whether the container has ended, so that the next `fetch` is the last."""
 
     @property
     def inputs(self) -> Path:

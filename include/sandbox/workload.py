@@ -6,7 +6,8 @@ from typing import Any, Protocol, Self
 
 from include.core.config import SandboxGroup
 from include.core.types import Item, ModelCall, Trajectory
-from include.models.upstream import Upstream
+from include.models.upstream import Dialect, Upstream
+from include.sandbox.allowance import Allowance
 
 
 class Settings(Protocol):
@@ -20,6 +21,11 @@ class Settings(Protocol):
     @property
     def max_attempts(self) -> int:
         """Tries of one model call."""
+        ...
+
+    @property
+    def dialect(self) -> Dialect:
+        """The wire format of the program's model calls."""
         ...
 
     @property
@@ -78,6 +84,11 @@ class Workload(Protocol):
     @property
     def upstream(self) -> Upstream:
         """The model that the container may call."""
+        ...
+
+    @property
+    def allowance(self) -> Allowance:
+        """What the run may still spend on model calls, as of now."""
         ...
 
     @property

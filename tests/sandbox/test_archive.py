@@ -1,0 +1,60 @@
+import io
+import tarfile
+
+import pytest
+
+from include.sandbox.archive import OVERHEAD_BYTES, packed, plain_files, single
+
+
+def tar(*members: tuple[str, bytes, bytes]) -> bytes:
+    body = io.BytesIO()
+    with tarfile.open(fileobj=body, mode="w:") as archive:
+        for name, kind, content in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.size, member.linkname = kind, len(content), "/etc/passwd"
+            archive.addfile(member, io.BytesIO(content))
+    return body.getvalue()
+
+
+def test_what_was_packed_comes_out_again(tmp_path):
+    (tmp_path / "files" / "0").mkdir(parents=True)
+    (tmp_path / "files" / "0" / "a.txt").write_bytes(b"one")
+    (tmp_path / "b.txt").write_bytes(b"two")
+    body = packed(tmp_path)
+    assert dict(plain_files([body], 100)) == {"b.txt": b"two", "files/0/a.txt": b"one"}
+    with tarfile.open(fileobj=io.BytesIO(body)) as archive:
+        assert {(member.uid, member.gid, member.uname) for member in archive} == {(0, 0, "")}
+
+
+def test_a_stream_is_read_however_it_is_cut():
+    body = single("a", b"content")
+    assert list(plain_files([body[n : n + 1] for n in range(len(body))], 100)) == [("a", b"content")]
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE]
+)
+def test_only_plain_files_are_taken(kind):
+    assert dict(plain_files([tar(("bad", kind, b""), ("good", tarfile.REGTYPE, b"1"))], 10)) == {"good": b"1"}
+
+
+def test_contents_above_the_limit_are_refused():
+    with pytest.raises(OSError, match="more than 5 bytes"):
+        list(plain_files([tar(("a", tarfile.REGTYPE, b"123"), ("b", tarfile.REGTYPE, b"123"))], 5))
+
+
+def test_an_endless_stream_is_refused_without_keeping_it():
+    def endless():
+        yield tar(("a", tarfile.REGTYPE, b"x"))[:1024]
+        while True:
+            yield tarfile.TarInfo("d/").tobuf()
+
+    with pytest.raises(OSError, match="larger than all"):
+        list(plain_files(endless(), 1))
+    assert OVERHEAD_BYTES < 2**24
+
+
+@pytest.mark.parametrize("body", [b"no tar at all" * 100, tar(("a", tarfile.REGTYPE, b"x" * 600))[:700]])
+def test_what_is_no_tar_is_refused(body):
+    with pytest.raises(OSError, match="tar"):
+        list(plain_files([body], 1000))

@@ -1,0 +1,209 @@
+"""The path of a remote engine, taken to the one of this machine: nothing here relies on its being near."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from include.core.config import SandboxGroup
+from include.core.errors import ImageMissing, SandboxError
+from include.core.types import Status
+from include.sandbox.hardening import MEGABYTE
+from include.sandbox.labels import identity
+from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all, leftovers
+from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
+from tests.sandbox.test_run import WORKS
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def remote(docker_host, workload, monkeypatch):
+    """A workload on the engine of a connection; on a network from where this machine's loopback is reached."""
+    connection = {"conn_type": "docker", "host": docker_host, "extra": {"network": "host"}}
+    monkeypatch.setenv("AIRFLOW_CONN_ENGINE_FAR_AWAY", json.dumps(connection))
+
+    def make(provider: ScriptedProvider | None, **options: Any) -> FakeWorkload:
+        fake: FakeWorkload = workload(provider, docker_conn_id="engine_far_away", **options)
+        return fake
+
+    return make
+
+
+def run(fake: FakeWorkload) -> FakeWorkload:
+    # An address at which nobody answers: only the connection's counts.
+    FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9").execute({})
+    return fake
+
+
+def volumes(client: docker.DockerClient, fake: FakeWorkload) -> list[Any]:
+    return client.volumes.list(filters={"label": [f"{name}={text}" for name, text in identity(fake.labels).items()]})
+
+
+def test_every_item_gets_a_row_and_nothing_stays(client, remote):
+    with ScriptedProvider(answer_all) as provider:
+        fake = run(remote(provider, count=5, concurrency=3))
+
+    assert fake.statuses() == {f"i-{n}": Status.OK for n in range(5)}
+    assert {row.answer for row in fake.trajectories} == {"Eiffel"}
+    assert [call.http_status for call in fake.calls] == [200] * 5
+    assert sum(call.prompt_tokens for call in fake.calls) == 55
+    assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert leftovers(client, fake) == volumes(client, fake) == []
+
+
+def test_files_go_in_and_come_out_and_each_item_has_its_own_fate(client, remote, program):
+    fake = remote(None, count=3, concurrency=3, image=program(WORKS), memory="128m")
+    fake.one_item_each, fake.public_files = True, {"in.txt": b"for"}
+    run(fake)
+
+    assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR, "i-2": Status.OK}
+    assert fake.left == {f"i-{n}": {"out.txt": f"for i-{n}".encode()} for n in (0, 2)}
+    assert leftovers(client, fake) == volumes(client, fake) == []
+
+
+def test_the_engine_learns_no_secret(client, remote):
+    seen: list[str] = []
+
+    def inspect(asked: Asked) -> Reply:
+        containers = leftovers(client, fake)
+        seen.extend(json.dumps(container.attrs) for container in containers)
+        for container in containers:
+            listed = client.api.top(container.id, ps_args="-eo pid,args")
+            pids = [line[0] for line in listed["Processes"]]
+            files = [Path("/proc", pid, name) for pid in pids for name in ("environ", "cmdline")]
+            seen.extend(path.read_text(errors="replace") for path in files)
+        return answer_all(asked)
+
+    with ScriptedProvider(inspect) as provider:
+        fake = remote(provider)
+        run(fake)
+
+    assert len(seen) > 6
+    assert not [text for text in seen if KEY in text or SECRET_ANSWER in text]
+    rollout, *_ = [text for text in seen if '"/out"' in text and "include.rollout" in text]
+    assert json.loads(rollout)["HostConfig"]["NetworkMode"] == "none"
+    assert not json.loads(rollout)["HostConfig"]["Binds"]
+
+
+def test_rows_arrive_while_the_container_still_works(remote):
+    recorded = threading.Event()
+
+    def second_waits(asked: Asked) -> Reply:
+        if asked.number == 2:
+            assert recorded.wait(60)
+        return answer_all(asked)
+
+    with ScriptedProvider(second_waits) as provider:
+        fake = remote(provider, count=2)
+        fake.on_record = lambda rows: recorded.set() if rows else None
+        run(fake)
+    assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.OK}
+
+
+def test_items_are_paced(client, remote):
+    ahead: list[int] = []
+
+    def count(asked: Asked) -> Reply:
+        ahead.append(asked.number - len(fake.trajectories))
+        return answer_all(asked)
+
+    with ScriptedProvider(count) as provider:
+        fake = remote(provider, count=5, concurrency=4)
+        fake.pace = 2
+        fake.is_settled = lambda: len(fake.trajectories) >= 4
+        run(fake)
+    assert max(ahead) <= 2
+    assert 4 <= len(fake.trajectories) <= 5
+    assert leftovers(client, fake) == volumes(client, fake) == []
+
+
+HOSTILE = """
+import json, os
+(item,) = [json.loads(line) for line in open("/in/items.jsonl")]
+def write(name, count):
+    with open(name, "wb") as out:
+        for _ in range(count):
+            out.write(bytes(1 << 20))
+os.symlink("/etc/passwd", "/out/files/0/link")
+os.mkfifo("/out/files/0/pipe")
+os.mkdir("/out/files/7")
+open("/out/files/7/other", "w").close()
+facts = {}
+for n in range(3):
+    try:
+        write(f"/out/files/0/f{n}", 3)
+    except OSError as error:
+        facts["disk"] = str(error)
+os.remove("/out/files/0/f1")
+try:
+    open("/in/x", "w")
+except OSError as error:
+    facts["in"] = str(error)
+facts["interfaces"] = os.listdir("/sys/class/net")
+row = {"item_id": "i-0", "status": "ok", "answer": json.dumps(facts), "files": ["link", "pipe", "f0", "other"]}
+with open("/out/trajectories.jsonl", "w") as out:
+    out.write(json.dumps(row) + "\\n")
+"""
+
+
+def test_what_comes_back_is_not_trusted(client, remote, program):
+    fake = run(remote(None, image=program(HOSTILE), output_mb=4))
+
+    facts = json.loads(fake.trajectories[0].answer)
+    assert "No space left" in facts["disk"]
+    assert "Read-only" in facts["in"]
+    assert facts["interfaces"] == ["lo"]
+    assert {name: len(content) for name, content in fake.left["i-0"].items()} == {"f0": 3 * MEGABYTE}
+
+
+def test_a_link_in_place_of_the_rows_is_refused(client, remote, program, caplog):
+    fake = run(remote(None, image=program("import os; os.symlink('/etc/passwd', '/out/trajectories.jsonl')")))
+    assert fake.statuses() == {"i-0": Status.SANDBOX_ERROR}
+    assert "not a plain file" in caplog.text
+
+
+def test_a_stopped_task_leaves_nothing_on_the_engine(client, remote):
+    at_work, release = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def hang(asked: Asked) -> Reply:
+        at_work.set()
+        release.wait(60)
+        return completion("late")
+
+    def task() -> None:
+        try:
+            operator.execute({})
+        except SandboxError as error:
+            errors.append(error)
+
+    with ScriptedProvider(hang) as provider:
+        fake = remote(provider)
+        operator = FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9")
+        thread = threading.Thread(target=task)
+        thread.start()
+        assert at_work.wait(60)
+        assert len(leftovers(client, fake)) == 3
+        operator.on_kill()
+        gone = leftovers(client, fake)
+        release.set()
+        thread.join(60)
+
+    assert gone == volumes(client, fake) == []
+    assert "stopped" in str(errors[0])
+    assert fake.trajectories == []
+
+
+def test_a_missing_gateway_image_is_named(remote):
+    fake = remote(None, gateway_image="127.0.0.1:9/gateway:1")
+    with pytest.raises(ImageMissing, match=r"127\.0\.0\.1:9/gateway:1"):
+        run(fake)
+
+
+def test_limits_name_the_engine(remote):
+    limits: SandboxGroup = remote(None).limits
+    assert limits.docker_conn_id == "engine_far_away"
