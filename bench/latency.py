@@ -18,6 +18,7 @@ from include.core.errors import SandboxError
 from include.core.types import Item, ModelCall, Status
 from include.models.upstream import Upstream
 from include.rollout.settings import RolloutSettings
+from include.sandbox.allowance import Allowance
 from include.sandbox.operator import RolloutOperator
 from include.sandbox.workload import Outcome, SandboxSeconds, Workload
 from local import engine, image
@@ -49,7 +50,7 @@ class Chunk:
     image: str = IMAGES["chat"]
     one_item_each: bool = False
     pace: int | None = None
-    allowance: None = None
+    allowance: Allowance = field(default_factory=Allowance)
     limits: SandboxGroup = field(default_factory=SandboxGroup)
     ok: int = 0
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Self
 
 import uvicorn
 from starlette.requests import Request
@@ -16,13 +16,12 @@ from starlette.types import Receive, Scope, Send
 from include.core.errors import SandboxError
 from include.core.types import ModelCall
 from include.models.upstream import Dialect, Upstream
-from include.sandbox.allowance import Allowance
 from include.sandbox.commons import shared
+from include.sandbox.gateway_settings import GatewaySettings
 from include.sandbox.listening import GuardedProtocol, listen
 from include.sandbox.provider import Provider
 from include.sandbox.surface import Purpose, Surface
 
-MAX_CONCURRENCY = 64
 MAX_HEAD_BYTES = 32 * 1024
 CLOSING_SECONDS = 1
 IDLE_SECONDS = 75
@@ -36,15 +35,8 @@ class ModelGateway:
     Args:
         upstream: the model server, with its credentials and fallbacks.
         address: the path of a unix socket, or a host and a port.
-        stage: what the calls are for.
-        role: whose model it is.
-        dialect: the wire format that the sandbox speaks; the upstream's own when unset.
-        max_attempts: tries of one call at one server.
-        call_timeout: seconds that one try may take, a stream's end included.
-        max_concurrency: tries at the same time at one server, of all gateways together that are `shared_by` the same.
-        allowance: what may still be spent.
-        shared_by: names the run whose gateways on this host share their pace and allowance; empty shares nothing.
         on_call: called for every call that went to the provider, from the server's own thread.
+        settings: the fields of `GatewaySettings`.
 
     Raises:
         SandboxError: the connection cannot speak the dialect.
@@ -55,24 +47,13 @@ class ModelGateway:
         upstream: Upstream,
         address: Path | tuple[str, int],
         *,
-        stage: str,
-        role: Literal["target", "optimizer"] = "target",
-        dialect: Dialect | None = None,
-        max_attempts: int,
-        call_timeout: float,
-        max_concurrency: int = MAX_CONCURRENCY,
-        allowance: Allowance | None = None,
-        shared_by: str = "",
         on_call: Callable[[ModelCall], None],
+        **settings: Any,
     ) -> None:
-        self._upstream = _speaking(upstream, upstream.dialect if dialect is None else dialect)
+        self._settings = GatewaySettings(**settings)
+        self._upstream = _speaking(upstream, self._settings.dialect or upstream.dialect)
         self._address = address
-        self._purpose = Purpose(role, stage, on_call)
-        self._max_attempts = max_attempts
-        self._call_timeout = call_timeout
-        self._max_concurrency = max_concurrency
-        self._allowance = Allowance() if allowance is None else allowance
-        self._shared_by = shared_by
+        self._on_call = on_call
         self._failure: Exception | None = None
         self._server = uvicorn.Server(self._config())
 
@@ -137,15 +118,16 @@ class ModelGateway:
     @asynccontextmanager
     async def _lifespan(self, _: Router) -> AsyncIterator[None]:
         try:
-            async with shared(self._shared_by, self._allowance) as commons:
+            async with shared(self._settings.shared_by, self._settings.allowance) as commons:
                 provider = Provider(
                     self._upstream,
                     commons,
-                    max_attempts=self._max_attempts,
-                    call_timeout=self._call_timeout,
-                    max_concurrency=self._max_concurrency,
+                    max_attempts=self._settings.max_attempts,
+                    call_timeout=self._settings.call_timeout,
+                    max_concurrency=self._settings.max_concurrency,
                 )
-                self._surface = Surface(self._upstream, provider, commons, self._purpose)
+                purpose = Purpose(self._settings.role, self._settings.stage, self._on_call)
+                self._surface = Surface(self._upstream, provider, commons, purpose)
                 try:
                     yield
                 finally:

@@ -15,6 +15,7 @@ from include.core.types import JsonObject, ModelCall
 from include.models.backends import handed_over
 from include.sandbox.archive import single
 from include.sandbox.engine import ensure_image
+from include.sandbox.gateway_settings import GatewaySettings
 from include.sandbox.hardening import gateway_options
 from include.sandbox.labels import remove_container
 from include.sandbox.workload import Workload
@@ -90,13 +91,8 @@ class Satellite:
 
     def _document(self) -> JsonObject:
         workload = self._workload
-        return {
-            "upstream": handed_over(workload.upstream),
-            "stage": workload.stage,
-            "dialect": workload.settings.dialect,
-            "max_attempts": workload.settings.max_attempts,
-            "call_timeout": workload.settings.call_timeout,
-        }
+        settings = GatewaySettings.of(workload).model_dump(mode="json")
+        return {**settings, "upstream": handed_over(workload.upstream)}
 
     def _start(self, document: bytes) -> None:
         """Attached before the start, so that nothing is kept anywhere; the end of the connection ends the input."""

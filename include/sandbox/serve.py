@@ -12,29 +12,20 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from include.core.errors import ConfigError, SandboxError
-from include.core.types import ModelCall, Value
-from include.models.upstream import Dialect, Upstream
-from include.sandbox.allowance import Allowance
-from include.sandbox.gateway import MAX_CONCURRENCY, ModelGateway
+from include.core.types import ModelCall
+from include.models.upstream import Upstream
+from include.sandbox.gateway import ModelGateway
+from include.sandbox.gateway_settings import GatewaySettings
 
 
-class Served(Value):
+class Served(GatewaySettings):
     """What the program is told; it holds secrets. `include.models.backends.handed_over` writes the upstream."""
 
     upstream: Upstream
-    stage: str
-    role: Literal["target", "optimizer"] = "target"
-    dialect: Dialect | None = None
-    max_attempts: int = Field(ge=1)
-    call_timeout: float = Field(gt=0.0)
-    max_concurrency: int = Field(default=MAX_CONCURRENCY, ge=1)
-    allowance: Allowance = Allowance()
-    shared_by: str = ""
 
 
 def main() -> None:
@@ -56,20 +47,8 @@ def _serve(served: Served, address: Path | tuple[str, int]) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    gateway = ModelGateway(
-        served.upstream,
-        address,
-        stage=served.stage,
-        role=served.role,
-        dialect=served.dialect,
-        max_attempts=served.max_attempts,
-        call_timeout=served.call_timeout,
-        max_concurrency=served.max_concurrency,
-        allowance=served.allowance,
-        shared_by=served.shared_by,
-        on_call=_tell,
-    )
-    with gateway:
+    settings = {name: value for name, value in served if name != "upstream"}
+    with ModelGateway(served.upstream, address, on_call=_tell, **settings):
         print("listening", file=sys.stderr, flush=True)  # noqa: T201 - whoever started it waits for this line
         stopped.wait()
 

@@ -1,15 +1,16 @@
-"""What a run has spent, and whether another step fits into its budget."""
+"""What a run has spent, whether another step fits into its budget, and what its sandboxes may spend."""
 
 from include.core.budget import dearest, exceeded, spent
+from include.core.config import BudgetGroup
 from include.core.timeline import Moment
+from include.sandbox.allowance import Allowance
 from include.training.run import TrainingRun
 
 
 def why_stop(run: TrainingRun, moment: Moment) -> str:
     """Why the run stops after this moment: one more step like its dearest would pass a limit; empty if none would."""
     budget = run.config.budget
-    limited = any(limit is not None for limit in (budget.max_calls, budget.max_tokens, budget.max_usd))
-    if not limited or moment == run.timeline[-2]:
+    if not _limited(budget) or moment == run.timeline[-2]:
         return ""
     priced = run.record.prices
     # A gate that is decided again must not see what later steps spent.
@@ -17,3 +18,27 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
     steps = sorted({row.step for row in rows if row.step > 0})
     costs = [spent([row.call for row in rows if row.step == step], priced) for step in steps]
     return exceeded(spent([row.call for row in rows], priced), dearest(costs), budget)
+
+
+def allowance(run: TrainingRun) -> Allowance:
+    """What the run's sandboxes may still spend on the target, by the calls that are stored."""
+    budget = run.config.budget
+    if not _limited(budget):
+        return Allowance()
+    total = spent([row.call for row in run.usage.read(run.ref.benchmark, run.ref.run)], run.record.prices)
+    target = run.record.prices.get("target")
+    usd = None
+    if budget.max_usd is not None:
+        # What nobody can count is not spent any further.
+        usd = 0.0 if total.usd is None or target is None else budget.max_usd - total.usd
+    return Allowance(
+        calls=None if budget.max_calls is None else budget.max_calls - total.calls,
+        tokens=None if budget.max_tokens is None else budget.max_tokens - total.tokens,
+        usd=usd,
+        input_price=0.0 if target is None else target.input,
+        output_price=0.0 if target is None else target.output,
+    )
+
+
+def _limited(budget: BudgetGroup) -> bool:
+    return any(limit is not None for limit in (budget.max_calls, budget.max_tokens, budget.max_usd))

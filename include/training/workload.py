@@ -11,10 +11,12 @@ from include.core.types import Item, JsonObject, ModelCall, Rollout, Status, Tra
 from include.training.evaluation import Contest
 from include.training.rollouts import planned
 from include.training.run import TrainingRun
+from include.training.spending import allowance
 
 if TYPE_CHECKING:
     from include.models.upstream import Upstream
     from include.rollout.settings import RolloutSettings
+    from include.sandbox.allowance import Allowance
     from include.sandbox.workload import Outcome
     from include.store.trajectories import RolloutKey
 
@@ -65,6 +67,11 @@ class ChunkWorkload:
     def upstream(self) -> "Upstream":
         """The target's address and credentials."""
         return self.run.models.upstream()
+
+    @property
+    def allowance(self) -> "Allowance":
+        """What is left of the run's budget."""
+        return allowance(self.run)
 
     @property
     def settings(self) -> "RolloutSettings":

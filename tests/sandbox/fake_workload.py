@@ -10,6 +10,7 @@ from include.core.config import IMAGES, SandboxGroup
 from include.core.types import Item, ModelCall, Status, Trajectory
 from include.models.upstream import Upstream
 from include.rollout.settings import RolloutSettings
+from include.sandbox.allowance import Allowance
 from include.sandbox.labels import identity
 from include.sandbox.operator import RolloutOperator
 from include.sandbox.workload import Outcome, SandboxSeconds, Workload
@@ -39,6 +40,7 @@ class FakeWorkload:
     is_settled: Callable[[], bool] = lambda: False
     image: str = IMAGES["chat"]
     one_item_each: bool = False
+    allowance: Allowance = field(default_factory=Allowance)
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         return self.public_files

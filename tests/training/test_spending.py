@@ -1,0 +1,42 @@
+import pytest
+
+from include.core.budget import spent
+from include.sandbox.allowance import Allowance
+from include.training.spending import allowance
+from tests.training.in_process import Training
+
+PRICES = {
+    "openai-chat:stand-in-target": {"input": 1.0, "output": 4.0},
+    "openai-chat:stand-in-optimizer": {"input": 10.0, "output": 40.0},
+}
+
+
+@pytest.fixture(scope="module")
+def training() -> Training:
+    """A run that has paid a good part of its budget."""
+    limits = {"budget__max_calls": 10_000, "budget__max_tokens": 10_000_000, "budget__max_usd": 100.0}
+    trained = Training.of(**limits, budget__prices=PRICES, train__num_epochs=1, evaluation__eval_test=False)
+    trained()
+    return trained
+
+
+def test_sandboxes_may_spend_what_target_and_optimizer_have_left(training: Training) -> None:
+    run = training.run
+    rows = [row.call for row in run.usage.read(run.ref.benchmark, run.ref.run)]
+    total = spent(rows, run.record.prices)
+    assert total.usd is not None
+    assert {call.role for call in rows} == {"target", "optimizer"}
+
+    assert allowance(run) == Allowance(
+        calls=10_000 - total.calls,
+        tokens=10_000_000 - total.tokens,
+        usd=100.0 - total.usd,
+        input_price=1.0,
+        output_price=4.0,
+    )
+
+
+def test_a_run_without_limits_limits_no_sandbox() -> None:
+    trained = Training.of(train__num_epochs=1, evaluation__eval_test=False)
+    trained()
+    assert allowance(trained.run) == Allowance()
