@@ -1,7 +1,8 @@
 """Each provider's connection against a server that takes only what the provider documents: the target by the gateway's
 backend, the optimizer by Airflow's hook."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 
 KEY = "distinctive-key-1"
 Request = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _no_key_in_the_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    # Below that, botocore logs its headers, which Airflow masks.
+    caplog.set_level(logging.INFO)
+    yield
+    logged = [record.getMessage() for record in caplog.get_records("call")]
+    assert not [line for line in logged for secret in (KEY, "entra-token", "cli-token") if secret in line]
 
 
 class Order(BaseModel):

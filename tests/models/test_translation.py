@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,8 +13,10 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolR
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
+from include.core.types import ModelCall
 from include.models.backends import open_backend
 from include.models.upstream import Upstream
+from include.sandbox.gateway import ModelGateway
 from tests.models import dialects
 from tests.models.conftest import Serve
 from tests.models.dialect_server import Dialect, DialectServer, Document, Refusal, Request
@@ -215,6 +218,28 @@ def test_a_server_that_does_not_answer_in_time(provider: Serve) -> None:
             send(bedrock(server.address), timeout=0.3)
     finally:
         released.set()
+
+
+def test_the_gateway_tries_again_meters_and_falls_back(provider: Serve, tmp_path: Path) -> None:
+    """A chain of two: the first server is busy twice, then gone, and the second has a wire format of its own."""
+    busy, converse = provider(failing(429, **{"Retry-After": "0"})), provider(dialects.bedrock(NOVA, SIGNED))
+    first = Upstream(
+        conn_id="first",
+        dialect="openai-chat",
+        base_url=busy.address,
+        model="m",
+        fallbacks=(bedrock(converse.address),),
+    )
+    calls: list[ModelCall] = []
+    socket = tmp_path / "model.sock"
+    gateway = ModelGateway(first, socket, stage="rollout", max_attempts=2, call_timeout=5.0, on_call=calls.append)
+    transport = httpx.HTTPTransport(uds=str(socket))
+    with gateway, httpx.Client(transport=transport, base_url="http://gateway", timeout=30) as client:
+        answer = client.post("/v1/chat/completions", json={"model": "m", "messages": [USER], "max_tokens": 9})
+    assert answer.json()["choices"][0]["message"]["content"] == "Paris"
+    (call,) = calls
+    assert (call.http_status, call.prompt_tokens, call.completion_tokens) == (200, 11, 3)
+    assert (call.attempts, len(busy.requests), len(converse.requests)) == (3, 2, 1)
 
 
 @pytest.mark.parametrize(
