@@ -46,7 +46,9 @@ class Lane(Value):
 
     def taken(self, gateway: str, change: int) -> "Lane":
         """With so many more tries of this gateway under way."""
-        return self.model_copy(update={"busy": {**self.busy, gateway: self.busy.get(gateway, 0) + change}})
+        # Not below zero: a state that had to begin anew knows nothing of what was under way.
+        now = max(0, self.busy.get(gateway, 0) + change)
+        return self.model_copy(update={"busy": {**self.busy, gateway: now}})
 
 
 class State(Value):
@@ -104,10 +106,11 @@ class OnHost:
         self.me = me
         self._folder = folder
         self._next_census = 0.0
+        self._queue = asyncio.Lock()
 
     async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
         """See `Commons`; what killed gateways held is free again after a second."""
-        async with _locked(self._folder / "lock"):
+        async with self._queue, _locked(self._folder / "lock"):
             before = self._read()
             if time.monotonic() >= self._next_census:
                 before = before.without(self._bury())

@@ -15,8 +15,14 @@ QUERIES: dict[Dialect, tuple[bytes, ...]] = {
 
 Document = dict[str, Any]
 
-ELSEWHERE = ("models", "fallbacks", "route", "provider", "plugins", "mcp_servers", "web_search_options", "background")
-"""Fields by which a request names other models or has the provider act on the network for it."""
+KEPT_BACK = frozenset(
+    {
+        *("models", "fallbacks", "route", "provider"),
+        *("plugins", "mcp_servers", "web_search_options", "background", "container"),
+        *("service_tier", "speed"),
+    }
+)
+"""Fields by which a request names other models, has the provider act for it beyond the answer, or costs more."""
 ADDRESSES = ("image_url", "file_url", "video_url", "audio_url")
 """Parts of a message that the provider would download."""
 LOCAL_TOOLS = ("function", "custom", "namespace", "local_shell", "shell", "apply_patch")
@@ -53,7 +59,7 @@ def contained(document: Document, dialect: Dialect) -> bytes:
     Raises:
         NotUsable: the provider is to fetch something from an address, or the document is nested too deeply.
     """
-    kept = {name: value for name, value in document.items() if name not in ELSEWHERE}
+    kept = {name: value for name, value in document.items() if name not in KEPT_BACK}
     tools = kept.get("tools")
     if isinstance(tools, list):
         kept["tools"] = [tool for tool in tools if _is_local(tool)]
