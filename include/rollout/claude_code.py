@@ -50,6 +50,9 @@ class ClaudeCodeHarness(CLIHarness):
             "CLAUDE_CODE_MAX_RETRIES": "0",
             "API_TIMEOUT_MS": patience,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            # The trained skill is the only one, and nothing is remembered.
+            "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",
+            "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             "DISABLE_AUTOUPDATER": "1",
         }
         return variables | ({"MAX_THINKING_TOKENS": "0"} if settings.thinking == "off" else {})

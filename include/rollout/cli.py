@@ -20,8 +20,9 @@ from include.core.types import Message, Status, Trajectory
 from include.rollout.settings import PublicItem, RolloutSettings
 
 MAX_TRACE_BYTES = 16 * 1024 * 1024
-MAX_MESSAGES = 200
-MAX_MESSAGE_CHARS = 8000
+MAX_MESSAGES = 100
+MAX_MESSAGE_CHARS = 4000
+MAX_FINAL_CHARS = 100_000
 MAX_ERROR_CHARS = 500
 PASSED_VARIABLES = ("PATH", "PYTHONPATH")
 """What a CLI and the programs that it starts get of this process's environment: where programs and packages lie."""
@@ -46,8 +47,8 @@ class Trace:
     completion_tokens: int = 0
 
     def say(self, text: str) -> None:
-        """The model spoke."""
-        self.final = text
+        """The model spoke; an answer stands at the end."""
+        self.final = text[-MAX_FINAL_CHARS:]
         self.add("assistant", text)
 
     def use(self, call: str) -> None:

@@ -33,6 +33,10 @@ enabled = false
 [features]
 plugins = false
 apps = false
+
+# The trained skill is the only one.
+[skills.bundled]
+enabled = false
 """
 
 
@@ -58,7 +62,7 @@ class CodexHarness(CLIHarness):
     def command(self, task: str) -> Sequence[str]:
         """The prompt follows `--`, so that none is read as an option."""
         prompt = f"${skill_folder.skill_name(self.settings.benchmark)}\n\n{task}"
-        return ["codex", "exec", "--json", "--skip-git-repo-check", "--", prompt]
+        return ["codex", "exec", "--json", "--strict-config", "--skip-git-repo-check", "--", prompt]
 
     def variables(self, home: Path) -> Mapping[str, str]:
         """A key has to be there; the gateway puts its own in its place."""

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.searchqa.adapter import BENCHMARK
 from include.core.types import Status, Trajectory
 from include.rollout import skill_folder
-from include.rollout.cli import MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events, shortened
+from include.rollout.cli import MAX_FINAL_CHARS, MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events, shortened
 from include.rollout.settings import PublicItem, RolloutSettings
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
@@ -145,7 +145,7 @@ time.sleep(600)
 def test_a_long_trace_is_cut(tmp_path: Path):
     code = """
 import json
-for number in range(300): print(json.dumps({"say": str(number) * 20000}))
+for number in range(300): print(json.dumps({"say": str(number) * 50000}))
 print('{"done": 1}')
 """
     trajectory = run(code, tmp_path)
@@ -153,7 +153,7 @@ print('{"done": 1}')
     assert trajectory.status is Status.OK
     assert len(trajectory.messages) == MAX_MESSAGES + 2
     assert max(len(message.content) for message in trajectory.messages) <= MAX_MESSAGE_CHARS
-    assert trajectory.answer == "299" * 20000
+    assert trajectory.answer == ("299" * 50000)[-MAX_FINAL_CHARS:]
 
 
 def test_a_long_text_keeps_both_ends():
