@@ -136,11 +136,11 @@ def _check(connected: Connected, upstream: Upstream) -> None:
 def _chain(conn_id: str, model: str | None) -> list[Connected]:
     """The connection, then its fallbacks with the models of their own."""
     first = _connected(conn_id, model)
-    named = first.extra.get("fallback_conn_ids")
-    others: list[object] = named if isinstance(named, list) else []
-    ids = [other.strip() for other in others if isinstance(other, str) and other.strip()]
-    if named is not None and (not isinstance(named, list) or len(ids) != len(others)):
+    named: object = first.extra.get("fallback_conn_ids", [])
+    if not (isinstance(named, list) and all(isinstance(other, str) for other in named)):
         raise first.error(f"fallback_conn_ids is a list of connection ids, not {named!r}")
+    # Airflow's form leaves a blank line at the end of the list.
+    ids = [other.strip() for other in named if other.strip()]
     if len({conn_id, *ids}) != 1 + len(ids):
         raise first.error("fallback_conn_ids names a connection twice, or the connection itself")
     fallbacks = [_connected(other, None) for other in ids]

@@ -345,7 +345,7 @@ def test_fallbacks_of_a_target_in_their_order(connect: Connect) -> None:
     conn_id = connect(
         host="http://127.0.0.1:9/v1",
         password="key-1",
-        extra={"model": "openai-chat:m1", "fallback_conn_ids": ["second", " third "]},
+        extra={"model": "openai-chat:m1", "fallback_conn_ids": ["second", " third ", ""]},
     )
     upstream = target_upstream(conn_id, "openai-chat:configured")
     assert [(each.conn_id, each.model) for each in (upstream, *upstream.fallbacks)] == [
@@ -374,6 +374,7 @@ def test_a_fallback_in_another_wire_format(connect: Connect) -> None:
     [
         ("second", "connection model_test: fallback_conn_ids is a list of connection ids, not 'second'"),
         ([7], "connection model_test: fallback_conn_ids is a list"),
+        ({"second": 1}, "connection model_test: fallback_conn_ids is a list"),
         (["model_test"], "connection model_test: fallback_conn_ids names a connection twice, or the connection itself"),
         (["second", "second"], "connection model_test: fallback_conn_ids names a connection twice"),
         (["nested"], "connection nested: as a fallback of model_test it may have none of its own"),
