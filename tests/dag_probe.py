@@ -24,7 +24,8 @@ def described(dag: DAG) -> dict[str, Any]:
     return {
         "tags": sorted(dag.tags),
         "doc_md": dag.doc_md,
-        "schedule": dag.schedule,
+        "schedule": str(dag.schedule) if dag.schedule is not None else None,
+        "paused": bool(dag.is_paused_upon_creation),
         "catchup": dag.catchup,
         "params": sorted(dag.params),
         "tasks": {

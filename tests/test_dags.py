@@ -71,6 +71,8 @@ def test_every_dag_says_what_it_is_and_runs_only_when_asked(parsed: dict[str, An
         assert "skillopt" in dag["tags"], name
         assert (dag["doc_md"] or "").strip(), name
         assert dag["catchup"] is False, name
+        # Nights are scheduled, once somebody has switched them on.
+        assert (dag["schedule"] is None) != dag["paused"], name
 
 
 def test_every_task_has_an_owner_retries_and_a_limit(parsed: dict[str, Any]) -> None:

@@ -160,6 +160,21 @@ class PublishingGroup(Group):
     """Hours after which what nobody approved is rejected; fixed when the DAG is parsed."""
 
 
+class RegateGroup(Group):
+    """The nightly check of the champion on fresh items."""
+
+    schedule: ObjectName = "@daily"
+    """When a night is over, as a cron expression or preset; fixed when the DAG is parsed."""
+    fresh_uri: ObjectName | None = None
+    """Folder of date=YYYY-MM-DD/items.json, in the ways of data.uri; `fresh` below data.uri when unset."""
+    alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
+    """Chance, over all nights together, of demoting a champion that is as good as the one before it."""
+    on_demote: Literal["report", "ask", "rollback"] = "ask"
+    """What follows a demotion: nothing but the report, a question in Airflow's UI, or the rollback at once."""
+    train_on_decline: bool = False
+    """Whether a demoted or stale champion starts a training; fixed when the DAG is parsed."""
+
+
 class Price(Group):
     """A model's price in US dollars for a million tokens."""
 
@@ -322,6 +337,7 @@ class TrainConfig(Group):
     storage: StorageGroup = StorageGroup()
     budget: BudgetGroup = BudgetGroup()
     publishing: PublishingGroup = PublishingGroup()
+    regate: RegateGroup = RegateGroup()
 
     @property
     def image(self) -> str:

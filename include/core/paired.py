@@ -1,7 +1,7 @@
 """Two skills compared on the same items, and how sure the comparison is."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 from statistics import NormalDist
 
@@ -48,9 +48,13 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
     delta's interval is Student's t over the items, cut to [-1, 1]: an item's draws were averaged before, so that
     draws of one item, which are not independent, count as one. It is [-1, 1] with fewer than 2 pairs.
     """
-    values = _values(candidate, other, rules)
-    changes = [mine - theirs for _, mine, theirs in values]
-    score, other_score = _mean([mine for _, mine, _ in values]), _mean([theirs for _, _, theirs in values])
+    return paired_values([(mine, theirs) for _, mine, theirs in _values(candidate, other, rules)])
+
+
+def paired_values(values: Sequence[tuple[float, float]]) -> PairedTable:
+    """Compare by the gate metric of items, (first, other) of each; see `paired`."""
+    changes = [mine - theirs for mine, theirs in values]
+    score, other_score = _mean([mine for mine, _ in values]), _mean([theirs for _, theirs in values])
     delta = score - other_score
     error = standard_error(changes)
     reach = math.inf if error is None else error * two_sided_quantile(CONFIDENCE, len(changes) - 1)

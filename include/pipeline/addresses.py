@@ -45,6 +45,11 @@ def rollback_dag_id(benchmark: str) -> str:
     return f"rollback_{benchmark}"
 
 
+def regate_dag_id(benchmark: str) -> str:
+    """The DAG whose runs check the champion on the fresh items of a night."""
+    return f"regate_{benchmark}"
+
+
 class ReportLink(BaseOperatorLink):
     """The button on a task that leads to the report of its run."""
 

@@ -20,26 +20,36 @@ TASK_DEFAULTS: Mapping[str, Any] = {
 
 
 def dag_of(dag_id: str, doc: str, benchmark: str, **kwargs: Any) -> DAG:
-    """A DAG that runs when it is triggered."""
+    """A DAG that runs when it is triggered, unless it is given a schedule."""
     return DAG(
         dag_id,
-        schedule=None,
         catchup=False,
         doc_md=doc,
         tags=["skillopt", dag_id.partition("_")[0], benchmark],
         default_args=dict(TASK_DEFAULTS),
         render_template_as_native_obj=True,
-        **kwargs,
+        **({"schedule": None} | kwargs),
     )
 
 
 def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     """One sandbox a chunk of items."""
     sandbox = config.sandbox
-    return RolloutChunk.partial(
+    operator, start_seconds = _engine(config)
+    return operator.partial(
         task_id=task_id,
         run=run,
         pool=sandbox.pool,
         max_active_tis_per_dagrun=sandbox.max_containers,
-        execution_timeout=timedelta(seconds=2 * sandbox.timeout),
+        execution_timeout=timedelta(seconds=2 * (sandbox.timeout + start_seconds)),
     ).expand(chunk=chunks)
+
+
+def _engine(config: TrainConfig) -> tuple[Any, int]:
+    """The operator of the engine, and the seconds that a sandbox may take until it runs."""
+    if config.sandbox.engine == "kubernetes":
+        # It imports Kubernetes' client, for which nobody else is to wait.
+        from include.pipeline.pods import START_SECONDS, PodChunk
+
+        return PodChunk, START_SECONDS
+    return RolloutChunk, 0

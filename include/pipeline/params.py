@@ -16,6 +16,8 @@ FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", 
 """The groups that the form shows; all the others are reached through `overrides`."""
 
 FIXED_IN_GRAPH = (
+    "regate.schedule",
+    "regate.train_on_decline",
     "publishing.approval_hours",
     "gradient.minibatches_per_task",
     "sandbox.engine",

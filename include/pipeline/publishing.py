@@ -220,7 +220,7 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
     write_report(opened, published)
     champion = artifacts.champion.read()
     if champion is not None:
-        _announce(context, benchmark, str(opened.config.model.target), champion)
+        announce(context, benchmark, str(opened.config.model.target), champion)
     return published.model_dump()
 
 
@@ -252,7 +252,7 @@ def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
         alias = roll_back(artifacts, request)
     except SkillOptError as error:
         raise AirflowFailException(str(error)) from None
-    _announce(get_current_context(), benchmark, str(reference["target"]), alias)
+    announce(get_current_context(), benchmark, str(reference["target"]), alias)
     return alias.model_dump(mode="json")
 
 
@@ -274,7 +274,7 @@ def _published(config: TrainConfig, benchmark: str, target: str) -> "ArtifactSto
     return ArtifactStore(object_store(storage, storage.artifact_bucket), keys)
 
 
-def _announce(context: "Context", benchmark: str, target: str, champion: "Alias") -> None:
+def announce(context: "Context", benchmark: str, target: str, champion: "Alias") -> None:
     """What whoever is scheduled on the champion's asset gets to know."""
     context["outlet_events"][champion_asset(benchmark)].extra = {
         "benchmark": benchmark,

@@ -17,6 +17,7 @@ from include.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_i
 from include.pipeline.epochs import epoch_runs, steps_in_part
 from include.pipeline.graph import dag_of, rollouts
 from include.pipeline.publishing import publication
+from include.pipeline.regate import decline_asset
 
 THIS_RUN: Any = "{{ dag_run.conf }}"
 """Inside an epoch's DAG, what it was triggered with is the reference of the run."""
@@ -40,7 +41,8 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
     doc = TRAIN_DOC.format(
         benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
     )
-    with dag_of(train_dag_id(benchmark), doc, benchmark, params=params.form(config)) as dag:
+    declines = [decline_asset(benchmark)] if config.regate.train_on_decline else None
+    with dag_of(train_dag_id(benchmark), doc, benchmark, params=params.form(config), schedule=declines) as dag:
         prepared: Any = tasks.prepare(benchmark)
         run = prepared["run"]
         seed = rollouts(config, "evaluate_seed", run, prepared)

@@ -38,18 +38,23 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
                 f"data.uri = {uri}: split_mode ratio expects one file that ends in .json (an array of records) or "
                 ".jsonl (a record a line); for a folder with train|val|test/items.json set data.split_mode to split_dir"
             )
-        return {ALL: _read_file(uri, root, client)}
+        return {ALL: read_file(uri, root, client)}
     if uri.endswith((".json", ".jsonl")):
         raise DataError(
             f"data.uri = {uri}: split_mode split_dir expects a folder with train|val|test/items.json; for one file set "
             "data.split_mode to ratio"
         )
     return {
-        split.value: _read_file(f"{uri.rstrip('/')}/{split.value}/items.json", root, client) for split in DATA_SPLITS
+        split.value: read_file(f"{uri.rstrip('/')}/{split.value}/items.json", root, client) for split in DATA_SPLITS
     }
 
 
-def _read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:
+def read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:
+    """The records of one .json or .jsonl file; the arguments are those of `read_records`.
+
+    Raises:
+        DataError: it is missing, which the error's cause tells, or does not hold records.
+    """
     address, fetch = _locate(uri, root, client)
     try:
         text = fetch().decode("utf-8-sig")
@@ -61,17 +66,27 @@ def _read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:
 
 def _locate(uri: str, root: Path, client: "S3Client") -> tuple[str, Fetch]:
     """The file's full address, and what reads it."""
+    place = located(uri, root, client)
+    if isinstance(place, Path):
+        return str(place), lambda: _local(place)
+    return uri, lambda: _remote(uri, *place)
+
+
+def located(uri: str, root: Path, client: "S3Client") -> Path | tuple[ObjectStore, str]:
+    """Where an address leads: to a local path, or to a key of a bucket. The arguments are those of `read_records`.
+
+    Raises:
+        DataError: the address is of no kind that is known.
+    """
     if "://" not in uri:
-        path = root / uri
-        return str(path), lambda: _local(path)
+        return root / uri
     parts = urlsplit(uri)
     if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
-        path = Path(unquote(parts.path))
-        return str(path), lambda: _local(path)
+        return Path(unquote(parts.path))
     if parts.scheme == "s3" and parts.netloc:
         # An S3 key is taken literally: '?', '#' and '%' are legal in it.
         bucket, _, key = uri.removeprefix("s3://").partition("/")
-        return uri, lambda: _remote(uri, ObjectStore(client, bucket), key)
+        return ObjectStore(client, bucket), key
     raise DataError(f"data.uri = {uri}: expected a local path, file:///path or s3://bucket/key")
 
 

@@ -185,6 +185,11 @@ class RunKeys:
         return f"{self.folder}history.json"
 
     @property
+    def contest(self) -> str:
+        """Which skills a night of re-gating measures."""
+        return f"{self.folder}contest.json"
+
+    @property
     def scorecard(self) -> str:
         """What a run of the evaluation DAG measured."""
         return f"{self.folder}evaluation.json"
@@ -233,6 +238,39 @@ class RunKeys:
         return MomentKeys(f"{self.folder}steps/step_{number:04d}/")
 
 
+@dataclass(frozen=True)
+class RegateKeys:
+    """What the nights of one benchmark and target leave, below `<prefix>regate/`; `night` is written once."""
+
+    prefix: str
+    benchmark: str
+    target: str
+
+    @property
+    def folder(self) -> str:
+        """Prefix of all nights, with a slash at its end."""
+        return f"{self.prefix}regate/{_partitions({'benchmark': self.benchmark, 'target': self.target})}"
+
+    def _of(self, date: str) -> str:
+        return f"{self.folder}{_partitions({'date': date})}"
+
+    def night(self, date: str) -> str:
+        """What a night (YYYY-MM-DD) measured."""
+        return f"{self._of(date)}night.json"
+
+    def paired(self, date: str) -> str:
+        """The scores behind it, one row an item."""
+        return f"{self._of(date)}paired.parquet"
+
+    def report(self, date: str) -> str:
+        """The verdict as it was when the night was settled."""
+        return f"{self._of(date)}report.json"
+
+    def transfer(self, other: str) -> str:
+        """The comparison of this target's nights with another one's, without a suffix."""
+        return f"{self.folder}transfer/{partition_value(other)}"
+
+
 def trajectories(
     prefix: str, *, benchmark: str, target: str, harness: str, split: Split, skill_sha256: str, draw: int
 ) -> str:
@@ -246,6 +284,11 @@ def trajectories(
         "draw": str(draw),
     }
     return f"{prefix}trajectories/{_partitions(values)}"
+
+
+def item_file(prefix: str, digest: str) -> str:
+    """A file of items, of all runs and benchmarks, by the hex SHA-256 of what it holds."""
+    return f"{prefix}files/{digest}"
 
 
 def usage(prefix: str, *, benchmark: str, run: str) -> str:

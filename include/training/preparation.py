@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from include.quality.report import QualityReport
+    from include.store.files import DataFiles
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +36,21 @@ def read_items(data: DataGroup, root: Path, benchmark: Benchmark, client: "S3Cli
     Raises:
         DataError: a file, record or split is not usable; the text names it.
     """
+    return checked_items(data.uri, _records(data, root, client), benchmark)
+
+
+def checked_items(
+    source: str, records: Mapping[Split, list[JsonObject]], benchmark: Benchmark
+) -> "tuple[Items, QualityReport]":
+    """The records as items, after the data quality suite has passed; `source` is where they come from.
+
+    Raises:
+        DataError: a record or split is not usable; the text names it.
+    """
     from include.quality.splits import check_splits
 
-    records = _records(data, root, client)
     quality = check_splits(
-        data.uri,
+        source,
         {str(split): rows for split, rows in records.items()},
         benchmark.identity,
         benchmark.text_columns,
@@ -47,6 +58,31 @@ def read_items(data: DataGroup, root: Path, benchmark: Benchmark, client: "S3Cli
     )
     quality.raise_for_failures()
     return {split: _items(benchmark, split, rows) for split, rows in records.items()}, quality
+
+
+def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
+    """The items with the hashes of their files, which are stored now, under what they hold.
+
+    Raises:
+        DataError: a file is missing or too large; the text names it and its item.
+    """
+    from include.store.files import FileStore
+
+    kept = FileStore(run.store, run.ref.storage.prefix)
+
+    def stored(split: Split, row: int, item: Item) -> Item:
+        if not (item.files or item.reference_files):
+            return item
+        try:
+            found = {
+                field: tuple(file.model_copy(update={"sha256": kept.put(folder.read(file.path))}) for file in files)
+                for field, files in (("files", item.files), ("reference_files", item.reference_files))
+            }
+        except DataError as error:
+            raise DataError(f"{split} row {row}, item {item.id}: {error}") from error
+        return item.model_copy(update=found)
+
+    return {split: [stored(split, row, item) for row, item in enumerate(rows)] for split, rows in items.items()}
 
 
 def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:

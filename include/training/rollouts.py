@@ -12,7 +12,7 @@ from include.training.run import TrainingRun
 T = TypeVar("T")
 
 Stage = Literal[
-    "seed", "rollout", "speculate", "evaluate", "confirm", "longitudinal", "final", "test", "score", "publish"
+    "seed", "rollout", "speculate", "evaluate", "confirm", "longitudinal", "final", "test", "score", "publish", "regate"
 ]
 
 

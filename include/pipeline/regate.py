@@ -1,0 +1,189 @@
+"""`regate_<benchmark>`: every night the champion on fresh items, against the one before it and the seed skill."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from include.core.config import TrainConfig
+from include.core.errors import SkillOptError
+from include.core.types import JsonObject
+from include.pipeline.addresses import regate_dag_id
+from include.pipeline.connections import open_run
+from include.pipeline.graph import dag_of, rollouts
+from include.pipeline.publishing import Approval, announce, champion_asset
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from include.store.aliases import Alias
+    from include.store.artifacts import ArtifactStore
+    from include.training.regate import LedgerRow
+    from include.training.run import TrainingRun
+
+DOC = """
+Checks the champion of **{benchmark}** on the items of one night, `date=YYYY-MM-DD` below its fresh data: it, the
+champion before it and the seed skill run on the same items; the evidence of all nights decides on keep, watch, demote
+or stale.
+A night is settled once, however often its run is cleared. Past nights, also for another target model:
+
+    airflow backfill create --dag-id regate_{benchmark} --from-date 2026-11-01 --to-date 2026-11-30
+    airflow backfill create --dag-id regate_{benchmark} ... --dag-run-conf '{{"target": "openai-chat:new-model"}}'
+"""
+
+FIRST_NIGHT = datetime(2020, 1, 1)
+
+
+def decline_asset(benchmark: str) -> Asset:
+    """Tells of a champion that was demoted or went stale: date, verdict and evidence in its extra."""
+    return Asset(name=f"skillopt_{benchmark}_decline")
+
+
+def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """Prepare the night, roll out, settle, and act on the verdict."""
+    form = {
+        "target": Param(
+            None, type=["string", "null"], description="Another target model, such as after an upgrade; see the docs."
+        ),
+        "overrides": Param({}, type=["object", "null"], description='Any knob, such as {"regate.on_demote": "ask"}.'),
+    }
+    with dag_of(
+        regate_dag_id(benchmark),
+        DOC.format(benchmark=benchmark),
+        benchmark,
+        schedule=CronDataIntervalTimetable(config.regate.schedule, timezone="UTC"),
+        start_date=FIRST_NIGHT,
+        # Nights build on each other.
+        max_active_runs=1,
+        is_paused_upon_creation=True,
+        params=form,
+    ) as dag:
+        prepared: Any = prepare_night(benchmark)
+        run = prepared["run"]
+        measure = rollouts(config, "measure", run, prepared)
+        settled: Any = settle_night(run)
+        approve = DemotionApproval(
+            task_id="approve",
+            subject=f"Demote the champion of {benchmark}?",
+            hours=config.publishing.approval_hours,
+            reference=run,
+        )
+        demoted = demote.override(outlets=[champion_asset(benchmark)])(benchmark, run)
+        told = tell.override(outlets=[decline_asset(benchmark)])(benchmark, run)
+        chain(measure, settled, approve, demoted)
+        chain(settled, told)
+    return dag
+
+
+class DemotionApproval(Approval):
+    """For a demotion, where `regate.on_demote` is ask; `reference` is that of the night's run."""
+
+    def wanted(self, context: "Context") -> str:
+        """Both versions, the evidence, and the alias's history; skipped if there is nothing to demote."""
+        from include.training.approval import rollback_body
+
+        run, row, artifacts = _night(self.reference)
+        seen = _to_demote(run, row, artifacts)
+        action = run.config.regate.on_demote
+        previous = row.night.previous
+        if seen is None or previous is None or action == "report":
+            raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}, the champion stays")
+        if action == "rollback":
+            return ""
+        before, after = (artifacts.read(version).skill for version in (seen.version, previous.version))
+        return rollback_body(seen, previous.version, row.judgement.reason, before, after, artifacts.champion.history())
+
+
+@task
+def prepare_night(benchmark: str) -> list[JsonObject]:
+    """The chunks of all contenders on the night's items; pushes the run's reference as XCom `run`.
+
+    Skips the night if it has no items yet, or nothing is published; returns no chunks if it is settled.
+    """
+    from include.pipeline.nights import prepare_night
+
+    context = get_current_context()
+    date = str(context["ds"])
+    try:
+        prepared = prepare_night(benchmark, date, context["params"])
+    except SkillOptError as error:
+        raise AirflowFailException(str(error)) from None
+    if isinstance(prepared, str):
+        raise AirflowSkipException(prepared)
+    run, chunks = prepared
+    context["ti"].xcom_push("run", run.ref.model_dump())
+    return chunks
+
+
+@task(trigger_rule="none_failed")
+def settle_night(run: JsonObject) -> JsonObject:
+    """Store what the night found, once; returns the verdict."""
+    from include.pipeline.nights import base_target
+    from include.training.regate import settle_night
+    from include.training.transfer import write_transfer
+
+    opened = open_run(run)
+    try:
+        row = settle_night(opened)
+    except SkillOptError as error:
+        raise AirflowFailException(str(error)) from None
+    write_transfer(opened, base_target(opened.ref.benchmark))
+    return {"date": row.night.date, **row.judgement.model_dump(mode="json")}
+
+
+@task
+def demote(benchmark: str, run: JsonObject) -> JsonObject:
+    """Move the champion back to the one before it."""
+    from include.training.regate import demote
+
+    context = get_current_context()
+    opened, row, artifacts = _night(run)
+    seen = _to_demote(opened, row, artifacts)
+    if seen is None:
+        raise AirflowSkipException("the champion has moved meanwhile")
+    try:
+        alias = demote(artifacts, row, seen, opened.ref.run)
+    except SkillOptError as error:
+        raise AirflowFailException(str(error)) from None
+    announce(context, benchmark, row.night.target, alias)
+    return alias.model_dump(mode="json")
+
+
+@task
+def tell(benchmark: str, run: JsonObject) -> JsonObject:
+    """Emit the event of a decline; skipped where there is none."""
+    from include.training.regate import declined
+
+    _, row, _ = _night(run)
+    if not declined(row):
+        raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}")
+    said: JsonObject = {
+        "benchmark": benchmark,
+        "target": row.night.target,
+        "date": row.night.date,
+        "version": row.night.champion.version,
+        "sha256": row.night.champion.sha256,
+        **row.judgement.model_dump(mode="json"),
+    }
+    get_current_context()["outlet_events"][decline_asset(benchmark)].extra = said
+    return said
+
+
+def _night(ref: JsonObject) -> "tuple[TrainingRun, LedgerRow, ArtifactStore]":
+    """The night's run, its row of the ledger, and the skills published for its target."""
+    from include.pipeline.connections import object_store
+    from include.store.artifacts import ArtifactStore
+    from include.store.keys import ArtifactKeys
+    from include.training.regate import settle_night
+
+    run = open_run(ref)
+    storage = run.config.storage
+    keys = ArtifactKeys(storage.prefix, run.ref.benchmark, str(run.config.model.target))
+    return run, settle_night(run), ArtifactStore(object_store(storage, storage.artifact_bucket), keys)
+
+
+def _to_demote(run: "TrainingRun", row: "LedgerRow", artifacts: "ArtifactStore") -> "Alias | None":
+    from include.training.regate import night_table, to_demote
+
+    return to_demote(row, night_table(run).all(), artifacts)

@@ -1,0 +1,91 @@
+"""The ledger of re-gating: one object a night, written once, from which everything else follows."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pydantic import AwareDatetime
+
+from include.core.errors import Conflict, ObjectMissing
+from include.core.paired import PairedTable
+from include.core.scoring import Evaluation, Metric, metric_value
+from include.core.types import Value
+from include.store.keys import RegateKeys
+from include.store.objects import ObjectStore, model_bytes
+from include.store.tables import from_parquet, to_parquet
+
+
+class Contender(Value):
+    """A skill that a night measured."""
+
+    version: str
+    """As it is published; empty for the seed skill."""
+    sha256: str
+
+
+class Night(Value):
+    """What a night measured, whatever becomes of the alias later."""
+
+    benchmark: str
+    target: str
+    date: str
+    """YYYY-MM-DD, of the items."""
+    run: str
+    champion: Contender
+    seed: Contender
+    previous: Contender | None
+    """The champion before; None if there was none, or it was the seed."""
+    items: int
+    metric: Metric
+    scores: dict[str, float]
+    """Means by role: champion, seed, previous."""
+    against_seed: PairedTable
+    against_previous: PairedTable | None
+    settled: AwareDatetime
+    """UTC."""
+
+
+class NightTable:
+    """The nights of one benchmark and target."""
+
+    def __init__(self, store: ObjectStore, keys: RegateKeys) -> None:
+        self._store = store
+        self._keys = keys
+
+    def read(self, date: str) -> Night | None:
+        """The night of a date, if it was settled."""
+        try:
+            return self._store.get_model(self._keys.night(date), Night)
+        except ObjectMissing:
+            return None
+
+    def all(self) -> list[Night]:
+        """Every settled night, by date."""
+        keys = [key for key in self._store.list_keys(self._keys.folder) if key.endswith("/night.json")]
+        return sorted((self._store.get_model(key, Night) for key in keys), key=lambda night: night.date)
+
+    def scores(self, date: str) -> list[dict[str, float | None]]:
+        """The gate metric of a settled night's items by role; None where an item has no score."""
+        rows = from_parquet(self._store.get_bytes(self._keys.paired(date))).to_pylist()
+        return [{role: value for role, value in row.items() if role != "item_id"} for row in rows]
+
+    def settle(self, night: Night, evaluations: Mapping[str, Evaluation], mixed_weight: float) -> Night:
+        """Write a night unless it was written before; returns the one that stands."""
+        rows = _rows(evaluations, night.metric, mixed_weight)
+        # First, so that a settled night always has its rows; another attempt writes the same ones.
+        self._store.put_bytes(self._keys.paired(night.date), to_parquet(rows))
+        try:
+            self._store.create(self._keys.night(night.date), model_bytes(night))
+        except Conflict:
+            standing = self.read(night.date)
+            return night if standing is None else standing
+        return night
+
+
+def _rows(evaluations: Mapping[str, Evaluation], metric: Metric, mixed_weight: float) -> pa.Table:
+    roles: Sequence[str] = tuple(evaluations)
+    items = sorted({item for evaluation in evaluations.values() for item in evaluation.scores})
+    columns: dict[str, list[str] | list[float | None]] = {"item_id": items}
+    for role in roles:
+        scores = evaluations[role].scores
+        columns[role] = [metric_value(scores[item], metric, mixed_weight) if item in scores else None for item in items]
+    return pa.table(columns, schema=pa.schema([("item_id", pa.string()), *((role, pa.float64()) for role in roles)]))

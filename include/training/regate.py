@@ -1,0 +1,217 @@
+"""A night of re-gating: champion, the champion before it and the seed skill on the same fresh items."""
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from include.core.errors import ConfigError, DataError
+from include.core.paired import PairedTable, paired
+from include.core.regate import Judgement, NightCounts, NightVerdict, judge_nights
+from include.core.scoring import Evaluation, covers, evaluation_of
+from include.core.skill import SkillDocument
+from include.core.types import JsonObject, Split, Value
+from include.store.aliases import Alias
+from include.store.keys import RegateKeys
+from include.store.nights import Contender, Night, NightTable
+from include.training.rollouts import chunks_of, ids, store_plan
+from include.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from include.store.artifacts import ArtifactStore
+
+log = logging.getLogger(__name__)
+
+ROLES = ("champion", "seed", "previous")
+"""In the order of the versions under which the night's run keeps their texts."""
+
+
+class Contest(Value):
+    """Who is measured, fixed when the night was prepared."""
+
+    date: str
+    champion: Contender
+    seed: Contender
+    previous: Contender | None
+
+
+class LedgerRow(Value):
+    """A night and the verdict after it, by all nights up to it."""
+
+    night: Night
+    judgement: Judgement
+
+
+def night_table(run: TrainingRun) -> NightTable:
+    """The nights of the run's benchmark and target."""
+    keys = RegateKeys(run.ref.storage.prefix, run.ref.benchmark, str(run.config.model.target))
+    return NightTable(run.store, keys)
+
+
+def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Contest:
+    """The champion, and the one that it followed.
+
+    Raises:
+        ConfigError: nothing is published.
+    """
+    history = artifacts.champion.history()
+    if not history:
+        raise ConfigError("nothing is published for this benchmark and target, so there is no champion to check")
+    champion = history[-1]
+    before = _before(champion, history)
+    return Contest(
+        date=date,
+        champion=Contender(version=champion.version, sha256=champion.sha256),
+        seed=Contender(version="", sha256=seed.sha256),
+        previous=None if before is None else Contender(version=before.version, sha256=before.sha256),
+    )
+
+
+def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
+    """Store who is measured and their texts, in the order of the roles; returns the chunks, equal texts once."""
+    moment, items = run.timeline[0], ids(run.items(Split.FRESH))
+    run.store.put_model(run.keys.contest, contest)
+    chunks = []
+    for version, text in enumerate(texts):
+        key = run.keys.skill(version)
+        run.store.put_text(key, text)
+        if text not in texts[:version]:
+            for draw in range(run.config.evaluation.draws):
+                chunks += chunks_of(run, "regate", key, Split.FRESH, items, draw)
+    return store_plan(run, moment, "regate", chunks)
+
+
+def settle_night(run: TrainingRun) -> LedgerRow:
+    """What the night found, stored once; with the verdict by all nights up to it.
+
+    Raises:
+        DataError: too few items have a score.
+    """
+    contest, rules = run.store.get_model(run.keys.contest, Contest), run.config.evaluation
+    nights, keys = night_table(run), _keys(run)
+    night = nights.read(contest.date)
+    if night is None:
+        evaluations = _evaluations(run, contest)
+        champion = evaluations["champion"]
+        night = nights.settle(
+            Night(
+                benchmark=run.ref.benchmark,
+                target=str(run.config.model.target),
+                date=contest.date,
+                run=run.ref.run,
+                champion=contest.champion,
+                seed=contest.seed,
+                previous=contest.previous,
+                items=len(champion.scores),
+                metric=rules.gate_metric,
+                scores={
+                    role: evaluation.mean(rules.gate_metric, rules.gate_mixed_weight)
+                    for role, evaluation in evaluations.items()
+                },
+                against_seed=paired(champion, evaluations["seed"], rules),
+                against_previous=(
+                    paired(champion, evaluations["previous"], rules) if "previous" in evaluations else None
+                ),
+                settled=datetime.now(UTC),
+            ),
+            evaluations,
+            rules.gate_mixed_weight,
+        )
+    row = ledger(nights.all(), run.config.regate.alpha, until=night.date)[-1]
+    run.store.put_model(keys.report(night.date), row)
+    log.info("%s: %s, %s", night.date, row.judgement.verdict, row.judgement.reason)
+    return row
+
+
+def ledger(nights: Sequence[Night], alpha: float, until: str = "9999-12-31") -> list[LedgerRow]:
+    """Each night with the verdict after it, of the champion that it measured.
+
+    A champion's evidence starts with its own first night, and against the champion before it with the first night
+    on which these two met.
+    """
+    kept = [night for night in nights if night.date <= until]
+    return [
+        LedgerRow(night=night, judgement=_judge(kept[: position + 1], alpha)) for position, night in enumerate(kept)
+    ]
+
+
+def declined(row: LedgerRow) -> bool:
+    """Whether the champion became worse than one of its rivals."""
+    return row.judgement.verdict in (NightVerdict.DEMOTE, NightVerdict.STALE)
+
+
+def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore") -> Alias | None:
+    """The alias that is to be moved back: only by the newest night, and only if it still names what was measured."""
+    night, champion = row.night, artifacts.champion.read()
+    if row.judgement.verdict is not NightVerdict.DEMOTE or champion is None:
+        return None
+    if champion.sha256 != night.champion.sha256:
+        log.info("%s was measured, %s is the champion now: nothing to do", night.champion.version, champion.version)
+        return None
+    if any(other.date > night.date for other in nights):
+        log.info("there are later nights than %s, which have the say", night.date)
+        return None
+    return champion
+
+
+def demote(artifacts: "ArtifactStore", row: LedgerRow, seen: Alias, run: str) -> Alias:
+    """Move the champion back to the one before it."""
+    if row.night.previous is None:
+        raise DataError(f"{row.night.date}: there is no champion before {seen.version}")
+    reason = f"demoted on {row.night.date}: {row.judgement.reason}"
+    return artifacts.roll_back(row.night.previous.version, run, reason, seen)
+
+
+def _judge(nights: Sequence[Night], alpha: float) -> Judgement:
+    """After the last of them."""
+    last = nights[-1]
+    own = [night for night in nights if night.champion.sha256 == last.champion.sha256]
+    met = [
+        _counts(night.against_previous)
+        for night in own
+        if night.previous == last.previous and night.against_previous is not None
+    ]
+    against_seed = [_counts(night.against_seed) for night in own if night.seed.sha256 == last.seed.sha256]
+    return judge_nights(against_seed, met if last.previous is not None else None, alpha)
+
+
+def _counts(table: PairedTable) -> NightCounts:
+    return NightCounts(wins=table.wins, losses=table.losses)
+
+
+def _evaluations(run: TrainingRun, contest: Contest) -> dict[str, Evaluation]:
+    """By role; the champion before it is left out where it is the seed, which is measured anyway."""
+    found = {}
+    for version, role in enumerate(ROLES):
+        if role == "previous" and contest.previous is None:
+            continue
+        found[role] = _measured(run, run.skill(version))
+        if not covers(found[role], run.config.evaluation):
+            raise DataError(
+                f"{contest.date}: only {found[role].coverage:.0%} of the fresh items have a score under the {role} "
+                f"skill; what failed: {dict(found[role].failures)}"
+            )
+    return found
+
+
+def _measured(run: TrainingRun, skill: SkillDocument) -> Evaluation:
+    items = run.items(Split.FRESH)
+    draws = range(run.config.evaluation.draws)
+    rollouts = [one for draw in draws for one in run.stored(Split.FRESH, skill, draw, items).values()]
+    return evaluation_of(ids(items), rollouts)
+
+
+def _before(champion: Alias, history: Sequence[Alias]) -> Alias | None:
+    """The newest of the earlier champions that is another skill, and was not left by a demotion or rollback."""
+    left = {alias.version for alias, following in pairwise(history) if _is_step_back(following, history)}
+    earlier = [alias for alias in history[:-1] if alias.sha256 != champion.sha256 and alias.version not in left]
+    return earlier[-1] if earlier else None
+
+
+def _is_step_back(move: Alias, history: Sequence[Alias]) -> bool:
+    return any(alias.version == move.version for alias in history[: move.sequence])
+
+
+def _keys(run: TrainingRun) -> RegateKeys:
+    return RegateKeys(run.ref.storage.prefix, run.ref.benchmark, str(run.config.model.target))
