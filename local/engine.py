@@ -17,8 +17,7 @@ from docker.errors import DockerException
 from requests import RequestException
 
 from include.core.errors import EngineUnavailable
-from include.sandbox import staging
-from include.sandbox.labels import FOLDER_LABEL, SANDBOX_LABEL
+from include.sandbox.labels import SANDBOX_LABEL, remove_all
 
 Report = Callable[[str], None]
 
@@ -103,15 +102,10 @@ def stop(home: Path) -> None:
 
 
 def remove_containers(docker_host: str, home: Path) -> int:
-    """Remove every sandbox that belongs to this home, running or not, and its folder; how many there were."""
-    client = docker.DockerClient(base_url=docker_host)
+    """Remove every sandbox that belongs to this home, running or not, its volumes and folder; how many there were."""
+    client = docker.APIClient(base_url=docker_host)
     try:
-        labels = [f"{SANDBOX_LABEL}={home.resolve()}"]
-        containers = client.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
-        for container in containers:
-            container.remove(force=True)
-            staging.remove(Path(container.labels.get(FOLDER_LABEL, "")))
-        return len(containers)
+        return remove_all(client, {SANDBOX_LABEL: str(home.resolve())})
     finally:
         client.close()
 

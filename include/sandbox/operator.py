@@ -28,9 +28,9 @@ class RolloutOperator(DockerOperator):
     A container has no network, no credentials, a read-only root, no capabilities and no root user; it reaches one
     model, through a gateway. A container that dies is told of by sandbox_error rows, not by a failed task.
 
-    DockerOperator gives what a task of Docker has in Airflow: its arguments, templates and hook. Its `execute` makes
-    one container, without most of the limits; here there may be several at the same time, so they are
-    `include.sandbox.containers.Container` instead.
+    DockerOperator gives what a task of Docker has in Airflow, its arguments and templates. Its `execute` makes one
+    container, without most of the limits; here there may be several at the same time, so they are
+    `include.sandbox.containers.Container`, made through the API client of its hook.
 
     :param docker_url: address of the engine; $DOCKER_HOST or the default socket when unset.
     """

@@ -1,0 +1,123 @@
+import json
+from typing import Any
+
+import docker
+import pytest
+from docker.errors import APIError, ImageNotFound
+
+from include.core.config import SandboxGroup
+from include.core.errors import ConfigError, EngineUnavailable, ImageMissing
+from include.sandbox.engine import ensure_image, found, image_digest, reached
+from local import image
+
+
+class Registry:
+    """An engine's client, beside a registry that has some images."""
+
+    def __init__(self, here: set[str], there: set[str]) -> None:
+        self.here = here
+        self.there = there
+        self.pulled: list[str] = []
+
+    def inspect_image(self, name: str) -> dict[str, Any]:
+        if name not in self.here:
+            raise ImageNotFound("no such image")
+        return {"Id": "sha256:1"}
+
+    def pull(self, name: str) -> None:
+        self.pulled.append(name)
+        if name not in self.there:
+            raise APIError("manifest unknown")
+        self.here.add(name)
+
+
+@pytest.mark.parametrize(
+    ("policy", "here", "there", "pulled"),
+    [
+        ("missing", {"i"}, {"i"}, []),
+        ("missing", set(), {"i"}, ["i"]),
+        ("always", {"i"}, {"i"}, ["i"]),
+        ("never", {"i"}, {"i"}, []),
+    ],
+)
+def test_the_policy_says_when_an_image_is_pulled(policy, here, there, pulled):
+    registry = Registry(set(here), set(there))
+    ensure_image(registry, "i", policy)
+    assert registry.pulled == pulled
+
+
+@pytest.mark.parametrize(
+    ("policy", "here", "there"), [("missing", set(), set()), ("always", {"i"}, set()), ("never", set(), {"i"})]
+)
+def test_an_image_that_cannot_be_had_as_the_policy_says_is_named(policy, here, there):
+    with pytest.raises(ImageMissing, match=r"sandbox image i .*make up"):
+        ensure_image(Registry(set(here), set(there)), "i", policy)
+
+
+def test_an_id_is_never_asked_of_a_registry():
+    registry = Registry({"sha256:1"}, set())
+    ensure_image(registry, "sha256:1", "always")
+    assert registry.pulled == []
+
+
+def connection(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_FAR", json.dumps({"conn_type": "docker"} | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "url"),
+    [
+        ({"host": "tcp://10.0.0.5:2375"}, "tcp://10.0.0.5:2375"),
+        ({"host": "10.0.0.5", "port": 2375}, "tcp://10.0.0.5:2375"),
+        ({"host": "10.0.0.5"}, "tcp://10.0.0.5:2376"),
+        ({"host": "unix:///run/other.sock"}, "unix:///run/other.sock"),
+    ],
+)
+def test_a_connection_says_where_the_engine_is(monkeypatch, fields, url):
+    connection(monkeypatch, **fields, extra={"network": "models"})
+    engine = found("far", "unix:///run/own.sock")
+    assert (engine.url, engine.network) == (url, "models")
+
+
+def test_without_a_connection_it_is_the_workers_own(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/own.sock")
+    assert found(None).url == "unix:///run/own.sock"
+    assert found(None, "tcp://127.0.0.1:9").url == "tcp://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("fields", "missing"), [({}, "no host"), ({"host": "h", "extra": {"ca_cert": "/a"}}, "client_key")]
+)
+def test_an_incomplete_connection_is_explained(monkeypatch, fields, missing):
+    connection(monkeypatch, **fields)
+    with pytest.raises(ConfigError, match=f"connection far .*{missing}"):
+        found("far")
+
+
+def test_the_three_files_of_a_connection_make_it_speak_tls(monkeypatch, tmp_path):
+    paths = {name: str(tmp_path / name) for name in ("ca_cert", "client_cert", "client_key")}
+    for path in paths.values():
+        (tmp_path / path).touch()
+    connection(monkeypatch, host="tcp://127.0.0.1:9", extra=paths)
+    engine = found("far")
+    with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:9"), reached(engine.url):
+        _ = engine.hook.api_client
+    assert engine.hook._DockerHook__base_url == ["https://127.0.0.1:9"]
+
+
+def test_an_engine_that_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")
+    with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:9.*DOCKER_HOST"):
+        image_digest("any", SandboxGroup())
+
+
+@pytest.mark.engine
+def test_a_run_names_its_image_by_what_it_holds(docker_host, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    client = docker.DockerClient(base_url=docker_host)
+    try:
+        assert image_digest(image.IMAGE, SandboxGroup(pull="never")) == client.images.get(image.IMAGE).id
+    finally:
+        client.close()
+    with pytest.raises(ImageMissing, match="none:1"):
+        image_digest("none:1", SandboxGroup(pull="never"))
