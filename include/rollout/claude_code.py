@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class ClaudeCodeHarness(CLIHarness):
         }
         return variables | ({"MAX_THINKING_TOKENS": "0"} if settings.thinking == "off" else {})
 
-    def read(self, lines: Sequence[bytes]) -> Trace:
+    def read(self, lines: Iterable[bytes]) -> Trace:
         """The events of `--output-format stream-json`."""
         trace = Trace()
         answers: set[str] = set()

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,6 @@ from include.core.ports import Benchmark, Equipped, Workspace
 from include.core.types import Message, Status, Trajectory
 from include.rollout.settings import PublicItem, RolloutSettings
 
-MAX_TRACE_BYTES = 16 * 1024 * 1024
 MAX_MESSAGES = 100
 MAX_MESSAGE_CHARS = 4000
 MAX_FINAL_CHARS = 100_000
@@ -115,7 +114,7 @@ class CLIHarness(ABC):
         """Its environment, besides what every CLI gets."""
 
     @abstractmethod
-    def read(self, lines: Sequence[bytes]) -> Trace:
+    def read(self, lines: Iterable[bytes]) -> Trace:
         """What its standard output says."""
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
@@ -179,7 +178,7 @@ class CLIHarness(ABC):
                 await process.wait()
 
 
-def events(lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:
+def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The objects of a trace; a line that holds none is passed over."""
     for line in lines:
         with suppress(ValueError):
@@ -218,9 +217,10 @@ def _outcome(trace: Trace, ended: int | None, said: str, patience: float) -> tup
     return status, " ".join(reason.split())[:MAX_ERROR_CHARS]
 
 
-def _lines(path: Path) -> Sequence[bytes]:
+def _lines(path: Path) -> Iterator[bytes]:
+    """One at a time: the container's limit for a file is all that bounds a trace."""
     with path.open("rb") as file:
-        return file.read(MAX_TRACE_BYTES).splitlines()
+        yield from file
 
 
 def _tail(path: Path) -> str:

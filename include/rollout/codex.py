@@ -1,7 +1,7 @@
 """The codex harness: `codex exec` of the Codex CLI, the skill among the user's skills and invoked as `$name`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class CodexHarness(CLIHarness):
         """A key has to be there; the gateway puts its own in its place."""
         return {"OPENAI_API_KEY": "none"}
 
-    def read(self, lines: Sequence[bytes]) -> Trace:
+    def read(self, lines: Iterable[bytes]) -> Trace:
         """The events of `codex exec --json`, which tell each command and each text, but not the model's calls.
 
         A call is counted for every command and for every text, which is too many where one answer has several.

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Program(CLIHarness):
     def variables(self, home: Path) -> Mapping[str, str]:
         return {"OWN": "1"}
 
-    def read(self, lines: Sequence[bytes]) -> Trace:
+    def read(self, lines: Iterable[bytes]) -> Trace:
         trace = Trace()
         for event in events(lines):
             if "say" in event:
