@@ -57,7 +57,7 @@ class ItemFile(Value):
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$")
     path: str = Field(min_length=1)
-    """Below the folder of the record's file."""
+    """Below the data set's folder: that of the splits, or that of the one file. `*` in its last part fits any name."""
     sha256: str = ""
     """Of the content, hex; empty until the file is stored."""
 
@@ -77,8 +77,9 @@ class Item(Value):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the whole item: a changed item is another item to the rollout cache."""
-        return sha256(canonical_json(self.model_dump(mode="json")))
+        """SHA-256 of all of the item but where its files were: a changed item is another item to the rollout cache."""
+        paths = {"files": {"__all__": {"path"}}, "reference_files": {"__all__": {"path"}}}
+        return sha256(canonical_json(self.model_dump(mode="json", exclude=paths)))
 
 
 class Message(Value):

@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from include.core.config import CLI_HARNESSES, SandboxGroup
+from include.core.ports import JudgesFiles
 from include.core.state import RunState
-from include.core.types import Item, JsonObject, ModelCall, Rollout, Status, Trajectory
+from include.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Status
 from include.training.evaluation import Contest
+from include.training.judging import Case, judge
 from include.training.rollouts import planned
 from include.training.run import TrainingRun
 from include.training.spending import allowance
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from include.sandbox.allowance import Allowance
     from include.sandbox.workload import Outcome
     from include.store.trajectories import RolloutKey
+
+
+JUDGES = 2
+"""Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
 
 
 class ChunkWorkload:
@@ -112,13 +119,15 @@ class ChunkWorkload:
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         """The item's public files."""
-        return {}
+        return self._contents(item.files)
 
     def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
         """Score and store what has arrived."""
         self._recorded += len(outcomes)
         by_id = {item.id: item for item in self.assigned}
-        rows = [(by_id[one.trajectory.item_id], self._scored(by_id, one.trajectory)) for one in outcomes]
+        with ThreadPoolExecutor(JUDGES) as pool:
+            scored = list(pool.map(lambda one: self._scored(by_id[one.trajectory.item_id], one), outcomes))
+        rows = [(by_id[rollout.trajectory.item_id], rollout) for rollout in scored]
         self.run.rollouts.append(self._key, self.run.ref.run, rows)
         self.run.usage.append(self.run.ref.benchmark, self.run.ref.run, calls, self.moment.step)
 
@@ -135,8 +144,19 @@ class ChunkWorkload:
     def _key(self) -> "RolloutKey":
         return self.run.rollout_key(self.chunk.split, self.document, self.chunk.draw)
 
-    def _scored(self, items: Mapping[str, Item], trajectory: Trajectory) -> Rollout:
+    def _scored(self, item: Item, outcome: "Outcome") -> Rollout:
+        trajectory, benchmark = outcome.trajectory, self.run.benchmark
         if trajectory.status is not Status.OK:
             return Rollout(trajectory=trajectory, score=None)
-        score = self.run.benchmark.score(items[trajectory.item_id], trajectory)
+        if isinstance(benchmark, JudgesFiles):
+            case = Case(benchmark=self.run.ref.benchmark, item=item, trajectory=trajectory)
+            score = judge(case, outcome.files, self._contents(item.reference_files))
+        else:
+            score = benchmark.score(item, trajectory)
         return Rollout(trajectory=trajectory, score=score)
+
+    def _contents(self, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
+        from include.store.files import FileStore
+
+        kept = FileStore(self.run.store, self.run.ref.storage.prefix)
+        return {file.name: kept.get(file.sha256) for file in files}

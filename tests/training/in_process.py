@@ -28,9 +28,10 @@ from include.models.prices import price_of
 from include.models.standin.chat import complete
 from include.models.upstream import Upstream
 from include.sandbox.workload import Outcome
+from include.store.files import DataFiles
 from include.training import candidate, ends, epoch_end, steps
 from include.training.models import OnCall
-from include.training.preparation import check_affordable, read_items, read_seed, settle
+from include.training.preparation import check_affordable, read_items, read_seed, settle, store_files
 from include.training.run import RunRef, TrainingRun
 from include.training.workload import ChunkWorkload
 from tests.training.local_store import LocalStore
@@ -272,6 +273,7 @@ class Training:
         names = {"target": str(self.config.model.target), "optimizer": str(self.config.model.optimizer)}
         prices: Prices = {role: price_of(name, self.config.budget.prices) for role, name in names.items()}
         check_affordable(self.config, items, prices)
+        items = store_files(self.run, items, DataFiles.of(self.config.data, folder, None))
         seed = read_seed(PROJECT / "skills" / self.benchmark / "initial.md")
         settle(self.run, self.config, items, quality, "sha256:in-process", prices)
         ends.store_seed(self.run, ends.opened(seed, self.run))

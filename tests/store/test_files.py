@@ -1,0 +1,91 @@
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.core.config import DataGroup
+from include.core.errors import DataError, ObjectMissing
+from include.store import files
+from include.store.files import DataFiles, FileStore
+from include.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+BOOK = b"PK book"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data" / "books" / "a b").mkdir(parents=True)
+    (tmp_path / "data" / "books" / "a b" / "1_x_init.xlsx").write_bytes(BOOK)
+    (tmp_path / "data" / "books" / "a b" / "1_x_golden.xlsx").write_bytes(b"golden")
+    (tmp_path / "data" / "top.xlsx").write_bytes(b"top")
+    (tmp_path / "secret.xlsx").write_bytes(b"not of the data set")
+    return tmp_path
+
+
+@pytest.fixture
+def bucket(store: ObjectStore, folder: Path) -> str:
+    for path in folder.rglob("*.xlsx"):
+        store.put_bytes(str(path.relative_to(folder)), path.read_bytes())
+    return store.bucket
+
+
+@pytest.fixture(params=["relative", "absolute", "file", "s3"])
+def data_files(request: pytest.FixtureRequest, folder: Path, bucket: str, s3_client: "S3Client") -> DataFiles:
+    uri = {
+        "relative": "data",
+        "absolute": str(folder / "data"),
+        "file": (folder / "data").as_uri(),
+        "s3": f"s3://{bucket}/data",
+    }[request.param]
+    return DataFiles(uri, folder, s3_client)
+
+
+def test_a_file_by_its_path_or_by_a_pattern_that_only_it_fits(data_files: DataFiles) -> None:
+    assert data_files.read("books/a b/1_x_init.xlsx") == BOOK
+    assert data_files.read("books/a b/*init*.xlsx") == BOOK
+    assert data_files.read("books/a b/*golden.xlsx") == b"golden"
+    assert data_files.read("top.xlsx") == data_files.read("t*.xlsx") == b"top"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("books/none.xlsx", r"none\.xlsx.*the record names this file"),
+        ("books/a b/*.xlsx", r"books/a b: expected one file \*\.xlsx, found 1_x_golden\.xlsx, 1_x_init\.xlsx"),
+        ("nowhere/*.xlsx", r"expected one file \*\.xlsx, found none"),
+        ("../secret.xlsx", r"expected a path below .*data"),
+        ("books/../../secret.xlsx", "expected a path below"),
+        ("/secret.xlsx", "expected a path below"),
+        ("*/1_x_init.xlsx", "in its last part only"),
+    ],
+)
+def test_what_is_not_there_or_not_below_the_folder_is_named(data_files: DataFiles, path: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        data_files.read(path)
+
+
+def test_a_file_above_the_limit_is_refused(data_files: DataFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", len(BOOK) - 1)
+    with pytest.raises(DataError, match=r"1_x_init\.xlsx: an item's file may have 6 bytes; this one has more"):
+        data_files.read("books/a b/1_x_init.xlsx")
+    assert data_files.read("top.xlsx") == b"top"
+
+
+@pytest.mark.parametrize(("uri", "mode"), [("data", "split_dir"), ("data/all.jsonl", "ratio")])
+def test_the_folder_is_that_of_the_splits_or_of_the_one_file(folder: Path, uri: str, mode: str) -> None:
+    data = DataGroup.model_validate({"uri": uri, "split_mode": mode})
+    assert DataFiles.of(data, folder, None).read("top.xlsx") == b"top"  # type: ignore[arg-type]
+
+
+def test_equal_files_are_stored_once_below_the_prefix(store: ObjectStore) -> None:
+    kept = FileStore(store, "some/prefix/")
+    digest = kept.put(BOOK)
+    assert digest == kept.put(BOOK) == hashlib.sha256(BOOK).hexdigest()
+    assert store.list_keys("") == [f"some/prefix/files/{digest}"]
+    assert kept.get(digest) == BOOK
+    with pytest.raises(ObjectMissing, match="files/0000"):
+        kept.get("0000")
