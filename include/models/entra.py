@@ -13,7 +13,8 @@ class EntraToken:
     """The token of an identity, fetched when it is first needed and again shortly before it expires."""
 
     def __init__(self, identity: AzureIdentity) -> None:
-        self._source = _source(identity)
+        self._identity = identity
+        self._source: Callable[[], str] | None = None
         self._one_at_a_time = asyncio.Lock()
 
     async def get(self) -> str:
@@ -34,8 +35,11 @@ class EntraToken:
         from azure.core.exceptions import AzureError
 
         try:
+            if self._source is None:
+                self._source = _source(self._identity)
             return self._source()
-        except AzureError as error:
+        # A workload identity without a client id is a ValueError.
+        except (AzureError, ValueError) as error:
             raise ModelConnectionError(f"no token for Azure: {error}") from error
 
 

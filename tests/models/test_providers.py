@@ -83,6 +83,9 @@ def test_openais_knobs(connect: Connect, provider: Serve) -> None:
     for model, effort in (("openai-chat:gpt-5", "reasoning_effort"), ("openai:gpt-5", "reasoning")):
         ask(target_upstream(conn_id, model), reasoning_effort="low")
         assert server.last.body[effort] in ("low", {"effort": "low"})
+    ask(target_upstream(conn_id, "openai:gpt-4.1"), temperature=0.3, max_tokens=99)
+    sent = server.last.body
+    assert (sent["temperature"], sent["max_output_tokens"]) == (0.3, 99)
     connect(host=f"{server.address}/v1", password=KEY, extra={"model": "openai:gpt-5"})
     optimize(conn_id, reasoning_effort="high")
     assert server.last.body["reasoning"]["effort"] == "high"

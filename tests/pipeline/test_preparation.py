@@ -1,0 +1,58 @@
+"""What `prepare` finds out about a run's connections before anything is stored or paid."""
+
+import json
+from typing import Any
+
+import pytest
+
+from include.core.config import TrainConfig
+from include.core.errors import ConfigError, ModelConnectionError
+from include.pipeline.preparation import configured, reachable
+
+NOWHERE = {"host": "http://127.0.0.1:1/v1", "password": "secret-key"}
+
+
+@pytest.fixture(autouse=True)
+def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections: dict[str, dict[str, Any]] = {
+        "own": NOWHERE | {"extra": {"model": "openai-chat:m"}},
+        "openai": {"password": "secret-key", "extra": {"model": "openai:gpt-5"}},
+        "anthropic": {"password": "secret-key", "extra": {"model": "anthropic:claude-haiku-4-5"}},
+    }
+    for name, fields in connections.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps({"conn_type": "pydanticai"} | fields))
+
+
+def config(**model: Any) -> TrainConfig:
+    return TrainConfig.from_layers({"model": {"target_conn_id": "openai", "optimizer_conn_id": "anthropic"} | model})
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "message"),
+    [
+        (
+            {"harness": "claude_code"},
+            ModelConnectionError,
+            "connection openai: model.harness claude_code posts /v1/mess",
+        ),
+        ({"seed": 7}, ConfigError, "model.seed = 7: requests to /v1/responses"),
+        ({"target_conn_id": "own"}, ModelConnectionError, "connection own: no model server answers at http://127"),
+        ({"optimizer_conn_id": "own"}, ModelConnectionError, "connection own: no model server answers at http://127"),
+        ({"target_conn_id": "missing"}, ModelConnectionError, "connection missing does not exist"),
+    ],
+)
+def test_a_run_that_cannot_be(model: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as raised:
+        reachable(config(**model))
+    assert str(raised.value).startswith(message)
+    assert "secret-key" not in str(raised.value)
+
+
+def test_the_models_of_the_connections_are_part_of_the_configuration() -> None:
+    form = {
+        "model.target_conn_id": "openai",
+        "model.optimizer_conn_id": "anthropic",
+        "model.target": "openai-chat:gpt-5",
+    }
+    model = configured("searchqa", form).model
+    assert (model.target, model.optimizer) == ("openai-chat:gpt-5", "anthropic:claude-haiku-4-5")
