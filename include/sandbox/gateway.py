@@ -110,6 +110,7 @@ class ModelGateway:
             log_config=None,
             log_level="error",
             access_log=False,
+            server_header=False,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=CLOSING_SECONDS,
