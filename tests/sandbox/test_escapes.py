@@ -566,6 +566,20 @@ row(said, files=["large", "sparse", "larger", *(f"f{n}" for n in range(200))])
         assert "File too large" in broken.answer
 
 
+def test_leave_a_zip_bomb(attack):
+    """Nothing on this side unpacks it; what a judge of files does with one is shown in tests/training."""
+    code = """
+import zipfile
+with zipfile.ZipFile("/out/files/0/bomb.xlsx", "w", zipfile.ZIP_DEFLATED) as bomb:
+    with bomb.open("xl/worksheets/sheet1.xml", "w", force_zip64=True) as member:
+        for _ in range(256):
+            member.write(bytes(1 << 22))
+row(os.path.getsize("/out/files/0/bomb.xlsx"), files=["bomb.xlsx"])
+"""
+    broken = attack(code, output_mb=8).run()
+    assert len(broken.fake.left[HOSTILE]["bomb.xlsx"]) == broken.answer < 2 * MEGABYTE
+
+
 def test_speak_for_other_items(attack, caplog):
     code = """
 for name in ("i-0", "i-2", "stranger", "../i-0", "i-1"):

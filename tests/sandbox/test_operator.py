@@ -101,6 +101,33 @@ def test_docker_knows_the_limits_and_no_secret(docker_host, client, workload):
 
 
 @pytest.mark.engine
+def test_the_key_is_nowhere_but_at_the_provider(docker_host, client, workload, caplog):
+    caplog.set_level("DEBUG")
+    seen: list[str] = []
+
+    def look(asked: Asked) -> Reply:
+        for container in leftovers(client, fake):
+            seen.append(json.dumps(container.attrs) + json.dumps(client.api.history(container.attrs["Image"])))
+            processes = client.api.top(container.id, ps_args="-eo pid,args")["Processes"]
+            files = [Path("/proc", pid, name) for pid, *_ in processes for name in ("environ", "cmdline")]
+            folder = Path(container.labels[FOLDER_LABEL])
+            files += [path for path in folder.rglob("*") if path.is_file()]
+            seen.extend(path.read_text(errors="replace") for path in files)
+        return failure(401, f"wrong key {KEY}")
+
+    with ScriptedProvider(look) as provider:
+        fake = workload(provider)
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert len(seen) >= 6
+    assert any("Which tower?" in text for text in seen)
+    assert not [text for text in seen if KEY in text]
+    assert KEY not in caplog.text
+    assert KEY not in "".join(row.model_dump_json() for row in fake.trajectories)
+
+
+@pytest.mark.engine
 def test_a_row_is_recorded_while_the_container_still_works(docker_host, workload):
     first_row_recorded = threading.Event()
 

@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import threading
 
 import pytest
@@ -82,6 +84,40 @@ def test_where_items_are_paced_the_next_container_waits_for_what_is_recorded(doc
     assert 3 <= len(fake.trajectories) <= 5
     assert set(fake.statuses().values()) == {Status.OK}
     assert leftovers(client, fake) == []
+
+
+@pytest.mark.engine
+def test_a_task_that_takes_too_long_leaves_no_container(docker_host, client, workload):
+    """Airflow raises the time-out of a task inside its main thread, from a signal."""
+
+    class Timeout(BaseException):
+        pass
+
+    def raise_timeout(*_: object) -> None:
+        raise Timeout
+
+    release = threading.Event()
+
+    def hang(asked: Asked) -> Reply:
+        if asked.number == 2:
+            os.kill(os.getpid(), signal.SIGALRM)
+        release.wait(60)
+        return answer_all(asked)
+
+    before = signal.signal(signal.SIGALRM, raise_timeout)
+    try:
+        with ScriptedProvider(hang) as provider:
+            fake = workload(provider, count=5, concurrency=2, memory="128m")
+            fake.one_item_each = True
+            with pytest.raises(Timeout):
+                FakeOperator(fake=fake, docker_url=docker_host).execute({})
+            left = leftovers(client, fake)
+            release.set()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert left == []
+    assert fake.trajectories == []
 
 
 @pytest.mark.engine
