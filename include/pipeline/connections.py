@@ -9,6 +9,7 @@ from include.core.types import JsonObject
 from include.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
+    from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
     from mypy_boto3_s3 import S3Client
 
     from include.core.ports import Optimizer, Target
@@ -79,10 +80,24 @@ def object_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
     return ObjectStore(s3_client(storage), bucket)
 
 
+def signing_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
+    """The same, with signed addresses of the one kind that every region and server takes."""
+    from botocore.config import Config
+
+    from include.store.objects import ObjectStore
+
+    hook = _s3_hook(storage)
+    client: S3Client = hook.get_client_type(config=hook.config.merge(Config(signature_version="s3v4")))
+    return ObjectStore(client, bucket)
+
+
 def s3_client(storage: StorageGroup) -> "S3Client":
     """The client of the run's Airflow connection."""
+    client: S3Client = _s3_hook(storage).get_conn()
+    return client
+
+
+def _s3_hook(storage: StorageGroup) -> "AwsGenericHook[Any]":
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
 
-    hook: AwsGenericHook[Any] = AwsGenericHook(aws_conn_id=storage.conn_id, client_type="s3")
-    client: S3Client = hook.get_conn()
-    return client
+    return AwsGenericHook(aws_conn_id=storage.conn_id, client_type="s3")

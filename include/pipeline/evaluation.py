@@ -16,19 +16,13 @@ if TYPE_CHECKING:
     from include.training.workload import ChunkWorkload
 
 
-class RolloutChunk(RolloutOperator):
-    """Runs one chunk of a plan in one sandbox; errors are typed rows, and tried again by Airflow's retries.
+class ChunkTask:
+    """What is the same for a chunk on every engine: its work, and what becomes of too many errors."""
 
-    :param run: reference of the run, as `prepare` pushed it. (templated)
-    :param chunk: reference of the chunk, as a planning task returned it. (templated)
-    """
-
-    template_fields = (*RolloutOperator.template_fields, "run", "chunk")
-
-    def __init__(self, *, run: Any, chunk: Any, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.run = run
-        self.chunk = chunk
+    run: Any
+    """Reference of the run, as `prepare` pushed it."""
+    chunk: Any
+    """Reference of the chunk, as a planning task returned it."""
 
     def workload(self, context: "Context") -> "ChunkWorkload":
         """The chunk's work."""
@@ -64,3 +58,18 @@ class RolloutChunk(RolloutOperator):
             container=seconds.container,
         )
         timing.save(work.run.store, work.run.keys.moment(work.moment), row, work.index)
+
+
+class RolloutChunk(ChunkTask, RolloutOperator):
+    """Runs one chunk of a plan in containers; errors are typed rows, and tried again by Airflow's retries.
+
+    :param run: reference of the run, as `prepare` pushed it. (templated)
+    :param chunk: reference of the chunk, as a planning task returned it. (templated)
+    """
+
+    template_fields = (*RolloutOperator.template_fields, "run", "chunk")
+
+    def __init__(self, *, run: Any, chunk: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.run = run
+        self.chunk = chunk

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -120,6 +120,30 @@ class ObjectStore:
         """
         with self._explained(key):
             self._client.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag)
+
+    def delete(self, key: str) -> None:
+        """Remove what is stored under the key, if anything is."""
+        with self._explained(key):
+            self._client.delete_object(Bucket=self.bucket, Key=key)
+
+    def get_if_other(self, key: str, etag: str, most: int) -> StoredObject | None:
+        """Body and tag, if there is an object with another tag than this and at most so many bytes."""
+        try:
+            with self._explained(key):
+                answer = self._client.get_object(Bucket=self.bucket, Key=key)
+                with answer["Body"] as body:
+                    if answer["ETag"] == etag or answer["ContentLength"] > most:
+                        return None
+                    return StoredObject(body.read(most), answer["ETag"])
+        except ObjectMissing:
+            return None
+
+    def signed_address(self, key: str, method: Literal["get", "put"], seconds: int) -> str:
+        """An address that lets whoever has it read or write this one object, for so many seconds."""
+        with self._explained(key):
+            return self._client.generate_presigned_url(
+                f"{method}_object", Params={"Bucket": self.bucket, "Key": key}, ExpiresIn=seconds
+            )
 
     def exists(self, key: str) -> bool:
         """Whether an object has exactly this key.

@@ -1,0 +1,279 @@
+"""The operator against an API server of the test's own whose node runs the containers as local processes, with a real
+S3 server between pod and task and a scripted model server behind the gateway.
+"""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
+from include.core.types import JsonObject, Status, Trajectory
+from include.models.backends import handed_over
+from include.sandbox import cluster as cluster_module
+from include.sandbox.kubernetes import PodRolloutOperator
+from include.sandbox.labels import identity
+from include.sandbox.pod import EXPIRES_LABEL, labels_of
+from include.sandbox.workload import SandboxSeconds, Workload
+from include.store.exchange import ExchangeFolder
+from include.store.objects import ObjectStore
+from tests.sandbox.fake_cluster import FakeCluster
+from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload, answer_all
+from tests.sandbox.scripted_provider import ScriptedProvider
+from tests.store.conftest import s3_endpoint
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+__all__ = ["s3_endpoint"]
+
+IMAGE = "registry.example/skillopt-sandbox@sha256:" + "0" * 64
+
+
+class FakePodOperator(PodRolloutOperator):
+    def __init__(self, *, fake: FakeWorkload, store: ObjectStore, **kwargs: Any) -> None:
+        super().__init__(task_id="rollout", **kwargs)
+        self.fake = fake
+        self.store = store
+
+    def workload(self, context: Any) -> Workload:
+        return self.fake
+
+    def result(self, workload: Workload, seconds: SandboxSeconds) -> Any:
+        return {"wall": seconds.wall, "model": seconds.model}
+
+    def exchange(self, pod: str) -> ExchangeFolder:
+        return ExchangeFolder(self.store, f"pods/{pod}/")
+
+    def gateway_document(self, workload: Workload) -> JsonObject:
+        return {
+            "upstream": handed_over(workload.upstream),
+            "stage": workload.stage,
+            "max_attempts": workload.settings.max_attempts,
+            "call_timeout": workload.settings.call_timeout,
+        }
+
+
+@pytest.fixture
+def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
+    client: S3Client = boto3.client(
+        "s3",
+        endpoint_url=s3_endpoint,
+        config=Config(signature_version="s3v4"),
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        region_name="us-east-1",
+    )
+    bucket = f"test-{abs(hash(request.node.nodeid))}"
+    client.create_bucket(Bucket=bucket)
+    yield ObjectStore(client, bucket)
+    client.close()
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    monkeypatch.setattr(cluster_module, "POLL_SECONDS", 0.05)
+    with TemporaryDirectory(prefix="node-", ignore_cleanup_errors=True) as node, FakeCluster(Path(node)) as cluster:
+        monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", cluster.connection)
+        yield cluster
+
+
+def program(tmp_path: Path, cluster: FakeCluster, code: str) -> None:
+    """What the pods run in the place of the rollout program; its arguments are the same."""
+    path = tmp_path / "program.py"
+    path.write_text(code)
+    cluster.entrypoint = lambda: ("python3", str(path))
+
+
+def test_every_item_gets_a_row_and_nothing_stays(cluster, store, workload):
+    with ScriptedProvider(answer_all) as provider:
+        fake = workload(provider, count=5, concurrency=3, image=IMAGE)
+        FakePodOperator(fake=fake, store=store).execute({})
+
+    assert fake.statuses() == {f"i-{n}": Status.OK for n in range(5)}
+    assert {trajectory.answer for trajectory in fake.trajectories} == {"Eiffel"}
+    assert [call.http_status for call in fake.calls] == [200] * 5
+    assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert (cluster.pods, cluster.secrets, store.list_keys("")) == ({}, {}, [])
+
+
+def test_the_pod_holds_no_secret_and_its_secret_goes_with_it(cluster, store, workload):
+    with ScriptedProvider(answer_all) as provider:
+        fake = workload(provider, image=IMAGE)
+        FakePodOperator(fake=fake, store=store).execute({})
+
+    pod, secret = cluster.past
+    assert (pod["kind"], secret["kind"]) == ("Pod", "Secret")
+    assert KEY not in json.dumps(pod)
+    assert SECRET_ANSWER not in json.dumps(cluster.past)
+    assert KEY in secret["stringData"]["gateway.json"]
+    assert KEY not in secret["stringData"]["courier.json"]
+    assert secret["metadata"]["ownerReferences"][0]["name"] == pod["metadata"]["name"]
+
+
+FILES = """
+import json, pathlib, sys
+inputs, outputs = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+for index, line in enumerate((inputs / "items.jsonl").read_text().splitlines()):
+    item = json.loads(line)["id"]
+    given = (inputs / "files" / str(index) / "table.csv").read_text()
+    (outputs / "files" / str(index) / "result.csv").write_text(given + item)
+    (outputs / "files" / str(index) / "link.csv").symlink_to("/etc/passwd")
+    row = {"item_id": item, "status": "ok", "files": ["result.csv", "link.csv", "missing.csv"]}
+    with (outputs / "trajectories.jsonl").open("a") as out:
+        out.write(json.dumps(row) + chr(10))
+"""
+
+
+@pytest.mark.parametrize("one_item_each", [False, True])
+def test_files_go_in_and_come_out_and_links_stay(cluster, store, workload, tmp_path, one_item_each):
+    program(tmp_path, cluster, FILES)
+    fake = workload(None, count=3, concurrency=2, image=IMAGE)
+    fake.public_files, fake.one_item_each = {"table.csv": b"1,2,"}, one_item_each
+
+    FakePodOperator(fake=fake, store=store).execute({})
+
+    assert fake.statuses() == {f"i-{n}": Status.OK for n in range(3)}
+    assert fake.left == {f"i-{n}": {"result.csv": f"1,2,i-{n}".encode()} for n in range(3)}
+    assert len([one for one in cluster.past if one["kind"] == "Pod"]) == (3 if one_item_each else 1)
+
+
+HOSTILE = """
+import os, pathlib, sys
+outputs = pathlib.Path(sys.argv[2])
+with (outputs / "trajectories.jsonl").open("w") as out:
+    out.write('{"item_id": "i-0", "status": "ok", "answer": "done"}\\n')
+    out.write('{"item_id": "i-0", "status": "ok", "answer": "again"}\\n')
+    out.write('{"item_id": "of-another-run", "status": "ok"}\\n')
+    out.write('{"item_id": "i-1", "status": "ok", "score": 1.0}\\n')
+    out.write('{"item_id": "i-1", "status": "wonderful"}\\n')
+    out.write("not json\\n")
+sys.exit(3)
+"""
+
+
+def test_only_valid_rows_of_open_items_count(cluster, store, workload, tmp_path):
+    program(tmp_path, cluster, HOSTILE)
+    fake = workload(None, count=2, image=IMAGE)
+
+    FakePodOperator(fake=fake, store=store).execute({})
+
+    assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR}
+    assert fake.trajectories[0].answer == "done"
+    assert fake.trajectories[1].error == "the container ended with exit status 3 before it finished the item"
+
+
+LINKED = """
+import os, pathlib, sys
+os.symlink(sys.argv[2] + "/../../../linked", sys.argv[2] + "/trajectories.jsonl")
+"""
+
+
+def test_a_link_in_the_place_of_the_rows_is_not_followed(cluster, store, workload, tmp_path):
+    program(tmp_path, cluster, LINKED)
+    (cluster.folder / "linked").write_text('{"item_id": "i-0", "status": "ok", "answer": "stolen"}\n')
+    fake = workload(None, image=IMAGE)
+
+    FakePodOperator(fake=fake, store=store).execute({})
+
+    assert fake.statuses() == {"i-0": Status.SANDBOX_ERROR}
+
+
+SLOW = """
+import sys, time
+with open(sys.argv[2] + "/trajectories.jsonl", "w") as out:
+    out.write('{"item_id": "i-0", "status": "ok"}\\n')
+time.sleep(600)
+"""
+
+
+def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, store, workload, tmp_path):
+    program(tmp_path, cluster, SLOW)
+    fake = workload(None, count=2, image=IMAGE, timeout=1)
+
+    FakePodOperator(fake=fake, store=store).execute({})
+
+    assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR}
+    assert fake.trajectories[1].error == "the container was stopped after 1 s (sandbox.timeout)"
+    assert cluster.pods == {}
+
+
+def test_rows_are_recorded_while_the_pod_works_and_it_ends_once_none_matters(cluster, store, workload, tmp_path):
+    program(tmp_path, cluster, SLOW)
+    fake = workload(None, count=2, image=IMAGE)
+    fake.pace, fake.is_settled = 1, lambda: bool(fake.trajectories)
+
+    FakePodOperator(fake=fake, store=store).execute({})
+
+    assert fake.statuses() == {"i-0": Status.OK}
+    assert cluster.pods == {}
+
+
+def test_a_stopped_task_leaves_no_pod(cluster, store, workload, tmp_path):
+    program(tmp_path, cluster, SLOW)
+    fake = workload(None, count=2, image=IMAGE)
+    operator = FakePodOperator(fake=fake, store=store)
+    killer = threading.Thread(target=operator.on_kill)
+
+    def stop(rows: Sequence[Trajectory]) -> None:
+        if rows and killer.ident is None:
+            killer.start()
+
+    fake.on_record = stop
+    with pytest.raises(SandboxError, match="the task was stopped"):
+        operator.execute({})
+    killer.join()
+
+    assert (cluster.pods, cluster.secrets) == ({}, {})
+
+
+def test_what_a_killed_attempt_left_is_removed_first(cluster, store, workload, tmp_path):
+    fake = workload(None, image=IMAGE)
+    program(tmp_path, cluster, SLOW)
+    operator = FakePodOperator(fake=fake, store=store)
+    mine, others = labels_of(identity(fake.labels), 4e9), labels_of(identity({"run": "another"}), 4e9)
+    expired = others | {EXPIRES_LABEL: "1000"}
+    for name, labels in (("mine", mine), ("others", others), ("expired", expired)):
+        cluster.create("pods", bare_pod(name, labels))
+
+    assert operator._prepare_cluster(fake) == 2
+    assert set(cluster.pods) == {"others"}
+
+
+def bare_pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
+    container = {"name": "rollout", "image": IMAGE, "volumeMounts": []}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "initContainers": [],
+            "containers": [container],
+            "volumes": [{"name": "secret", "secret": {"secretName": "never-made"}}],
+        },
+    }
+
+
+def test_a_missing_image_a_refusal_and_a_silent_cluster_are_told_apart(cluster, store, workload, monkeypatch):
+    fake = workload(None, image=IMAGE)
+    cluster.unpullable = fake.limits.gateway_image
+    with pytest.raises(ImageMissing, match="skillopt-gateway:latest for the container courier"):
+        FakePodOperator(fake=fake, store=store).execute({})
+    cluster.unpullable = ""
+    cluster.refuse = {"secrets": 403}
+    with pytest.raises(SandboxError, match=r"403 Forbidden; see docs/kubernetes\.md") as refused:
+        FakePodOperator(fake=fake, store=store).execute({})
+    assert KEY not in str(refused.value)
+    assert cluster.pods == {}
+
+    silent = cluster.connection.replace("127.0.0.1:", "127.0.0.1:1")
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", silent)
+    with pytest.raises(EngineUnavailable, match=r"sandbox\.kubernetes_conn_id"):
+        FakePodOperator(fake=fake, store=store).execute({})
+    assert fake.trajectories == []

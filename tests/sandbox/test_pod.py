@@ -1,0 +1,181 @@
+"""The manifests against Kubernetes' own schema, and every field that closes a pod."""
+
+import json
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from include.core.config import SandboxGroup
+from include.core.errors import ConfigError
+from include.sandbox.network_policy import network_policy
+from include.sandbox.pod import (
+    PodPlan,
+    deadline,
+    end_of,
+    installation_label,
+    labels_of,
+    pinned,
+    pod_manifest,
+    secret_manifest,
+    workload_label,
+)
+
+VERSION = "1.33"
+IMAGE = "registry.example/skillopt-sandbox@sha256:" + "0" * 64
+IDENTITY = {
+    "skillopt.sandbox": "/srv/air flow",
+    "skillopt.run": "manual__2026-11-21T10:00:00+00:00",
+    "skillopt.step": "3",
+}
+
+
+def plan(**limits: Any) -> PodPlan:
+    labels = labels_of(IDENTITY, 2_000_000_000.0)
+    return PodPlan("skillopt-1", IMAGE, SandboxGroup(namespace="skills", **limits), labels)
+
+
+def containers(pod: Any) -> dict[str, Any]:
+    return {one["name"]: one for one in [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]}
+
+
+def mounts(container: Any) -> dict[str, bool]:
+    """Whether it is read-only, by path."""
+    return {mount["mountPath"]: mount["readOnly"] for mount in container["volumeMounts"]}
+
+
+@pytest.mark.parametrize("limits", [{}, {"pull": "never", "memory": "2g", "cpus": 0.5}, {"pull": "always"}], ids=str)
+def test_all_manifests_keep_to_the_schema(limits):
+    secret = secret_manifest(plan(), "uid", {"a": 1}, {"b": 2})
+    for manifest in (pod_manifest(plan(**limits)), secret, network_policy("skills", ["192.0.2.1/32:443"])):
+        kubernetes_validate.validate(manifest, VERSION, strict=True)
+
+
+def test_the_schema_would_refuse_a_field_that_does_not_exist():
+    pod: Any = pod_manifest(plan())
+    pod["spec"]["containers"][0]["securityContext"]["dropCapabilities"] = True
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, VERSION, strict=True)
+
+
+def test_every_container_is_restricted():
+    for name, container in containers(pod_manifest(plan())).items():
+        context = container["securityContext"]
+        assert context["runAsNonRoot"] is True, name
+        assert context["runAsUser"] == (10001 if name == "rollout" else 10002), name
+        assert context["privileged"] is False, name
+        assert context["allowPrivilegeEscalation"] is False, name
+        assert context["readOnlyRootFilesystem"] is True, name
+        assert context["capabilities"] == {"drop": ["ALL"]}, name
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert container["resources"]["limits"].keys() == {"cpu", "memory", "ephemeral-storage"}, name
+
+
+def test_the_pod_has_nothing_of_cluster_or_node():
+    spec: Any = pod_manifest(plan())["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert spec["shareProcessNamespace"] is False
+    assert [spec[name] for name in ("hostNetwork", "hostPID", "hostIPC")] == [False] * 3
+    assert spec["restartPolicy"] == "Never"
+    assert {next(iter(volume.keys() - {"name"})) for volume in spec["volumes"]} == {"emptyDir", "secret"}
+    assert all("sizeLimit" in volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume)
+
+
+def test_only_the_helpers_see_the_secret_and_each_its_own_file():
+    of = containers(pod_manifest(plan()))
+    assert mounts(of["rollout"]) == {"/in": True, "/out": False, "/gateway": True, "/tmp": False}
+    assert of["rollout"].keys().isdisjoint({"env", "envFrom", "command"})
+    secrets = {name: [path for path in mounts(one) if path.startswith("/secret")] for name, one in of.items()}
+    assert secrets == {
+        "rollout": [],
+        "gateway": ["/secret/gateway.json"],
+        "courier": ["/secret/courier.json"],
+        "fetch": ["/secret/courier.json"],
+    }
+    assert mounts(of["courier"])["/out"] is True
+
+
+def test_the_limits_are_those_of_the_configuration():
+    spec: Any = pod_manifest(plan(cpus=0.5, memory="300m", output_mb=8, timeout=60))["spec"]
+    (rollout,) = spec["containers"]
+    assert rollout["resources"]["limits"] == {"cpu": "0.5", "memory": "300Mi", "ephemeral-storage": "72Mi"}
+    sizes = {volume["name"]: volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"] if "emptyDir" in volume}
+    assert sizes["out"] == "8Mi"
+    assert spec["activeDeadlineSeconds"] == deadline(SandboxGroup(timeout=60)) > 60
+
+
+def test_courier_and_gateway_stay_until_the_program_has_ended_and_the_courier_longest():
+    """Kubernetes stops sidecars in the opposite order."""
+    order = [(one["name"], one.get("restartPolicy")) for one in pod_manifest(plan())["spec"]["initContainers"]]
+    assert order == [("courier", "Always"), ("gateway", "Always"), ("fetch", None)]
+
+
+def test_the_secret_belongs_to_its_pod():
+    secret: Any = secret_manifest(plan(), "uid-1", {"upstream": {"api_key": "k"}}, {})
+    assert secret["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": "skillopt-1", "uid": "uid-1"}
+    ]
+    assert json.loads(secret["stringData"]["gateway.json"]) == {"upstream": {"api_key": "k"}}
+    assert "k" not in json.dumps(pod_manifest(plan())).split('"')
+
+
+def test_labels_tell_run_and_step_and_fit():
+    labels = labels_of(IDENTITY | {"skillopt.moment": "steps/" + "x" * 100}, 5.4)
+    assert labels["skillopt/run"] == "manual__2026-11-21T10-00-00-00-00"
+    assert labels["skillopt/step"] == "3"
+    assert labels["skillopt/expires"] == "5"
+    assert all(len(value) <= 63 for value in labels.values())
+    other = IDENTITY | {"skillopt.step": "4"}
+    assert workload_label(IDENTITY) != workload_label(other)
+    assert installation_label(IDENTITY) == installation_label(other)
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({"reason": "Evicted", "message": "ephemeral"}, "the pod was evicted (sandbox.output_mb = 64): ephemeral"),
+        ({"reason": "DeadlineExceeded"}, "the pod was stopped after 1245 s"),
+        (
+            {"initContainerStatuses": [{"name": "fetch", "state": {"terminated": {"exitCode": 1}}}]},
+            "the pod could not fetch its inputs: exit status 1",
+        ),
+        (
+            {"containerStatuses": [{"name": "rollout", "state": {"terminated": {"reason": "OOMKilled"}}}]},
+            "the container ran out of memory (sandbox.memory = 512m)",
+        ),
+        (
+            {"containerStatuses": [{"name": "rollout", "state": {"terminated": {"exitCode": 7}}}]},
+            "the container ended with exit status 7 before it finished the item",
+        ),
+        ({}, "the container ended with exit status unknown before it finished the item"),
+    ],
+)
+def test_the_end_of_a_pod_is_told(status, why):
+    assert end_of(status, SandboxGroup()) == why
+
+
+def test_an_image_behind_a_tag_is_refused():
+    assert pinned(IMAGE) == IMAGE
+    with pytest.raises(ConfigError, match="needs the image's digest"):
+        pinned("skillopt-sandbox:latest")
+
+
+def test_the_policy_lets_nothing_in_and_names_alone_out():
+    spec: Any = network_policy("skills", ["192.0.2.1/32:443", "198.51.100.0/24:9000"])["spec"]
+    assert spec["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "skillopt-sandbox"}
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["ingress"] == []
+    dns, *others = spec["egress"]
+    assert {(port["protocol"], port["port"]) for port in dns["ports"]} == {("UDP", 53), ("TCP", 53)}
+    assert dns["to"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}]
+    assert [(rule["to"][0]["ipBlock"]["cidr"], rule["ports"][0]["port"]) for rule in others] == [
+        ("192.0.2.1/32", 443),
+        ("198.51.100.0/24", 9000),
+    ]
+
+
+@pytest.mark.parametrize("text", ["api.example.com:443", "192.0.2.1/32", "192.0.2.1/32:0", "0.0.0.0/0:443"])
+def test_the_policy_takes_networks_with_a_port_and_not_the_whole_internet(text):
+    with pytest.raises(ConfigError, match="expected a network and a port"):
+        network_policy("skills", [text])
