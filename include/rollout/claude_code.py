@@ -34,7 +34,7 @@ class ClaudeCodeHarness(CLIHarness):
         command += ["--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]
         return [*command, "--", prompt]
 
-    def variables(self, home: Path) -> Mapping[str, str]:
+    def variables(self) -> Mapping[str, str]:
         """One model for everything, since the gateway allows one; no retries, which it owns; no calls besides."""
         settings = self.settings
         patience = str(round(settings.patience * 1000))

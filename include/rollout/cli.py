@@ -110,7 +110,7 @@ class CLIHarness(ABC):
         """The program and its arguments, the prompt among them."""
 
     @abstractmethod
-    def variables(self, home: Path) -> Mapping[str, str]:
+    def variables(self) -> Mapping[str, str]:
         """Its environment, besides what every CLI gets."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class CLIHarness(ABC):
     async def _execute(self, command: Sequence[str], home: Path, folder: Path, cwd: str) -> int | None:
         """Exit status of the CLI; None if its time was up. Nothing that it started is left."""
         passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
-        env = {**passed, "HOME": str(home), "LANG": "C.UTF-8", **self.variables(home)}
+        env = {**passed, "HOME": str(home), "LANG": "C.UTF-8", **self.variables()}
         # Files and not pipes: a program that outlives the CLI would hold a pipe open.
         with (folder / "trace").open("wb") as out, (folder / "errors").open("wb") as errors:
             process = await asyncio.create_subprocess_exec(

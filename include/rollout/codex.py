@@ -64,7 +64,7 @@ class CodexHarness(CLIHarness):
         prompt = f"${skill_folder.skill_name(self.settings.benchmark)}\n\n{task}"
         return ["codex", "exec", "--json", "--strict-config", "--skip-git-repo-check", "--", prompt]
 
-    def variables(self, home: Path) -> Mapping[str, str]:
+    def variables(self) -> Mapping[str, str]:
         """A key has to be there; the gateway puts its own in its place."""
         return {"OPENAI_API_KEY": "none"}
 

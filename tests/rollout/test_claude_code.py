@@ -100,16 +100,16 @@ def test_its_home_holds_the_skill(tmp_path: Path):
     assert (tmp_path / ".claude" / "skills" / "searchqa" / "SKILL.md").read_text().endswith("\n\nWrite to $A\\$1.")
 
 
-def test_every_model_is_the_one_and_efforts_are_those_that_the_cli_knows(tmp_path: Path):
+def test_every_model_is_the_one_and_efforts_are_those_that_the_cli_knows():
     one = harness(reasoning_effort="minimal", thinking="off")
-    variables, command = one.variables(tmp_path), list(one.command("Which?"))
+    variables, command = one.variables(), list(one.command("Which?"))
 
     assert {value for name, value in variables.items() if name.endswith("_MODEL")} == {"m"}
     assert (variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"], variables["MAX_THINKING_TOKENS"]) == ("9", "0")
     assert command[command.index("--effort") + 1] == "low"
     assert command[-2:] == ["--", "/searchqa Which?"]
     assert "--effort" not in harness().command("Which?")
-    assert "MAX_THINKING_TOKENS" not in harness().variables(tmp_path)
+    assert "MAX_THINKING_TOKENS" not in harness().variables()
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class Program(CLIHarness):
     def command(self, task: str) -> Sequence[str]:
         return [sys.executable, "-c", self.code, task]
 
-    def variables(self, home: Path) -> Mapping[str, str]:
+    def variables(self) -> Mapping[str, str]:
         return {"OWN": "1"}
 
     def read(self, lines: Iterable[bytes]) -> Trace:
