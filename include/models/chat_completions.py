@@ -55,7 +55,7 @@ class ChatMessage(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextContent] | None = None
-    tool_calls: list[ToolCall] = []
+    tool_calls: list[ToolCall] | None = None
     tool_call_id: str = ""
 
     @property
@@ -64,6 +64,11 @@ class ChatMessage(BaseModel):
         if isinstance(self.content, list):
             return "".join(piece.text for piece in self.content)
         return "" if self.content is None else self.content
+
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """The calls, if there are any."""
+        return () if self.tool_calls is None else self.tool_calls
 
 
 class Function(BaseModel):
@@ -94,11 +99,17 @@ class NamedTool(BaseModel):
     function: NamedFunction
 
 
+class ResponseFormat(BaseModel):
+    """What the answer looks like; a schema is not translated."""
+
+    type: Literal["text"]
+
+
 class ChatRequest(BaseModel):
     """A request, with the fields that pydantic-ai's other models have a word for."""
 
     messages: list[ChatMessage] = Field(min_length=1)
-    tools: list[Tool] = []
+    tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -109,6 +120,7 @@ class ChatRequest(BaseModel):
     parallel_tool_calls: bool | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     chat_template_kwargs: dict[str, JsonValue] = {}
+    response_format: ResponseFormat | None = None
     n: Literal[1] | None = None
     stream: Literal[False] | None = None
     """The answer comes whole."""
@@ -124,7 +136,7 @@ class ChatRequest(BaseModel):
 
     def parameters(self) -> ModelRequestParameters:
         """The tools."""
-        functions = [tool.function for tool in self.tools]
+        functions = [tool.function for tool in self.tools or ()]
         return ModelRequestParameters(
             function_tools=[
                 ToolDefinition(
@@ -160,7 +172,7 @@ def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
             turns.append(ModelRequest(parts=asked))
             asked = []
         turns.append(_response(message))
-        called |= {call.id: call.function.name for call in message.tool_calls}
+        called |= {call.id: call.function.name for call in message.calls}
     if asked:
         turns.append(ModelRequest(parts=asked))
     return turns
@@ -204,9 +216,7 @@ def _request_part(message: ChatMessage, called: dict[str, str]) -> ModelRequestP
 
 def _response(message: ChatMessage) -> ModelResponse:
     parts = [TextPart(message.text)] if message.text else []
-    calls = [
-        ToolCallPart(call.function.name, call.function.arguments, tool_call_id=call.id) for call in message.tool_calls
-    ]
+    calls = [ToolCallPart(call.function.name, call.function.arguments, tool_call_id=call.id) for call in message.calls]
     return ModelResponse(parts=[*parts, *calls])
 
 

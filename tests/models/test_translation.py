@@ -92,7 +92,7 @@ def test_every_role_and_a_text_in_pieces(server: DialectServer) -> None:
         USER,
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": "a city"},
-        {"role": "assistant", "content": "Paris"},
+        {"role": "assistant", "content": "Paris", "tool_calls": None},
         {"role": "user", "content": "Why?"},
     ]
     assert send(bedrock(server.address), messages=messages, tools=[tool], stop="END", top_p=0.5).status_code == 200
@@ -250,6 +250,7 @@ def test_the_gateway_tries_again_meters_and_falls_back(provider: Serve, tmp_path
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages.0.content"),
         ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
     ],
 )
 def test_a_request_that_cannot_be_translated(server: DialectServer, body: Document, named: str) -> None:
