@@ -22,7 +22,7 @@ from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 
-from include.core.ports import Benchmark
+from include.core.ports import Benchmark, Workspace
 from include.core.types import Message, Status, Trajectory
 from include.rollout.settings import PublicItem, RolloutSettings
 
@@ -64,7 +64,7 @@ class ChatHarness:
     ) -> None:
         await self._client.close()
 
-    async def run(self, item: PublicItem, skill: str) -> Trajectory:
+    async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         """One item's trajectory; what the provider does wrong becomes its status."""
         started, clock = time.time(), time.monotonic()
         messages = list(self._benchmark.messages(item.public, skill))

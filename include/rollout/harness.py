@@ -4,21 +4,37 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from include.core.ports import Benchmark
+from include.core.ports import Benchmark, Workspace
 from include.core.types import Trajectory
-from include.rollout.chat import ChatHarness
+from include.rollout.claude_code import ClaudeCodeHarness
+from include.rollout.codex import CodexHarness
 from include.rollout.settings import PublicItem, RolloutSettings
 
 
 class Harness(Protocol):
     """Runs items, several at the same time."""
 
-    async def run(self, item: PublicItem, skill: str) -> Trajectory:
-        """What the target did with the item; a failure of the provider is a status, never an exception."""
+    async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
+        """What the target did with the item; a failure of the provider is a status, never an exception.
+
+        The workspace is the item's own. The files in its outputs are named by the caller, not by the harness.
+        """
         ...
 
 
-HARNESSES: Mapping[str, Callable[[RolloutSettings, Benchmark, str], AbstractAsyncContextManager[Harness]]] = {
-    "chat": ChatHarness,
+Opened = AbstractAsyncContextManager[Harness]
+
+
+def _chat(settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> Opened:
+    # The clients of model servers take a second to import, which containers of agent CLIs do without.
+    from include.rollout.chat import ChatHarness
+
+    return ChatHarness(settings, benchmark, base_url)
+
+
+HARNESSES: Mapping[str, Callable[[RolloutSettings, Benchmark, str], Opened]] = {
+    "chat": _chat,
+    "codex": CodexHarness,
+    "claude_code": ClaudeCodeHarness,
 }
 """By the name in `RolloutSettings.harness`; called with the settings, the benchmark and the gateway's address."""

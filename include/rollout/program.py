@@ -12,6 +12,7 @@ from include.rollout.forwarder import forwarded
 from include.rollout.harness import HARNESSES, Harness
 from include.rollout.settings import PublicItem, RolloutSettings
 from include.rollout.turnstile import Turnstile
+from include.rollout.workspace import ItemFolders, files_left
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,11 @@ async def run(in_folder: Path, out_folder: Path, gateway: Path) -> None:
     new_harness = HARNESSES[job.settings.harness]
     async with forwarded(gateway) as base_url, new_harness(job.settings, benchmark, base_url) as harness:
 
-        async def work(item: PublicItem, out: TextIO) -> None:
+        async def work(index: int, item: PublicItem, out: TextIO) -> None:
+            inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
+            workspace = ItemFolders(inputs, outputs, job.settings.code_timeout)
             async with free:
-                trajectory = await _trajectory(harness, item, job.skill)
+                trajectory = await _trajectory(harness, item, job.skill, workspace)
             out.write(trajectory.model_dump_json() + "\n")
             out.flush()
 
@@ -53,12 +56,14 @@ async def run(in_folder: Path, out_folder: Path, gateway: Path) -> None:
                 for index, item in enumerate(job.items):
                     if job.settings.paced:
                         await turnstile.admit(index)
-                    group.create_task(work(item, out))
+                    group.create_task(work(index, item, out))
 
 
-async def _trajectory(harness: Harness, item: PublicItem, skill: str) -> Trajectory:
+async def _trajectory(harness: Harness, item: PublicItem, skill: str, workspace: ItemFolders) -> Trajectory:
     try:
-        return await harness.run(item, skill)
+        Path(workspace.outputs).mkdir(parents=True, exist_ok=True)
+        trajectory = await harness.run(item, skill, workspace)
     except Exception as error:  # noqa: BLE001 - one broken item must not end the others; the row keeps what happened
         text = f"{type(error).__name__}: {error}"[:500]
         return Trajectory(item_id=item.id, status=Status.SANDBOX_ERROR, error=text)
+    return trajectory.model_copy(update={"files": files_left(workspace.outputs)})

@@ -2,10 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from include.core.config import Effort, Harness
-from include.core.errors import ConfigError
 from include.core.types import JsonObject, Value
 
 
@@ -40,16 +39,6 @@ class RolloutSettings(Value):
     """Tries that the gateway makes of one call."""
     paced: bool = False
     """Whether items begin only as the host allows, in their order; see the turnstile."""
-
-    @field_validator("dialect")
-    @classmethod
-    def _spoken(cls, dialect: str) -> str:
-        if dialect == "anthropic":
-            raise ConfigError(
-                "model.target: the chat harness speaks openai-chat and openai, not anthropic: use a connection to an "
-                "OpenAI-compatible endpoint of the provider"
-            )
-        return dialect
 
     @property
     def patience(self) -> float:

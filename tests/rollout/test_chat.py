@@ -2,15 +2,16 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from include.core.errors import ConfigError
 from include.core.types import Status, Trajectory
 from include.rollout.chat import ChatHarness
 from include.rollout.settings import PublicItem, RolloutSettings
+from include.rollout.workspace import ItemFolders
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
@@ -28,7 +29,7 @@ PLAIN: dict[str, Any] = {
 def run(answer: Callable[[Asked], Reply], **settings: Any) -> tuple[Trajectory, list[Asked]]:
     async def main(base_url: str) -> Trajectory:
         async with ChatHarness(RolloutSettings(**PLAIN | settings), BENCHMARK, base_url) as harness:
-            return await harness.run(ITEM, "Be short.")
+            return await harness.run(ITEM, "Be short.", ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0))
 
     with ScriptedProvider(answer) as provider:
         return asyncio.run(main(provider.base_url.removesuffix("/v1"))), provider.requests
@@ -124,8 +125,3 @@ def test_the_responses_dialect():
     assert requests[0].path == "/v1/responses"
     assert (trajectory.status, trajectory.answer) == (Status.OK, "Eiffel")
     assert (trajectory.prompt_tokens, trajectory.completion_tokens) == (11, 3)
-
-
-def test_a_dialect_that_the_harness_does_not_speak_is_refused():
-    with pytest.raises(ConfigError, match="anthropic"):
-        RolloutSettings(**PLAIN | {"dialect": "anthropic"})
