@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from include.core.config import SandboxGroup
-from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
+from include.core.errors import SandboxError
 from include.sandbox.hardening import KILOBYTE, end_of, host_options
 from include.sandbox.labels import remove_container
 from include.sandbox.staging import container_user
@@ -40,9 +40,8 @@ class Container:
         """Run it to its end; returns why an item that has no row by then is unfinished.
 
         Raises:
-            EngineUnavailable: the engine went away.
-            ImageMissing: the engine does not have the image.
-            SandboxError: the engine refused the container, or the task was stopped.
+            SandboxError: the task was stopped.
+            DockerException: the engine refused the container; or another error of its client.
         """
         from docker.errors import DockerException
         from requests import RequestException
@@ -58,8 +57,8 @@ class Container:
                 if self._id:
                     remove_container(self._client, self._id)
         except (DockerException, RequestException, HTTPError) as error:
-            if not self._stopped.is_set():
-                self._judge(error)
+            if not (self._stopped.is_set() or self._was_removed(error)):
+                raise
         if self._stopped.is_set():
             raise SandboxError("the task was stopped, and its container removed")
         return end_of(state, self._plan.limits)
@@ -103,17 +102,14 @@ class Container:
         state: Mapping[str, Any] = self._client.inspect_container(self._id)["State"]
         return state
 
-    def _judge(self, error: Exception) -> None:
-        """Raise what the engine's error means; a container that someone else removed is no error of the task."""
-        from docker.errors import APIError, ImageNotFound, NotFound
+    def _was_removed(self, error: Exception) -> bool:
+        """Whether someone else removed the container, which is no error of the task."""
+        from docker.errors import NotFound
 
-        if not isinstance(error, APIError):
-            raise EngineUnavailable(f"the Docker engine went away: {error}") from error
-        if not self._id and isinstance(error, ImageNotFound):
-            raise ImageMissing(f"the engine lost the sandbox image {self._plan.image}: {error.explanation}") from error
-        if not isinstance(error, NotFound):
-            raise SandboxError(f"the Docker engine refused the sandbox: {error.explanation}") from error
-        log.warning("The container was removed from outside: %s", error.explanation)
+        removed = bool(self._id) and isinstance(error, NotFound)
+        if removed:
+            log.warning("The container was removed from outside: %s", error)
+        return removed
 
     def _is_to_start(self) -> bool:
         from docker.errors import APIError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from include.core.config import SandboxGroup
-from include.core.errors import ConfigError, EngineUnavailable, ImageMissing
+from include.core.errors import ConfigError, EngineUnavailable, ImageMissing, SandboxError
 
 if TYPE_CHECKING:
     from airflow.providers.docker.hooks.docker import DockerHook
@@ -97,6 +97,29 @@ def reached(url: str) -> Iterator[None]:
         raise EngineUnavailable(
             f"no Docker engine answers at {url}: start one, or point DOCKER_HOST at one that runs ({error})"
         ) from error
+
+
+@contextmanager
+def judged(url: str) -> Iterator[None]:
+    """Tell in the user's words what the engine refused at work.
+
+    Raises:
+        EngineUnavailable: it went away.
+        ImageMissing: it lost an image.
+        SandboxError: it refused something else.
+    """
+    from docker.errors import APIError, DockerException, ImageNotFound
+    from requests import RequestException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except ImageNotFound as error:
+        raise ImageMissing(f"the Docker engine at {url} lost the sandbox image: {error.explanation}") from error
+    except APIError as error:
+        raise SandboxError(f"the Docker engine at {url} refused the sandbox: {error.explanation}") from error
+    except (DockerException, RequestException, HTTPError) as error:
+        raise EngineUnavailable(f"the Docker engine at {url} went away: {error}") from error
 
 
 def ensure_image(client: Any, image: str, pull: str) -> None:

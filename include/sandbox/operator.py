@@ -86,7 +86,7 @@ class RolloutOperator(DockerOperator):
 
         clock = time.monotonic()
         found = engine.found(workload.limits.docker_conn_id, str(self.docker_url))
-        with closing(self._connect(found, workload)) as client, staged() as folder:
+        with closing(self._connect(found, workload)) as client, staged() as folder, engine.judged(found.url):
             site = self._site(workload, folder, found.network)
             collector = Collector(workload, site.allow, self._stopped)
             labels = self._identity | {ATTEMPT_LABEL: str(attempt)}

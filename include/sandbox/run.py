@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
 from include.core.types import Item, ModelCall
@@ -64,6 +64,9 @@ class Run:
         Raises:
             SandboxError: of the kind that says what the engine refused, or that the task was stopped.
         """
+        from docker.errors import DockerException
+        from requests import RequestException
+
         items = self._workload.items
         groups = [[item] for item in items] if self._workload.one_item_each else [items]
         with ThreadPoolExecutor(self._at_once(), thread_name_prefix="sandbox") as pool:
@@ -74,7 +77,9 @@ class Run:
             except BaseException:
                 self._stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
-                remove_all(self._client, self._labels)
+                # An engine that went away cannot be asked; the next attempt removes what is left.
+                with suppress(DockerException, RequestException):
+                    remove_all(self._client, self._labels)
                 raise
 
     def _at_once(self) -> int:

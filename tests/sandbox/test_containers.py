@@ -1,7 +1,15 @@
+import threading
+from typing import Any
+
+import pytest
+from docker.errors import APIError, NotFound
 from hypothesis import given
 from hypothesis import strategies as st
+from requests import ConnectionError as RequestsConnectionError
 
-from include.sandbox.containers import capped, lines
+from include.core.config import SandboxGroup
+from include.core.errors import SandboxError
+from include.sandbox.containers import Container, Plan, capped, lines
 
 
 @given(st.lists(st.binary()), st.integers(1, 64))
@@ -23,3 +31,57 @@ def test_lines_do_not_depend_on_how_they_arrived_and_show_what_a_terminal_would_
 
 def test_a_line_cannot_pass_for_another():
     assert list(lines([b"fine\r\n\x1b[2Jgone\nno", b" end"])) == ["fine", "\\x1b[2Jgone", "no end"]
+
+
+class Client:
+    """An engine that loses its container, or refuses it."""
+
+    def __init__(self, create: Exception | None = None, start: Exception | None = None) -> None:
+        self.errors = {"create": create, "start": start}
+        self.removed: list[str] = []
+
+    def create_host_config(self, **options: Any) -> dict[str, Any]:
+        return options
+
+    def create_container(self, image: str, **options: Any) -> dict[str, str]:
+        if self.errors["create"] is not None:
+            raise self.errors["create"]
+        return {"Id": "c-1"}
+
+    def attach(self, container: str, **options: Any) -> Any:
+        raise self.errors["start"] or AssertionError
+
+    def remove_container(self, container: str, **options: Any) -> None:
+        self.removed.append(container)
+
+
+def container_on(client: Client, *, stopped: bool = False) -> Container:
+    event = threading.Event()
+    if stopped:
+        event.set()
+    return Container(client, Plan("i", SandboxGroup(), {}, []), event)
+
+
+def test_a_container_that_someone_else_removed_is_no_error():
+    client = Client(start=NotFound("gone"))
+    assert "exit status unknown" in container_on(client).run()
+    assert client.removed == ["c-1"]
+
+
+@pytest.mark.parametrize("error", [NotFound("no image"), APIError("bad mount"), RequestsConnectionError("engine away")])
+def test_what_the_engine_refuses_is_raised_and_nothing_is_removed_that_was_not_made(error):
+    client = Client(create=error)
+    with pytest.raises(type(error)):
+        container_on(client).run()
+    assert client.removed == []
+
+
+def test_a_container_of_a_stopped_task_does_not_begin():
+    client = Client()
+    with pytest.raises(SandboxError, match="stopped"):
+        container_on(client, stopped=True).run()
+    assert client.removed == ["c-1"]
+
+
+def test_a_container_that_has_not_begun_cannot_be_ended():
+    assert not container_on(Client()).kill()
