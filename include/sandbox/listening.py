@@ -6,6 +6,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from include.core.errors import SandboxError
@@ -44,7 +45,12 @@ class GuardedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; those of a head have to add up to one in time."""
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except h11.LocalProtocolError:
+            # Garbage behind a request that was answered already: there is no way to say so any more.
+            self.transport.abort()
+            return
         self._watch_head()
 
     def pause_writing(self) -> None:

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from include.core.types import Value
 
-START = 16
-"""Tries at the same time before anything is known of the provider."""
+START = 32
+"""Tries at the same time before anything is known of the provider: as many as the default configuration has items."""
 OVERLOADED = frozenset({429, 503, 529})
 """Statuses that ask for less traffic; other failures say nothing about it."""
 

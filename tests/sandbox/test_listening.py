@@ -208,6 +208,8 @@ GARBAGE = [
     HEAD.encode() + b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-key: x\r\n\r\n",
     HEAD.encode() + b"bad header\r\n\r\n",
     request_bytes("/v1/files") + b"\x00\r\n\r\n",
+    b"CONNECT 127.0.0.1:9 HTTP/1.1\r\nhost: 127.0.0.1:9\r\n\r\n",
+    b"POST http://127.0.0.1:9/v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:9\r\ncontent-length: 0\r\n\r\n",
 ]
 
 
@@ -220,6 +222,17 @@ def test_garbage_is_refused_and_disturbs_nobody(rig, monkeypatch, sent):
         raw.sendall(sent)
         assert raw.recv(65536)[9:10] in (b"", b"4")
     assert one.post().status_code == 200
+
+
+def test_garbage_behind_an_answer_is_no_error_of_the_gateway(rig, caplog):
+    one = rig(answer)
+    with one.connect() as raw:
+        raw.sendall(b"POST /v1/files HTTP/1.1\r\nhost: gateway\r\ntransfer-encoding: chunked\r\n\r\n")
+        assert raw.recv(65536).startswith(b"HTTP/1.1 403")
+        raw.sendall(b"zz\r\n")
+        assert is_cut_off(raw)
+    assert one.post().status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.name in ("asyncio", "uvicorn.error")] == []
 
 
 @pytest.fixture(scope="module")
