@@ -175,6 +175,15 @@ class RegateGroup(Group):
     """Whether a demoted or stale champion starts a training; fixed when the DAG is parsed."""
 
 
+class RetentionGroup(Group):
+    """What the cleanup leaves of what trainings and nights stored."""
+
+    schedule: ObjectName = "@weekly"
+    """When it is cleaned up, as a cron expression or preset; fixed when the DAG is parsed."""
+    trajectory_days: Positive | None = None
+    """Days for which trajectories are kept, which are the cache of finished rollouts, too; for ever when unset."""
+
+
 class Price(Group):
     """A model's price in US dollars for a million tokens."""
 
@@ -338,6 +347,7 @@ class TrainConfig(Group):
     budget: BudgetGroup = BudgetGroup()
     publishing: PublishingGroup = PublishingGroup()
     regate: RegateGroup = RegateGroup()
+    retention: RetentionGroup = RetentionGroup()
 
     @property
     def image(self) -> str:

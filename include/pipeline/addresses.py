@@ -50,6 +50,11 @@ def regate_dag_id(benchmark: str) -> str:
     return f"regate_{benchmark}"
 
 
+def cleanup_dag_id(benchmark: str) -> str:
+    """The DAG whose runs keep the buckets small."""
+    return f"cleanup_{benchmark}"
+
+
 class ReportLink(BaseOperatorLink):
     """The button on a task that leads to the report of its run."""
 

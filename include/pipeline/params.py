@@ -17,9 +17,11 @@ FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", 
 
 FIXED_IN_GRAPH = (
     "regate.schedule",
+    "retention.schedule",
     "regate.train_on_decline",
     "publishing.approval_hours",
     "gradient.minibatches_per_task",
+    "model.batch",
     "sandbox.engine",
     "sandbox.max_containers",
     "sandbox.pool",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import yaml
 from pydantic import AwareDatetime
 
-from include.core.errors import Conflict, StoreError
+from include.core.errors import Conflict, ObjectMissing, StoreError
 from include.core.provenance import LineOrigin
 from include.core.types import JsonObject, Split, UnitInterval, Value, sha256
 from include.store.aliases import Alias, ChampionAlias
@@ -130,6 +130,26 @@ class ArtifactStore:
         """
         manifest = self.read(version).manifest
         return self.champion.move(version, manifest.sha256, run, reason, seen)
+
+    def drop_unused(self, before: datetime) -> list[str]:
+        """Remove versions that no alias ever pointed to, if they were written before a moment; returns their names.
+
+        An unfinished one stays: it may be about to be completed, and costs next to nothing.
+        """
+        used = {alias.version for alias in self.champion.history()}
+        dropped = [version for version in self.list_versions() if version not in used and self._is_old(version, before)]
+        for version in dropped:
+            keys = self._keys.version(version)
+            # The manifest first: what lacks it is no version to anybody.
+            for key in (keys.manifest, keys.skill_md, keys.best_skill):
+                self._store.delete(key)
+        return dropped
+
+    def _is_old(self, version: str, before: datetime) -> bool:
+        try:
+            return self.read(version).manifest.created < before
+        except ObjectMissing:
+            return False
 
     def address(self, key: str) -> str:
         """`s3://<bucket>/<key>`."""

@@ -1,6 +1,7 @@
 """Every object key, in one place; nothing else in the project builds one."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -291,6 +292,11 @@ def item_file(prefix: str, digest: str) -> str:
     return f"{prefix}files/{digest}"
 
 
+def trajectories_of(prefix: str, benchmark: str) -> str:
+    """Prefix of all partitions of a benchmark's rollouts."""
+    return f"{prefix}trajectories/{_partitions({'benchmark': benchmark})}"
+
+
 def usage(prefix: str, *, benchmark: str, run: str) -> str:
     """The partition of the usage table that holds one run's model calls, with a slash at its end."""
     return f"{prefix}usage/{_partitions({'benchmark': benchmark, 'run': run})}"
@@ -299,6 +305,16 @@ def usage(prefix: str, *, benchmark: str, run: str) -> str:
 def part(partition: str, identity: str) -> str:
     """One file of a partition."""
     return f"{partition}part-{identity}.parquet"
+
+
+def batch_job(plan: str) -> str:
+    """Beside a plan, by its key: the batch job that carries it out."""
+    return f"{plan.removesuffix('.json')}/batch.json"
+
+
+def batch_folder(plan: str, number: int) -> str:
+    """Beside a plan: what one of its batch jobs (0-based) leaves, without a slash at its end."""
+    return f"{plan.removesuffix('.json')}/batch-{number}"
 
 
 @dataclass(frozen=True)
@@ -336,6 +352,13 @@ class ArtifactKeys:
     def folder(self) -> str:
         """Prefix of versions and aliases, with a slash at its end."""
         return f"{self.prefix}skills/{partition_value(self.benchmark)}/{partition_value(self.target)}/"
+
+    @staticmethod
+    def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:
+        """The targets for which something of the benchmark is published, by the keys of the bucket."""
+        folder = f"{prefix}skills/{partition_value(benchmark)}/"
+        found = {key.removeprefix(folder).partition("/")[0] for key in keys if key.startswith(folder)}
+        return sorted(partition_name(value) for value in found)
 
     @property
     def versions(self) -> str:

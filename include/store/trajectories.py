@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from include.core.errors import ObjectMissing, StoreError
 from include.core.types import Item, ModelCall, Rollout, Split, Status, Value
 from include.store import keys
 from include.store.objects import ObjectStore
@@ -25,6 +27,8 @@ from include.store.tables import (
 )
 
 READERS = 8
+LOOKS = 5
+"""At a partition whose parts are being merged meanwhile."""
 
 
 class RolloutKey(Value):
@@ -123,7 +127,16 @@ class UsageTable:
         return keys.usage(self._prefix, benchmark=benchmark, run=run)
 
 
+def parts_of(store: ObjectStore, partition: str) -> list[str]:
+    """The keys of a partition's parts."""
+    return [key for key in store.list_keys(partition) if key.endswith(".parquet")]
+
+
 def _read_parts(store: ObjectStore, partition: str, rows: Any = None) -> list[pa.Table]:
-    parts = [key for key in store.list_keys(partition) if key.endswith(".parquet")]
     with ThreadPoolExecutor(READERS) as pool:
-        return list(pool.map(lambda part: from_parquet(store.get_bytes(part), rows), parts))
+        for _ in range(LOOKS):
+            with suppress(ObjectMissing):
+                return list(
+                    pool.map(lambda part: from_parquet(store.get_bytes(part), rows), parts_of(store, partition))
+                )
+    raise StoreError(f"{store.address(partition)}: its parts change faster than they can be read; try again")

@@ -41,6 +41,10 @@ class LocalStore(ObjectStore):
             raise Conflict(key)
         self.put_bytes(key, body)
 
+    def delete(self, key: str) -> None:
+        with self._lock:
+            self.objects.pop(key, None)
+
     def exists(self, key: str) -> bool:
         return key in self.objects
 

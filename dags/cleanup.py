@@ -1,0 +1,9 @@
+"""Airflow DAGs that keep the buckets small: `cleanup_<benchmark>` for every folder in benchmarks/."""
+
+import benchmarks
+from include.pipeline.operations import cleanup_dag
+from include.pipeline.params import benchmark_config
+
+for name in benchmarks.names():
+    dag = cleanup_dag(name, benchmark_config(name))
+    globals()[dag.dag_id] = dag

@@ -1,0 +1,117 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from include.core.errors import ObjectMissing
+from include.core.types import Item, Rollout, Score, Split, Status, Trajectory
+from include.store.artifacts import ArtifactStore
+from include.store.keys import ArtifactKeys
+from include.store.objects import ObjectStore
+from include.store.retention import Cleaned, compact, partitions
+from include.store.trajectories import RolloutKey, RolloutTable, parts_of
+from tests.store.test_artifacts import KEYS, provenance, publish
+
+KEY = RolloutKey(
+    benchmark="searchqa",
+    target="openai-chat:m",
+    harness="chat",
+    split=Split.VAL,
+    skill_sha256="a" * 64,
+    draw=0,
+    settings_sha256="s",
+    image="sha256:i",
+)
+ITEMS = [Item(id=f"i-{n}", public={}, reference={}) for n in range(6)]
+FUTURE = datetime.now(UTC) + timedelta(days=1)
+
+
+def rollout(item: Item, hard: float = 1.0) -> Rollout:
+    return Rollout(trajectory=Trajectory(item_id=item.id, status=Status.OK), score=Score(hard=hard, soft=hard))
+
+
+@pytest.fixture
+def table(store: ObjectStore) -> RolloutTable:
+    table = RolloutTable(store, "team/")
+    for item in ITEMS:
+        table.append(KEY, "run", [(item, rollout(item))])
+    return table
+
+
+def test_many_parts_become_one_and_read_the_same(store: ObjectStore, table: RolloutTable) -> None:
+    before = table.read(KEY, ITEMS)
+    [partition] = partitions(store, "team/", "searchqa")
+    assert compact(store, partition, None) == Cleaned(6, 1, 6, 0)
+    assert table.read(KEY, ITEMS) == before
+    assert len(parts_of(store, partition)) == 1
+    again = store.list_keys("")
+    assert compact(store, partition, None) == Cleaned(1, 1, 6, 0)
+    assert store.list_keys("") == again
+
+
+def test_the_first_of_two_rows_still_wins(store: ObjectStore, table: RolloutTable) -> None:
+    table.append(KEY, "another-run", [(ITEMS[0], rollout(ITEMS[0], hard=0.0))])
+    [partition] = partitions(store, "team/", "searchqa")
+    compact(store, partition, None)
+    score = table.read(KEY, ITEMS)["i-0"].score
+    assert score is not None
+    assert score.hard == 1.0
+
+
+def test_old_rows_go_and_new_ones_stay(store: ObjectStore, table: RolloutTable) -> None:
+    [partition] = partitions(store, "team/", "searchqa")
+    moment = datetime.now(UTC)
+    table.append(KEY, "run-2", [(ITEMS[0], rollout(ITEMS[0], hard=0.0))])
+    assert compact(store, partition, moment) == Cleaned(7, 1, 1, 6)
+    assert set(table.read(KEY, ITEMS)) == {"i-0"}
+    assert compact(store, partition, FUTURE) == Cleaned(1, 0, 0, 1)
+    assert store.list_keys(partition) == []
+
+
+def test_who_reads_while_parts_are_merged_misses_nothing(store: ObjectStore, table: RolloutTable) -> None:
+    [partition] = partitions(store, "team/", "searchqa")
+
+    class Merging(ObjectStore):
+        """A store in which the parts are merged between a listing and the first read."""
+
+        def list_keys(self, prefix: str) -> list[str]:
+            found = super().list_keys(prefix)
+            if len(found) > 1:
+                compact(store, partition, None)
+            return found
+
+    assert set(RolloutTable(Merging(store._client, store.bucket), "team/").read(KEY, ITEMS)) == {i.id for i in ITEMS}
+
+
+def test_two_who_merge_at_once_lose_nothing(store: ObjectStore, table: RolloutTable) -> None:
+    [partition] = partitions(store, "team/", "searchqa")
+
+    class Overtaken(ObjectStore):
+        def put_bytes(self, key: str, body: bytes) -> None:
+            compact(store, partition, None)
+            super().put_bytes(key, body)
+
+    compact(Overtaken(store._client, store.bucket), partition, None)
+    assert set(table.read(KEY, ITEMS)) == {item.id for item in ITEMS}
+    assert compact(store, partition, None).rows_kept == 6
+
+
+def test_versions_that_an_alias_ever_pointed_to_are_kept(store: ObjectStore) -> None:
+    artifacts = ArtifactStore(store, KEYS)
+    first = publish(artifacts, "one", provenance())
+    second = publish(artifacts, "two", provenance())
+    artifacts._write_version("v0003-0123456789ab", "three", provenance())
+    assert artifacts.drop_unused(datetime.now(UTC) - timedelta(days=1)) == []
+    assert artifacts.drop_unused(FUTURE) == ["v0003-0123456789ab"]
+    with pytest.raises(ObjectMissing):
+        artifacts.read("v0003-0123456789ab")
+    assert artifacts.list_versions() == [first.version, second.version]
+
+
+def test_targets_are_told_by_the_keys(store: ObjectStore) -> None:
+    publish(ArtifactStore(store, KEYS), "one", provenance())
+    publish(ArtifactStore(store, ArtifactKeys("team/", "search_qa", "openai:b")), "one", provenance())
+    publish(ArtifactStore(store, ArtifactKeys("team/", "other", "openai:c")), "one", provenance())
+    assert ArtifactKeys.targets(store.list_keys("team/skills/"), "team/", "search_qa") == [
+        "openai-chat:org/model",
+        "openai:b",
+    ]
