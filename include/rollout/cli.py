@@ -18,13 +18,12 @@ from typing import Any, Self
 from include.core.ports import Benchmark, Equipped, Workspace
 from include.core.types import Message, Status, Trajectory
 from include.rollout.settings import PublicItem, RolloutSettings
+from include.rollout.texts import MAX_ERROR_CHARS, reason, shortened
+from include.rollout.workspace import PASSED_VARIABLES
 
 MAX_MESSAGES = 100
 MAX_MESSAGE_CHARS = 4000
 MAX_FINAL_CHARS = 100_000
-MAX_ERROR_CHARS = 500
-PASSED_VARIABLES = ("PATH", "PYTHONPATH")
-"""What a CLI and the programs that it starts get of this process's environment: where programs and packages lie."""
 HTTP_STATUSES = {402: Status.BUDGET, 408: Status.TIMEOUT, 504: Status.TIMEOUT}
 """What the gateway's refusals mean; any other is a model_error."""
 
@@ -126,7 +125,7 @@ class CLIHarness(ABC):
             home = folder / "home"
             home.mkdir()
             self.prepare(home, skill)
-            ended = await self._execute(self.command(task), home, folder, workspace.outputs)
+            ended = await self._execute(self.command(task), home, folder, workspace)
             trace = self.read(_lines(folder / "trace"))
             status, error = _outcome(trace, ended, _tail(folder / "errors"), self.settings.patience)
         opening = (Message(role="system", content=skill), Message(role="user", content=task))
@@ -147,21 +146,22 @@ class CLIHarness(ABC):
         """The same words as in the chat harness; where there are files to work on, what an agent is told about them."""
         if self.benchmark.runs_code and isinstance(self.benchmark, Equipped):
             return (
-                f"{self.benchmark.task(item.public)}\n\nThe files that you are given lie in {workspace.inputs}. "
-                f"What you make has to be in {workspace.outputs} at the end."
+                f"{self.benchmark.task(item.public)}\n\nThe files that you are given lie in {workspace.inputs} ($INPUTS). "
+                f"What you make has to be in {workspace.outputs} ($OUTPUTS) at the end."
             )
         opening = self.benchmark.messages(item.public, "")
         return "\n\n".join(message.content for message in opening if message.role == "user")
 
-    async def _execute(self, command: Sequence[str], home: Path, folder: Path, cwd: str) -> int | None:
+    async def _execute(self, command: Sequence[str], home: Path, folder: Path, workspace: Workspace) -> int | None:
         """Exit status of the CLI; None if its time was up. Nothing that it started is left."""
         passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
-        env = {**passed, "HOME": str(home), "LANG": "C.UTF-8", **self.variables()}
+        places = {"HOME": str(home), "INPUTS": workspace.inputs, "OUTPUTS": workspace.outputs}
+        env = {**passed, **places, "LANG": "C.UTF-8", **self.variables()}
         # Files and not pipes: a program that outlives the CLI would hold a pipe open.
         with (folder / "trace").open("wb") as out, (folder / "errors").open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 *command,
-                cwd=cwd,
+                cwd=workspace.outputs,
                 env=env,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
@@ -187,15 +187,6 @@ def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
                 yield event
 
 
-def shortened(text: str, limit: int) -> str:
-    """At most `limit` characters: the beginning, a mark, the end."""
-    if len(text) <= limit:
-        return text
-    mark = f"\n[{len(text) - limit} characters left out]\n"
-    kept = max(0, limit - len(mark))
-    return text[: kept - kept // 2] + mark + text[len(text) - kept // 2 :]
-
-
 def http_status_in(text: str) -> int | None:
     """The status that an error message names, as in `unexpected status 402 Payment Required`."""
     match = re.search(r"\bstatus:? (\d{3})\b", text)
@@ -211,10 +202,10 @@ def _outcome(trace: Trace, ended: int | None, said: str, patience: float) -> tup
     if status is Status.OK:
         status = Status.MODEL_ERROR
     if status is Status.REFUSED and not trace.error:
-        reason = f"the model refused: {trace.final}"
+        why = f"the model refused: {trace.final}"
     else:
-        reason = trace.error or f"the CLI ended with exit status {ended} and no result: {said}"
-    return status, " ".join(reason.split())[:MAX_ERROR_CHARS]
+        why = trace.error or f"the CLI ended with exit status {ended} and no result: {said}"
+    return status, reason(why)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

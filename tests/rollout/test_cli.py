@@ -13,7 +13,7 @@ import pytest
 from benchmarks.searchqa.adapter import BENCHMARK
 from include.core.types import Status, Trajectory
 from include.rollout import skill_folder
-from include.rollout.cli import MAX_FINAL_CHARS, MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events, shortened
+from include.rollout.cli import MAX_FINAL_CHARS, MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events
 from include.rollout.settings import PublicItem, RolloutSettings
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
@@ -95,7 +95,7 @@ pathlib.Path("made.txt").write_text("x")
     cwd, names, home, skill = json.loads(run(code, tmp_path).messages[-1].content)
 
     assert cwd == str(tmp_path)
-    assert set(names) <= {"PATH", "PYTHONPATH", "HOME", "LANG", "OWN", "LC_CTYPE"}
+    assert set(names) <= {"PATH", "PYTHONPATH", "HOME", "INPUTS", "OUTPUTS", "LANG", "OWN", "LC_CTYPE"}
     assert skill.startswith("---\nname: searchqa\ndescription: ")
     assert skill.endswith("\n---\n\nBe short.")
     assert not Path(home).exists()
@@ -154,14 +154,6 @@ print('{"done": 1}')
     assert len(trajectory.messages) == MAX_MESSAGES + 2
     assert max(len(message.content) for message in trajectory.messages) <= MAX_MESSAGE_CHARS
     assert trajectory.answer == ("299" * 50000)[-MAX_FINAL_CHARS:]
-
-
-def test_a_long_text_keeps_both_ends():
-    text = shortened("a" * 500 + "b" * 500, 100)
-    assert len(text) <= 100
-    assert (text[0], text[-1]) == ("a", "b")
-    assert "900 characters left out" in text
-    assert shortened("ab", 2) == "ab"
 
 
 @pytest.mark.parametrize(("benchmark", "name"), [("searchqa", "searchqa"), ("_my_Bench2", "my-bench2")])

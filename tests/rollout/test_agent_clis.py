@@ -1,0 +1,218 @@
+"""The real CLIs in hardened containers without network, behind the gateway, with the stand-in as model server."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from pydantic import SecretStr
+
+from benchmarks.searchqa.adapter import BENCHMARK
+from include.core.config import IMAGES, Harness, SandboxGroup
+from include.core.types import ModelCall, Status, Trajectory
+from include.models.standin import chat
+from include.models.standin.directives import DIRECTIVES
+from include.models.upstream import Upstream
+from include.rollout.settings import RolloutSettings
+from include.sandbox.gateway import ModelGateway
+from include.sandbox.hardening import host_options
+from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, failure
+
+MODEL = "stand-in-target"
+SPOKEN = {"codex": "openai", "claude_code": "anthropic"}
+CLIS: list[Harness] = ["codex", "claude_code"]
+SKILL = f"""# How to answer
+
+- {DIRECTIVES["question_words"].rules[0]}
+- {DIRECTIVES["titles"].rules[0]}
+- A cell such as $A$1 is meant as it stands; so are `!`, $ARGUMENTS and "quotes": 'x'.
+"""
+CONTEXTS = {
+    "Ruritania has this capital": "[DOC] [TLE] x [PAR] Ruritania is big. Ruritania has Strelsau.",
+    "it has this capital, $1 or `x` & <b>": "[DOC] [TLE] Strelsau [PAR] near Hentzau, near Hentzau",
+}
+ITEMS: list[dict[str, Any]] = [
+    {"id": f"i-{number}", "public": {"question": question, "context": context}}
+    for number, (question, context) in enumerate(CONTEXTS.items())
+]
+
+Run = Callable[..., tuple[list[Trajectory], list[ModelCall]]]
+
+
+@pytest.fixture
+def run(cli_docker_host: str, tmp_path: Path) -> Iterator[Run]:
+    """Run items as the operator does: the image of the harness, its mounts, its limits."""
+    client = docker.DockerClient(base_url=cli_docker_host, timeout=300)
+
+    def once(harness: Harness, base_url: str, items: list[dict[str, Any]], skill: str = SKILL, **settings: Any) -> Any:
+        folders = {name: tmp_path / name for name in ("in", "out", "gateway")}
+        for folder in folders.values():
+            folder.mkdir()
+            folder.chmod(0o777)
+        plain: dict[str, Any] = {"benchmark": "searchqa", "model": MODEL, "max_tokens": 512, "concurrency": 1}
+        plain |= {"harness": harness, "dialect": SPOKEN[harness], "call_timeout": 30, "max_attempts": 1}
+        written = RolloutSettings(**plain | settings).model_dump_json()
+        (folders["in"] / "settings.json").write_text(written)
+        (folders["in"] / "skill.md").write_text(skill)
+        (folders["in"] / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+        upstream = Upstream(
+            dialect=SPOKEN[harness], base_url=base_url, model=MODEL, api_key=SecretStr("sk-never-inside")
+        )
+        calls: list[ModelCall] = []
+        socket = folders["gateway"] / "model.sock"
+        with ModelGateway(upstream, socket, stage="test", max_attempts=1, call_timeout=30, on_call=calls.append):
+            api = client.api
+            binds = [f"{folder}:/{name}:{'ro' if name == 'in' else 'rw'}" for name, folder in folders.items()]
+            container = api.create_container(
+                IMAGES[harness], host_config=api.create_host_config(binds=binds, **host_options(SandboxGroup()))
+            )["Id"]
+            try:
+                api.start(container)
+                ended = api.wait(container)["StatusCode"]
+                said = api.logs(container).decode()
+            finally:
+                api.remove_container(container, force=True)
+        assert ended == 0, said
+        rows = (folders["out"] / "trajectories.jsonl").read_text().splitlines()
+        return [Trajectory.model_validate_json(row) for row in rows], calls
+
+    yield once
+    client.close()
+
+
+def in_chat(item: dict[str, Any], skill: str) -> str:
+    messages = [message.model_dump() for message in BENCHMARK.messages(item["public"], skill)]
+    return str(chat.complete({"messages": messages})["choices"][0]["message"]["content"])
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", CLIS)
+def test_the_answers_are_those_of_the_chat_harness(run: Run, standin_url: str, harness: Harness):
+    trajectories, calls = run(harness, standin_url, ITEMS)
+
+    for item, trajectory in zip(ITEMS, trajectories, strict=True):
+        said = in_chat(item, SKILL)
+        assert (trajectory.status, trajectory.error) == (Status.OK, "")
+        assert trajectory.messages[-1].content == said
+        assert trajectory.answer == BENCHMARK.answer(said) == "Strelsau"
+        assert [message.role for message in trajectory.messages] == ["system", "user", "assistant"]
+    # One call an item, all of them for the one model, and the trace's tokens are those that the gateway saw.
+    assert [call.http_status for call in calls] == [200] * len(ITEMS)
+    assert [call.prompt_tokens for call in calls] == [one.prompt_tokens for one in trajectories]
+    assert [call.completion_tokens for call in calls] == [one.completion_tokens for one in trajectories]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", CLIS)
+def test_a_skill_without_text_is_delivered_too(run: Run, standin_url: str, harness: Harness):
+    (trajectory,), _ = run(harness, standin_url, ITEMS[:1], skill="")
+    assert (trajectory.status, trajectory.messages[-1].content) == (Status.OK, in_chat(ITEMS[0], ""))
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", CLIS)
+def test_the_skill_reaches_the_model_as_it_is_with_the_settings(run: Run, harness: Harness):
+    def refuse(asked: Asked) -> Reply:
+        return failure(400, "seen")
+
+    with ScriptedProvider(refuse) as provider:
+        (trajectory,), _ = run(harness, provider.base_url, ITEMS[:1], reasoning_effort="low")
+        (asked,) = provider.requests
+    said = json.dumps(asked.body, ensure_ascii=False)
+
+    assert trajectory.status is Status.MODEL_ERROR
+    assert "seen" in trajectory.error
+    for line in SKILL.splitlines():
+        assert json.dumps(line, ensure_ascii=False)[1:-1] in said
+    # None of the skills that come with the CLIs is offered beside it.
+    assert "skill-installer" not in said
+    assert "code-review" not in said
+    assert asked.body["model"] == MODEL
+    effort = asked.body["reasoning"] if harness == "codex" else asked.body["output_config"]
+    assert effort["effort"] == "low"
+    assert asked.body["stream"] is True
+    assert harness == "codex" or asked.body["max_tokens"] == 512
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", CLIS)
+@pytest.mark.parametrize(
+    ("code", "status"), [(402, Status.BUDGET), (401, Status.MODEL_ERROR), (500, Status.MODEL_ERROR)]
+)
+def test_what_a_provider_does_wrong_becomes_the_status(run: Run, harness: Harness, code: int, status: Status):
+    with ScriptedProvider(lambda asked: failure(code, "refused here", code="budget")) as provider:
+        (trajectory,), calls = run(harness, provider.base_url, ITEMS[:1])
+
+    assert trajectory.status is status
+    assert (trajectory.answer, trajectory.calls) == ("", 0)
+    # The CLI leaves the retries to the gateway.
+    assert len(calls) == 1
+
+
+def events(*documents: dict[str, Any]) -> Reply:
+    lines = [f"event: {document['type']}\ndata: {json.dumps(document)}\n\n" for document in documents]
+    return Reply(200, "".join(lines).encode(), {"content-type": "text/event-stream"})
+
+
+def codex_turn(item: dict[str, Any]) -> Reply:
+    usage = {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}
+    response = {"id": "r-1", "object": "response", "status": "completed", "output": [item], "usage": usage}
+    return events(
+        {"type": "response.created", "response": {"id": "r-1", "output": []}},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": response},
+    )
+
+
+def claude_turn(start: dict[str, Any], delta: dict[str, Any], stop: str, number: int) -> Reply:
+    message = {"id": f"msg-{number}", "type": "message", "role": "assistant", "model": MODEL, "content": []}
+    message |= {"stop_reason": None, "usage": {"input_tokens": 7, "output_tokens": 0}}
+    return events(
+        {"type": "message_start", "message": message},
+        {"type": "content_block_start", "index": 0, "content_block": start},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": {"output_tokens": 2}},
+        {"type": "message_stop"},
+    )
+
+
+def shell(harness: Harness, command: str) -> Callable[[Asked], Reply]:
+    """A model that runs one command and then answers."""
+
+    def codex(asked: Asked) -> Reply:
+        if asked.number == 1:
+            arguments = json.dumps({"cmd": command})
+            call = {"type": "function_call", "id": "f-1", "call_id": "c-1", "name": "exec_command"}
+            return codex_turn(call | {"arguments": arguments})
+        content = [{"type": "output_text", "text": "<answer>done</answer>"}]
+        return codex_turn({"type": "message", "id": "m-1", "role": "assistant", "content": content})
+
+    def claude(asked: Asked) -> Reply:
+        if asked.number == 1:
+            start = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
+            arguments = json.dumps({"command": command, "description": "x"})
+            return claude_turn(start, {"type": "input_json_delta", "partial_json": arguments}, "tool_use", 1)
+        delta = {"type": "text_delta", "text": "<answer>done</answer>"}
+        return claude_turn({"type": "text", "text": ""}, delta, "end_turn", 2)
+
+    return codex if harness == "codex" else claude
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", CLIS)
+def test_commands_run_without_asking_inside_the_containers_limits(run: Run, harness: Harness):
+    command = "id -u; touch made.txt && pwd; env | grep -i 'sk-' ; cat /proc/net/route | wc -l; python3 -c 'print(6*7)'"
+    with ScriptedProvider(shell(harness, command)) as provider:
+        (trajectory,), calls = run(harness, provider.base_url, ITEMS[:1])
+
+    assert (trajectory.status, trajectory.answer, trajectory.calls) == (Status.OK, "done", 2)
+    assert [message.role for message in trajectory.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    uid, folder, routes, product = trajectory.messages[3].content.splitlines()[:4]
+    assert (uid, routes, product) == ("10001", "1", "42")
+    assert folder == "/out/files/0"
+    assert trajectory.files == ("made.txt",)
+    assert [call.prompt_tokens for call in calls] == [7, 7]
+    assert (trajectory.prompt_tokens, trajectory.completion_tokens) == (14, 4)
