@@ -1,5 +1,6 @@
 """From an Airflow connection to a model: the one place that reads the credentials of providers."""
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
 
 from airflow.sdk import BaseHook
@@ -9,8 +10,11 @@ from pydantic import SecretStr
 from include.core.config import Harness
 from include.core.errors import ModelConnectionError
 from include.models.providers import (
+    ADDRESSES,
     DIALECTS,
     OWN_TYPES,
+    SPOKEN,
+    SPOKEN_PATHS,
     Connected,
     azure_upstream,
     http_upstream,
@@ -20,11 +24,16 @@ from include.models.providers import (
 from include.models.upstream import Dialect, Upstream
 
 if TYPE_CHECKING:
+    import httpx
     from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
     from airflow.sdk import Connection
     from pydantic_ai.models import Model
 
+    from include.models.backends import HttpBackend
+
 GENERIC = "pydanticai"
+CHECK_SECONDS = 20.0
+JSON_CONTENT = {"content-type": "application/json"}
 
 
 def target_upstream(conn_id: str, model: str | None, harness: Harness = "chat") -> Upstream:
@@ -101,12 +110,56 @@ def check(conn_id: str, model: str | None = None) -> None:
             _check(connected, _upstream(connected))
 
 
-def _check(connected: Connected, upstream: Upstream) -> None:
-    import asyncio
+def check_harness(upstream: Upstream, harness: Harness) -> None:
+    """Ask servers of one's own whether they have the path that an agent CLI posts to; no model is called.
+
+    Raises:
+        ModelConnectionError: a server does not have it.
+    """
+    for server in (upstream, *upstream.fallbacks):
+        if harness in SPOKEN and server.base_url not in ADDRESSES.values():
+            _check_path(server, harness)
+
+
+def _check_path(server: Upstream, harness: Harness) -> None:
+    import json
 
     import httpx
 
+    # Without a prompt there is nothing to answer; a server that has the path says so.
+    asked = json.dumps({"model": server.model}).encode()
+    try:
+        response = _once(server, lambda backend: backend.send(asked, JSON_CONTENT))
+    except httpx.HTTPError as error:
+        raise ModelConnectionError(f"connection {server.conn_id}: no model server answers ({error})") from error
+    if response.status_code in (404, 405):
+        raise ModelConnectionError(
+            f"connection {server.conn_id}: model.harness {harness} posts {SPOKEN_PATHS[server.dialect]}, and "
+            f"{server.base_url} has no such path ({response.status_code}); use harness chat or tools, or a connection "
+            "to a server that has it"
+        )
+
+
+def _once(upstream: Upstream, ask: "Callable[[HttpBackend], Awaitable[httpx.Response]]") -> "httpx.Response":
+    """The answer to one request."""
+    import asyncio
+
     from include.models.backends import HttpBackend
+
+    async def asked() -> "httpx.Response":
+        backend = HttpBackend(upstream, CHECK_SECONDS)
+        try:
+            response = await ask(backend)
+            await response.aclose()
+            return response
+        finally:
+            await backend.aclose()
+
+    return asyncio.run(asked())
+
+
+def _check(connected: Connected, upstream: Upstream) -> None:
+    import httpx
 
     key = connected.password.get_secret_value()
     if not (key.isascii() and key.isprintable()):
@@ -115,15 +168,8 @@ def _check(connected: Connected, upstream: Upstream) -> None:
             "enter the key again"
         )
 
-    async def list_models() -> httpx.Response:
-        backend = HttpBackend(upstream, timeout=20)
-        try:
-            return await backend.list_models()
-        finally:
-            await backend.aclose()
-
     try:
-        response = asyncio.run(list_models())
+        response = _once(upstream, lambda backend: backend.list_models())
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise connected.error(f"no model server answers at {connected.host} ({error}); correct its host") from error
     except ModelConnectionError as error:

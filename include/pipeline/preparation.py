@@ -132,4 +132,5 @@ def reachable(config: TrainConfig) -> str:
     connection.optimizer_model(model.optimizer_conn_id, model.optimizer)
     for conn_id, name in {model.target_conn_id: model.target, model.optimizer_conn_id: model.optimizer}.items():
         connection.check(conn_id, name)
+    connection.check_harness(upstream, model.harness)
     return image_digest(config.image, config.sandbox)

@@ -9,9 +9,18 @@ import pytest
 
 from include.core.config import Harness, ModelGroup
 from include.core.errors import ConfigError, ModelConnectionError
-from include.models.connection import check, model_name, optimizer_model, target_dialect, target_upstream
+from include.models.connection import (
+    check,
+    check_harness,
+    model_name,
+    optimizer_model,
+    target_dialect,
+    target_upstream,
+)
 from include.models.providers import check_sampling
-from tests.models.conftest import Connect
+from tests.models import dialects
+from tests.models.conftest import Connect, Serve
+from tests.models.dialect_server import Document, Refusal, Request
 
 
 class Server(ThreadingHTTPServer):
@@ -301,6 +310,32 @@ def test_a_harness_that_the_server_does_not_understand(
         match=rf"^connection model_test: model.harness {harness} posts {path}, which [\w-]+ does not have; use harness",
     ):
         target_upstream(conn_id, None, harness)
+
+
+@pytest.mark.parametrize(("harness", "path"), [("codex", "/v1/responses"), ("claude_code", "/v1/messages")])
+def test_a_server_of_ones_own_is_asked_for_the_path_of_an_agent_cli(
+    connect: Connect, provider: Serve, harness: Harness, path: str
+) -> None:
+    """It has chat completions alone, like many compatible servers, or more."""
+    chat_alone = provider(dialects.vllm(parser=True))
+    conn_id = connect(host=f"{chat_alone.address}/v1", extra={"model": "openai-chat:m"})
+    check_harness(target_upstream(conn_id, None), "chat")
+    assert chat_alone.requests == []
+    with pytest.raises(
+        ModelConnectionError, match=rf"^connection model_test: model.harness {harness} posts {path}, and http"
+    ):
+        check_harness(target_upstream(conn_id, None, harness), harness)
+
+    def demanding(request: Request) -> Document:
+        raise Refusal(400, "there is no prompt")
+
+    both = provider(demanding)
+    connect(host=f"{both.address}/v1", password="secret-key", extra={"model": "openai-chat:m"})
+    check_harness(target_upstream(conn_id, None, harness), harness)
+    assert (both.last.path, both.last.body) == (path, {"model": "m"})
+    connect(host="http://127.0.0.1:1/v1", extra={"model": "openai-chat:m"})
+    with pytest.raises(ModelConnectionError, match=r"^connection model_test: no model server answers"):
+        check_harness(target_upstream(conn_id, None, harness), harness)
 
 
 @pytest.mark.parametrize(
