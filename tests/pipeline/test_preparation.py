@@ -8,6 +8,8 @@ import pytest
 from include.core.config import TrainConfig
 from include.core.errors import ConfigError, ModelConnectionError
 from include.pipeline.preparation import configured, reachable
+from tests.models import dialects
+from tests.models.dialect_server import serving
 
 NOWHERE = {"host": "http://127.0.0.1:1/v1", "password": "secret-key"}
 
@@ -46,6 +48,16 @@ def test_a_run_that_cannot_be(model: dict[str, Any], error: type[Exception], mes
         reachable(config(**model))
     assert str(raised.value).startswith(message)
     assert "secret-key" not in str(raised.value)
+
+
+def test_a_server_without_the_path_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(dialects.vllm(parser=True)) as server:
+        fields = {"conn_type": "pydanticai", "host": f"{server.address}/v1", "extra": {"model": "openai-chat:m"}}
+        monkeypatch.setenv("AIRFLOW_CONN_OWN", json.dumps(fields))
+        with pytest.raises(
+            ModelConnectionError, match=r"^connection own: model.harness claude_code posts /v1/messages"
+        ):
+            reachable(config(target_conn_id="own", harness="claude_code"))
 
 
 def test_the_models_of_the_connections_are_part_of_the_configuration() -> None:
