@@ -146,7 +146,8 @@ class CLIHarness(ABC):
         """The same words as in the chat harness; where there are files to work on, what an agent is told about them."""
         if self.benchmark.runs_code and isinstance(self.benchmark, Equipped):
             return (
-                f"{self.benchmark.task(item.public)}\n\nThe files that you are given lie in {workspace.inputs} ($INPUTS). "
+                f"{self.benchmark.task(item.public)}\n\n"
+                f"The files that you are given lie in {workspace.inputs} ($INPUTS). "
                 f"What you make has to be in {workspace.outputs} ($OUTPUTS) at the end."
             )
         opening = self.benchmark.messages(item.public, "")
