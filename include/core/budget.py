@@ -11,6 +11,8 @@ from include.core.types import ModelCall, Value
 Role = Literal["target", "optimizer"]
 
 MILLION = 1_000_000
+BATCH_SHARE = 0.5
+"""What a token costs in a batch job, of its usual price: OpenAI and Anthropic alike, all models."""
 
 
 class ModelPrice(Value):
@@ -134,8 +136,18 @@ def _cost(stage: str, role: Role, calls: Sequence[ModelCall], price: ModelPrice 
         prompt_tokens=prompt,
         completion_tokens=completion,
         seconds=sum(call.seconds for call in calls),
-        usd=None if price is None else price.usd(prompt, completion),
+        usd=None if price is None else _usd(calls, price),
     )
+
+
+def _usd(calls: Sequence[ModelCall], price: ModelPrice) -> float:
+    batched = [call for call in calls if call.batch]
+    usual = [call for call in calls if not call.batch]
+    return BATCH_SHARE * _listed(batched, price) + _listed(usual, price)
+
+
+def _listed(calls: Sequence[ModelCall], price: ModelPrice) -> float:
+    return price.usd(sum(call.prompt_tokens for call in calls), sum(call.completion_tokens for call in calls))
 
 
 def _total(costs: Iterable[float | None]) -> float | None:

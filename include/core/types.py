@@ -193,3 +193,5 @@ class ModelCall(Value):
     started: float = Field(ge=0.0)
     """Unix time in seconds."""
     seconds: float = Field(ge=0.0)
+    batch: bool = False
+    """Whether it was a part of a batch job, which costs half."""

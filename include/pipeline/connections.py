@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from include.core.config import ModelGroup, StorageGroup
 from include.core.sampling import sampling_settings
@@ -89,6 +90,29 @@ def signing_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
     hook = _s3_hook(storage)
     client: S3Client = hook.get_client_type(config=hook.config.merge(Config(signature_version="s3v4")))
     return ObjectStore(client, bucket)
+
+
+def attach_storage(storage: StorageGroup) -> None:
+    """Let this process's ObjectStoragePath reach the store by `s3://<conn_id>@<bucket>/...`.
+
+    Airflow's own way would need s3fs, which holds boto3 to a version of its own.
+    """
+    from airflow.sdk.io import attach
+    from fsspec.implementations.arrow import ArrowFSWrapper
+    from pyarrow.fs import S3FileSystem
+
+    hook = _s3_hook(storage)
+    credentials, server = hook.get_credentials(), hook.get_conn().meta
+    address = urlsplit(server.endpoint_url)
+    files = S3FileSystem(
+        access_key=credentials.access_key,
+        secret_key=credentials.secret_key,
+        session_token=credentials.token,
+        region=server.region_name,
+        endpoint_override=address.netloc,
+        scheme=address.scheme,
+    )
+    attach("s3", storage.conn_id, fs=ArrowFSWrapper(files))
 
 
 def s3_client(storage: StorageGroup) -> "S3Client":

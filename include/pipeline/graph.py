@@ -45,6 +45,17 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     ).expand(chunk=chunks)
 
 
+def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
+    """The rollouts of an evaluation: one batch job of the provider for all chunks where the configuration says so."""
+    if not config.model.batch:
+        return rollouts(config, task_id, run, chunks)
+    # It imports Airflow's provider of models, for which nobody else is to wait.
+    from include.pipeline.batch import DAY, BatchRollouts
+
+    limit = timedelta(seconds=DAY, hours=1)
+    return BatchRollouts(task_id=task_id, run=run, chunks=chunks, execution_timeout=limit)
+
+
 def _engine(config: TrainConfig) -> tuple[Any, int]:
     """The operator of the engine, and the seconds that a sandbox may take until it runs."""
     if config.sandbox.engine == "kubernetes":

@@ -11,7 +11,7 @@ from include.core.types import DATA_SPLITS, JsonObject
 from include.pipeline import params
 from include.pipeline.addresses import evaluate_dag_id
 from include.pipeline.connections import open_run
-from include.pipeline.graph import dag_of, rollouts
+from include.pipeline.graph import dag_of, evaluations
 
 KINDS = "`seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or the text of a skill"
 
@@ -28,7 +28,7 @@ def evaluate_dag(benchmark: str, config: TrainConfig) -> DAG:
     with dag_of(evaluate_dag_id(benchmark), doc, benchmark, params=form(config)) as dag:
         prepared: Any = prepare(benchmark)
         run = prepared["run"]
-        scored = rollouts(config, "rollout", run, prepared)
+        scored = evaluations(config, "rollout", run, prepared)
         chain(scored, score(run))
     return dag
 

@@ -15,7 +15,7 @@ from include.optimizer.minibatches import most_minibatches
 from include.pipeline import params, tasks
 from include.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_id, train_dag_id
 from include.pipeline.epochs import epoch_runs, steps_in_part
-from include.pipeline.graph import dag_of, rollouts
+from include.pipeline.graph import dag_of, evaluations, rollouts
 from include.pipeline.publishing import publication
 from include.pipeline.regate import decline_asset
 
@@ -45,13 +45,13 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
     with dag_of(train_dag_id(benchmark), doc, benchmark, params=params.form(config), schedule=declines) as dag:
         prepared: Any = tasks.prepare(benchmark)
         run = prepared["run"]
-        seed = rollouts(config, "evaluate_seed", run, prepared)
-        test_seed = rollouts(config, "test_seed", run, tasks.plan_seed_test(run))
+        seed = evaluations(config, "evaluate_seed", run, prepared)
+        test_seed = evaluations(config, "test_seed", run, tasks.plan_seed_test(run))
         epochs = epoch_runs(benchmark, config.train, run)
         last = tasks.measure_last(run)
-        evaluate_last = rollouts(config, "evaluate_last", run, last)
+        evaluate_last = evaluations(config, "evaluate_last", run, last)
         finish = tasks.finish(run)
-        test = rollouts(config, "test", run, finish)
+        test = evaluations(config, "test", run, finish)
         report: Any = tasks.report(run)
         report.operator.operator_extra_links = (ReportLink(benchmark),)
         chain(seed, tasks.start(run), *epochs, last, evaluate_last, finish, test, report)
@@ -102,11 +102,11 @@ def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 def judged(candidate: Any, at: int | MomentKind, config: TrainConfig) -> Any:
     """Measure a candidate on the selection split and let the gate decide."""
-    evaluate = rollouts(config, "evaluate", THIS_RUN, candidate)
+    evaluate = evaluations(config, "evaluate", THIS_RUN, candidate)
     gate = tasks.gate(THIS_RUN, at)
     if config.evaluation.gate_policy == "confirm":
         confirm = tasks.confirm(THIS_RUN, at)
-        chain(evaluate, confirm, rollouts(config, "confirm_rollout", THIS_RUN, confirm), gate)
+        chain(evaluate, confirm, evaluations(config, "confirm_rollout", THIS_RUN, confirm), gate)
         chain(candidate, confirm, gate)
     # Equal to the present skill, a candidate is not evaluated; the gate still has to say so.
     chain(evaluate, gate)

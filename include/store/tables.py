@@ -64,6 +64,7 @@ USAGE: pa.Schema = pa.schema(
         _required("completion_tokens", pa.int64()),
         _required("started", _UTC),
         _required("seconds", pa.float64()),
+        _required("batch", pa.bool_()),
     ]
 )
 """One row a model call; step 0 is outside of the steps."""

@@ -233,7 +233,6 @@ class Kubelet(threading.Thread):
         self.status["phase"] = "Succeeded" if states == [0] else "Failed"
 
     def _start(self, container: Document) -> subprocess.Popen[bytes]:
-        own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         given = container.get("command") or container.get("args", [])
         command = [*(() if "command" in container else self.cluster.entrypoint()), *self._mapped(container, given)]
         with self.log.open("ab") if "command" not in container else (self.folder / "helpers.log").open("ab") as log:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from include.core.errors import ModelError
 from include.models.standin import chat, messages, responses
+from include.models.standin.batches import Batches
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class StandInServer(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__((host, port), _Handler)
+        self.batches = Batches(chat.complete)
 
     @property
     def base_url(self) -> str:
@@ -56,6 +58,8 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def do_GET(self) -> None:
+        if self._batched("GET", b""):
+            return
         if self._served == MODELS_PATH:
             models = [{"id": name, "object": "model", "created": 0, "owned_by": "stand-in"} for name in chat.MODELS]
             self._send(200, {"object": "list", "data": models})
@@ -64,6 +68,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self._batched("POST", body):
+            return
         endpoint = ENDPOINTS.get(self._served)
         if endpoint is None:
             self._not_served()
@@ -84,6 +90,18 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(200, answer)
             else:
                 self._send_events(streamed, named=endpoint.named_events)
+
+    def _batched(self, method: str, body: bytes) -> bool:
+        """Whether the request was one for the batch API, and is answered."""
+        batches: Batches = self.server.batches  # type: ignore[attr-defined]
+        try:
+            answer = batches.answer(method, self._served, self.headers.get("Content-Type", ""), body)
+        except (ModelError, ValueError) as error:
+            self._fail(400, str(error))
+            return True
+        if answer is not None:
+            self._write(*answer)
+        return answer is not None
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         log.debug(format, *args)

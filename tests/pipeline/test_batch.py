@@ -1,0 +1,208 @@
+"""A stage as a batch job: Airflow's real operator and trigger against the stand-in's batch API and a real S3 server."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import quote
+
+import boto3
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
+
+from include.core.errors import ConfigError, ModelError
+from include.core.types import Split, Status
+from include.models.standin import chat
+from include.models.standin.server import StandInServer
+from include.pipeline.batch import BatchRollouts, check_batch
+from include.pipeline.graph import dag_of, evaluations
+from include.store.objects import ObjectStore
+from include.training import ends
+from include.training.run import TrainingRun
+from tests.store.conftest import s3_endpoint
+from tests.training.in_process import Training, configured
+
+__all__ = ["s3_endpoint"]
+
+BUCKET = "skillopt"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInServer]:
+    import threading
+
+    server = StandInServer("127.0.0.1", 0)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    connection = {"conn_type": "pydanticai", "host": server.base_url, "password": "key"}
+    extra = {"extra": {"model": "openai:stand-in-target"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_TARGET", json.dumps(connection | extra))
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def run(s3_endpoint: str, server: StandInServer, monkeypatch: pytest.MonkeyPatch, request: Any) -> TrainingRun:
+    """A run that is prepared, with the batch mode on."""
+    uri = f"aws://test:test@/?region_name=us-east-1&endpoint_url={quote(s3_endpoint, safe='')}"
+    monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_S3", uri)
+    client = boto3.client(
+        "s3", endpoint_url=s3_endpoint, aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1"
+    )
+    client.create_bucket(Bucket=BUCKET)
+    overrides = {"model.batch": True, "model.target": "openai:stand-in-target", "evaluation.val_limit": 10}
+    # The sample's own rollouts are shared by all runs, so each test has settings of its own.
+    overrides["model.max_tokens"] = 100 + abs(hash(request.node.name)) % 10_000
+    training = Training(configured("searchqa", overrides), name=request.node.name, store=ObjectStore(client, BUCKET))  # type: ignore[arg-type]
+    training._prepare()
+    return training.run
+
+
+def operator(run: TrainingRun, chunks: Any) -> BatchRollouts:
+    return BatchRollouts(task_id="evaluate", run=run.ref.model_dump(), chunks=chunks)
+
+
+def context(run: TrainingRun, attempt: int = 1) -> Any:
+    ti = SimpleNamespace(
+        dag_id="train",
+        task_id="evaluate",
+        run_id=run.ref.run,
+        map_index=-1,
+        try_number=attempt,
+        max_tries=1,
+        xcom_push=lambda **_: None,
+    )
+    return {"ti": ti, "task_instance": ti, "run_id": run.ref.run}
+
+
+def carried_out(run: TrainingRun, chunks: Any, attempt: int = 1) -> Any:
+    """The task as Airflow runs it: deferred, the trigger's event, resumed in another process."""
+    with pytest.raises(TaskDeferred) as deferred:
+        operator(run, chunks).execute(context(run, attempt))
+
+    async def first_event() -> Any:
+        return await anext(deferred.value.trigger.run())
+
+    event = asyncio.run(first_event())
+    return operator(run, chunks).execute_complete(context(run, attempt), event.payload)
+
+
+def stored(run: TrainingRun) -> Any:
+    return run.stored(Split.VAL, run.skill(0), 0, run.items(Split.VAL))
+
+
+def test_a_stage_goes_as_one_job_and_is_stored_like_any_rollouts(run, server):
+    chunks = ends.seed_plan(run)
+    assert len(chunks) == 2
+
+    result = carried_out(run, chunks)
+
+    assert result == {"items": 10, "coverage": 1.0}
+    assert len(server.batches.jobs) == 1
+    rollouts = stored(run)
+    assert {rollout.trajectory.status for rollout in rollouts.values()} == {Status.OK}
+    assert all(rollout.score is not None for rollout in rollouts.values())
+    trajectory = next(iter(rollouts.values())).trajectory
+    assert [message.role for message in trajectory.messages] == ["system", "user", "assistant"]
+    assert trajectory.answer
+    assert ends.start(run).current.evaluation.coverage == 1.0
+
+
+def test_its_calls_are_told_as_half_the_price(run, server):
+    carried_out(run, ends.seed_plan(run))
+
+    calls = [row.call for row in run.usage.read("searchqa", run.ref.run)]
+    assert len(calls) == 10
+    assert all(call.batch and call.stage == "seed" and call.prompt_tokens > 0 for call in calls)
+
+
+def test_what_is_stored_is_not_sent_again(run, server):
+    chunks = ends.seed_plan(run)
+    carried_out(run, chunks)
+
+    assert operator(run, chunks).execute(context(run)) == {"items": 0, "coverage": 1.0}
+    assert len(server.batches.jobs) == 1
+
+
+def test_only_what_failed_is_sent_again(run, server, monkeypatch):
+    chunks = ends.seed_plan(run)
+    asked: list[Any] = []
+
+    def fail_twice(request: Any) -> Any:
+        asked.append(request)
+        if len(asked) <= 2:
+            raise ModelError("overloaded")
+        return chat.complete(request)
+
+    monkeypatch.setattr(server.batches, "respond", fail_twice)
+    with pytest.raises(AirflowException, match="only 80% of the items have a score"):
+        carried_out(run, chunks)
+    failed = {item: one.trajectory for item, one in stored(run).items() if one.trajectory.status is not Status.OK}
+    assert {one.status for one in failed.values()} == {Status.MODEL_ERROR}
+    assert {one.error for one in failed.values()} == {"overloaded"}
+
+    assert carried_out(run, chunks, attempt=2) == {"items": 2, "coverage": 1.0}
+    assert len(asked) == 12
+    assert [json.loads(line)["body"]["messages"] for line in _sent(server)] == [one["messages"] for one in asked[:2]]
+
+
+def _sent(server: StandInServer) -> list[bytes]:
+    """The lines of the job that was sent last."""
+    last = list(server.batches.jobs.values())[-1]
+    return server.batches.files[last["input_file_id"]].splitlines()
+
+
+def test_an_attempt_that_lost_its_worker_finds_its_job_again(run, server):
+    chunks = ends.seed_plan(run)
+    with pytest.raises(TaskDeferred):
+        operator(run, chunks).execute(context(run))
+
+    # The job is complete by now, so the second attempt need not wait.
+    assert operator(run, chunks).execute(context(run, attempt=2)) == {"items": 10, "coverage": 1.0}
+    assert len(server.batches.jobs) == 1
+
+
+def test_a_plan_without_chunks_is_skipped(run):
+    with pytest.raises(AirflowSkipException):
+        operator(run, []).execute(context(run))
+
+
+def test_the_requests_say_what_the_configuration_says(run, server):
+    carried_out(run, ends.seed_plan(run))
+    body = json.loads(_sent(server)[0])["body"]
+    assert body["model"] == "stand-in-target"
+    assert body["max_completion_tokens"] == run.config.model.max_tokens
+    assert "temperature" not in body
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        ({"evaluation.early_reject": True}, "a batch job cannot be ended early"),
+        ({"model.thinking": "off"}, "no model.thinking"),
+        ({"model.target": "openai-chat:stand-in-target"}, "has no batch API here"),
+    ],
+)
+def test_what_a_batch_job_cannot_do_is_refused(server, overrides, why):
+    config = configured("searchqa", {"model.batch": True, "model.target": "openai:stand-in-target"} | overrides)
+    with pytest.raises(ConfigError, match=why):
+        check_batch(config, SimpleNamespace(runs_code=False))  # type: ignore[arg-type]
+
+
+def test_a_benchmark_that_runs_code_is_refused(server):
+    config = configured("searchqa", {"model.batch": True, "model.target": "openai:stand-in-target"})
+    with pytest.raises(ConfigError, match="executes code"):
+        check_batch(config, SimpleNamespace(runs_code=True))  # type: ignore[arg-type]
+    check_batch(configured("searchqa", {}), SimpleNamespace(runs_code=True))  # type: ignore[arg-type]
+
+
+def test_the_graph_has_one_task_for_the_whole_evaluation() -> None:
+    config = configured("searchqa", {"model.batch": True})
+    with dag_of("batched", "doc", "searchqa") as dag:
+        evaluations(config, "evaluate", {}, [])
+        evaluations(configured("searchqa", {}), "contained", {}, [])
+    assert isinstance(dag.task_dict["evaluate"], BatchRollouts)
+    assert dag.task_dict["contained"].is_mapped
