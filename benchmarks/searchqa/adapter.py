@@ -3,19 +3,28 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from include.core.errors import DataError
+from include.core.ports import Workspace
 from include.core.types import Item, JsonObject, Message, Score, Trajectory
 
 MAX_CONTEXT_CHARS = 6000
 DOCUMENT_MARK = "[DOC]"
+MAX_FOUND = 5
+MAX_FOUND_CHARS = 3000
 
 _PROMPT = """<documents>
 {context}
 </documents>
 
 Question: {question}
+
+Reply with the answer alone, inside <answer></answer> tags."""
+
+_TASK = """Question: {question}
+
+The tool search_documents finds documents that hold the answer.
 
 Reply with the answer alone, inside <answer></answer> tags."""
 
@@ -53,6 +62,25 @@ class SearchQA:
         prompt = _PROMPT.format(context=context, question=public["question"])
         return (Message(role="system", content=skill), Message(role="user", content=prompt))
 
+    def task(self, public: JsonObject) -> str:
+        """The question alone; the documents are found by the tool."""
+        return _TASK.format(question=public["question"])
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
+        """A search over all of the item's documents, also those that are too many for one message."""
+        documents = split_documents(str(public["context"]))
+
+        async def search_documents(query: str) -> str:
+            """Find the documents that share the most telling words with a query, best first.
+
+            Args:
+                query: words that the documents should contain.
+            """
+            found = best_documents(documents, query)
+            return "\n".join(found)[:MAX_FOUND_CHARS] if found else "No document has a word of this query."
+
+        return (search_documents,)
+
     def answer(self, response: str) -> str:
         """What the last pair of <answer> tags holds; without tags, the last line that is not empty."""
         # An opening tag without its partner, as in "inside <answer> tags:", belongs to no pair.
@@ -81,6 +109,23 @@ def cut_at_documents(context: str, limit: int) -> str:
     return context[: end if end > 0 else limit].rstrip()
 
 
+def split_documents(context: str) -> Sequence[str]:
+    """The documents of a context, each with its mark."""
+    parts = re.split(f"(?={re.escape(DOCUMENT_MARK)})", context)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def best_documents(documents: Sequence[str], query: str) -> Sequence[str]:
+    """Those that share words with the query, best first; a word counts the more, the fewer documents have it."""
+    asked = _words(query)
+    shared = [asked & _words(document) for document in documents]
+    documents_with = Counter(word for words in shared for word in words)
+    # The order of a set differs from process to process, and with it the last digit of a sum.
+    weights = [sum(1 / documents_with[word] for word in sorted(words)) for words in shared]
+    best = sorted(range(len(documents)), key=lambda index: (-weights[index], index))
+    return [documents[index] for index in best if weights[index] > 0][:MAX_FOUND]
+
+
 def normalise(answer: str) -> str:
     """Lower case, without punctuation, articles and surplus blanks (SQuAD v1.1 evaluation)."""
     kept = "".join(character for character in answer.lower() if character not in string.punctuation)
@@ -94,6 +139,10 @@ def token_f1(answer: str, reference: str) -> float:
         return float(answered == expected)
     common = sum((Counter(answered) & Counter(expected)).values())
     return 2 * common / (len(answered) + len(expected))
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
 
 
 def _text(record: JsonObject, key: str) -> str:

@@ -32,8 +32,15 @@ def _chat(settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> Ope
     return ChatHarness(settings, benchmark, base_url)
 
 
+def _tools(settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> Opened:
+    from include.rollout.tools import ToolsHarness
+
+    return ToolsHarness(settings, benchmark, base_url)
+
+
 HARNESSES: Mapping[str, Callable[[RolloutSettings, Benchmark, str], Opened]] = {
     "chat": _chat,
+    "tools": _tools,
     "codex": CodexHarness,
     "claude_code": ClaudeCodeHarness,
 }

@@ -1,5 +1,4 @@
 import asyncio
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -7,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.searchqa.adapter import BENCHMARK
-from include.core.types import Status, Trajectory
-from include.rollout.chat import ChatHarness
+from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
+from include.core.ports import Benchmark, Workspace
+from include.core.types import JsonObject, Status, Trajectory
+from include.rollout.chat import MAX_FEEDBACK_CHARS, ChatHarness
 from include.rollout.settings import PublicItem, RolloutSettings
 from include.rollout.workspace import ItemFolders
+from tests.rollout.wire import DIALECTS, says
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
@@ -26,10 +27,24 @@ PLAIN: dict[str, Any] = {
 }
 
 
-def run(answer: Callable[[Asked], Reply], **settings: Any) -> tuple[Trajectory, list[Asked]]:
+class Coach(SearchQA):
+    """Tells each reply back until it has an answer; runs the code in a reply."""
+
+    async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
+        if response.startswith("run "):
+            return await workspace.run_python(response.removeprefix("run "))
+        return None if "<answer>" in response else f"{public['question']} not {response}" + "!" * len(response)
+
+
+def run(
+    answer: Callable[[Asked], Reply],
+    benchmark: Benchmark = BENCHMARK,
+    outputs: Path = Path("/nowhere"),
+    **settings: Any,
+) -> tuple[Trajectory, list[Asked]]:
     async def main(base_url: str) -> Trajectory:
-        async with ChatHarness(RolloutSettings(**PLAIN | settings), BENCHMARK, base_url) as harness:
-            return await harness.run(ITEM, "Be short.", ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0))
+        async with ChatHarness(RolloutSettings(**PLAIN | settings), benchmark, base_url) as harness:
+            return await harness.run(ITEM, "Be short.", ItemFolders(Path("/nowhere"), outputs, 20.0))
 
     with ScriptedProvider(answer) as provider:
         return asyncio.run(main(provider.base_url.removesuffix("/v1"))), provider.requests
@@ -52,37 +67,60 @@ def test_an_item_becomes_one_request_and_its_answer():
     assert 64 in (asked.body.get("max_tokens"), asked.body.get("max_completion_tokens"))
 
 
+BROKEN = [
+    (failure(401, "who are you"), Status.MODEL_ERROR, "who are you"),
+    (failure(402, "tokens are spent", code="budget"), Status.BUDGET, "tokens are spent"),
+    (failure(402, "pay first", code="insufficient_balance"), Status.MODEL_ERROR, "pay first"),
+    (failure(400, "held back", code="content_filter"), Status.REFUSED, "held back"),
+    (failure(500, "broken"), Status.MODEL_ERROR, "broken"),
+    (failure(504, "too slow"), Status.TIMEOUT, "too slow"),
+    (Reply(200, b"<html>", {"content-type": "text/html"}), Status.MODEL_ERROR, ""),
+    (Reply(200, b"<html>"), Status.MODEL_ERROR, ""),
+    (Reply(200, b'{"hello": 1}'), Status.MODEL_ERROR, ""),
+    (Reply(200, b"[]"), Status.MODEL_ERROR, ""),
+    (Reply(200, b"null"), Status.MODEL_ERROR, ""),
+    (Reply(200, b""), Status.MODEL_ERROR, ""),
+    (Reply(200, b'{"choices": [], "output": 3, "content": {"a": 1}}'), Status.MODEL_ERROR, ""),
+    (Reply(500, b"<html>", {"content-type": "text/html"}), Status.MODEL_ERROR, "500"),
+    (Reply(402, b"[1]"), Status.MODEL_ERROR, "402"),
+    (Reply(200, chunks=[b'{"choices"'], broken=b"zz"), Status.MODEL_ERROR, ""),
+]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(("reply", "status", "words"), BROKEN)
+def test_what_a_provider_does_wrong_becomes_the_status(dialect: str, reply: Reply, status: Status, words: str):
+    trajectory, requests = run(lambda asked: reply, dialect=dialect)
+
+    assert (trajectory.status, trajectory.answer) == (status, "")
+    assert words in trajectory.error
+    assert trajectory.error
+    assert [message.role for message in trajectory.messages[:2]] == ["system", "user"]
+    assert trajectory.calls == len(requests) == 1
+
+
 @pytest.mark.parametrize(
-    ("reply", "status", "words"),
+    ("reply", "words"),
     [
-        (completion("", refusal="I will not"), Status.REFUSED, "I will not"),
-        (completion("", finish_reason="content_filter"), Status.REFUSED, "content filter"),
-        (failure(400, "held back", code="content_filter"), Status.REFUSED, "held back"),
-        (failure(401, "who are you"), Status.MODEL_ERROR, "who are you"),
-        (failure(500, "broken"), Status.MODEL_ERROR, "broken"),
-        (failure(504, "too slow"), Status.TIMEOUT, "too slow"),
-        (Reply(200, b"<html>", {"content-type": "text/html"}), Status.MODEL_ERROR, "JSON"),
-        (Reply(200, b'{"hello": 1}'), Status.MODEL_ERROR, "Invalid response"),
+        (completion("", refusal="I will not"), "I will not"),
+        (completion("", finish_reason="content_filter"), "content filter"),
     ],
 )
-def test_what_a_provider_does_wrong_becomes_the_status(reply, status, words):
-    trajectory, requests = run(lambda asked: reply)
-
-    assert trajectory.status is status
+def test_a_refusal_is_none_of_the_errors(reply: Reply, words: str):
+    trajectory, _ = run(lambda asked: reply)
+    assert trajectory.status is Status.REFUSED
     assert words in trajectory.error
-    assert trajectory.answer == ""
-    assert [message.role for message in trajectory.messages[:2]] == ["system", "user"]
-    assert len(requests) == 1
 
 
-def test_an_answer_that_never_comes_is_a_timeout():
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_answer_that_never_comes_is_a_timeout(dialect: str):
     release = threading.Event()
 
     def hang(asked: Asked) -> Reply:
         release.wait(30)
-        return completion("late")
+        return says(dialect, "late")
 
-    trajectory, _ = run(hang, call_timeout=0.1)
+    trajectory, _ = run(hang, dialect=dialect, call_timeout=0.1)
     release.set()
 
     assert trajectory.status is Status.TIMEOUT
@@ -93,35 +131,79 @@ def test_an_empty_answer_is_an_answer():
     assert (trajectory.status, trajectory.answer) == (Status.OK, "")
 
 
-def test_the_responses_dialect():
-    document = {
-        "id": "r-1",
-        "object": "response",
-        "created_at": 1,
-        "model": "standin-target",
-        "status": "completed",
-        "parallel_tool_calls": False,
-        "tool_choice": "auto",
-        "tools": [],
-        "output": [
-            {
-                "type": "message",
-                "id": "m-1",
-                "role": "assistant",
-                "status": "completed",
-                "content": [{"type": "output_text", "text": "<answer>Eiffel</answer>", "annotations": []}],
-            }
-        ],
-        "usage": {
-            "input_tokens": 11,
-            "output_tokens": 3,
-            "total_tokens": 14,
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens_details": {"reasoning_tokens": 0},
-        },
-    }
-    trajectory, requests = run(lambda asked: Reply(body=json.dumps(document).encode()), dialect="openai")
+@pytest.mark.parametrize(("dialect", "path"), DIALECTS.items())
+def test_every_dialect(dialect: str, path: str):
+    trajectory, (asked,) = run(lambda asked: says(dialect, "<answer>Eiffel</answer>"), dialect=dialect)
 
-    assert requests[0].path == "/v1/responses"
+    assert (asked.path, asked.body["model"]) == (path, "standin-target")
+    assert "Be short." in asked.raw.decode()
     assert (trajectory.status, trajectory.answer) == (Status.OK, "Eiffel")
     assert (trajectory.prompt_tokens, trajectory.completion_tokens) == (11, 3)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    "text", ["<think>Is it <answer>Big Ben</answer>?</think>Eiffel", "Hm, Big Ben?</think>\nEiffel"]
+)
+def test_thinking_in_the_answer_is_none_of_it(dialect: str, text: str):
+    trajectory, _ = run(lambda asked: says(dialect, text), dialect=dialect)
+
+    assert trajectory.answer == "Eiffel"
+    assert "Big Ben" not in trajectory.messages[-1].content
+
+
+def test_sampling_is_told_in_the_words_of_the_server():
+    _, (chat,) = run(lambda asked: says("openai-chat", "x"), seed=7, reasoning_effort="low", thinking="off")
+    assert (chat.body["seed"], chat.body["reasoning_effort"]) == (7, "low")
+    assert chat.body["chat_template_kwargs"] == {"enable_thinking": False}
+
+    _, (responses,) = run(lambda asked: says("openai", "x"), dialect="openai", reasoning_effort="low")
+    assert responses.body["reasoning"]["effort"] == "low"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_conversation_goes_on_until_the_benchmark_ends_it(dialect: str):
+    said = ["Big Ben", "Tower", "<answer>Eiffel</answer>", "never asked"]
+    trajectory, requests = run(
+        lambda asked: says(dialect, said[asked.number - 1]), Coach(), dialect=dialect, max_turns=9
+    )
+
+    assert (trajectory.status, trajectory.answer, trajectory.calls) == (Status.OK, "Eiffel", 3)
+    assert (trajectory.prompt_tokens, trajectory.completion_tokens) == (33, 9)
+    roles = [message.role for message in trajectory.messages]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user", "assistant"]
+    assert trajectory.messages[3].content == "Which tower? not Big Ben!!!!!!!"
+    assert "not Tower!" in requests[2].raw.decode()
+
+
+def test_turns_are_limited_and_the_last_reply_is_seen_too(tmp_path: Path):
+    trajectory, requests = run(lambda asked: completion(f"run print({asked.number})"), Coach(), tmp_path, max_turns=2)
+
+    assert (trajectory.status, trajectory.calls, len(requests)) == (Status.OK, 2, 2)
+    assert [message.content for message in trajectory.messages[3::2]] == [
+        "1\n\n[exit status 0]",
+        "2\n\n[exit status 0]",
+    ]
+
+
+def test_code_runs_in_a_single_shot(tmp_path: Path):
+    trajectory, _ = run(lambda asked: completion("run open('made.txt', 'w').write('x')"), Coach(), tmp_path)
+
+    assert trajectory.calls == 1
+    assert (tmp_path / "made.txt").read_text() == "x"
+
+
+def test_a_failure_after_some_turns_is_the_trajectorys(tmp_path: Path):
+    trajectory, _ = run(
+        lambda asked: completion("Big Ben") if asked.number == 1 else failure(402, "spent", code="budget"),
+        Coach(),
+        max_turns=3,
+    )
+
+    assert (trajectory.status, trajectory.answer, trajectory.calls) == (Status.BUDGET, "", 2)
+    assert trajectory.prompt_tokens == 11
+
+
+def test_feedback_is_cut():
+    trajectory, _ = run(lambda asked: completion("x" * 30_000), Coach(), max_turns=2)
+    assert len(trajectory.messages[3].content) <= MAX_FEEDBACK_CHARS

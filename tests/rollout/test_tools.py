@@ -1,0 +1,238 @@
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
+from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
+from include.core.errors import ConfigError
+from include.core.ports import Benchmark, Workspace
+from include.core.types import JsonObject, Status, Trajectory
+from include.rollout.settings import PublicItem, RolloutSettings
+from include.rollout.tools import MAX_MESSAGE_CHARS, MAX_RESULT_CHARS, ToolsHarness
+from include.rollout.workspace import ItemFolders
+from tests.rollout.wire import DIALECTS, calls, results, says
+from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
+
+CONTEXT = "[DOC] [TLE] London [PAR] Big Ben stands in London. [DOC] [TLE] Paris [PAR] The Eiffel tower stands in Paris."
+ITEM = PublicItem(id="i-1", public={"question": "Which tower stands in Paris?", "context": CONTEXT})
+PLAIN: dict[str, Any] = {
+    "benchmark": "searchqa",
+    "harness": "tools",
+    "dialect": "openai-chat",
+    "model": "standin-target",
+    "max_turns": 5,
+    "max_tokens": 64,
+    "concurrency": 1,
+    "call_timeout": 5,
+    "max_attempts": 1,
+}
+
+
+class Coding(SearchQA):
+    """Its tools run code, fail, and say too much."""
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
+        async def fail(words: str) -> str:
+            """Fail."""
+            raise KeyError(words)
+
+        async def shout(number: int) -> str:
+            """Say a lot."""
+            return "x" * number
+
+        return (workspace.run_python, fail, shout)
+
+
+def run(
+    answer: Callable[[Asked], Reply],
+    benchmark: Benchmark = BENCHMARK,
+    outputs: Path = Path("/nowhere"),
+    **settings: Any,
+) -> tuple[Trajectory, list[Asked]]:
+    async def main(base_url: str) -> Trajectory:
+        async with ToolsHarness(RolloutSettings(**PLAIN | settings), benchmark, base_url) as harness:
+            return await harness.run(ITEM, "Be short.", ItemFolders(Path("/nowhere"), outputs, 20.0))
+
+    with ScriptedProvider(answer) as provider:
+        return asyncio.run(main(provider.base_url.removesuffix("/v1"))), provider.requests
+
+
+@pytest.mark.parametrize(("dialect", "path"), DIALECTS.items())
+def test_the_target_searches_and_answers(dialect: str, path: str):
+    def answer(asked: Asked) -> Reply:
+        if not results(asked):
+            return calls(dialect, "search_documents", {"query": "tower in Paris"})
+        return says(dialect, f"<answer>{results(asked)[0].split()[5]}</answer>")
+
+    trajectory, (first, second) = run(answer, dialect=dialect)
+
+    assert (trajectory.status, trajectory.error, trajectory.answer) == (Status.OK, "", "Eiffel")
+    assert [message.role for message in trajectory.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    system, task, call, result, said = [message.content for message in trajectory.messages]
+    assert system == "Be short."
+    assert task == BENCHMARK.task(ITEM.public)
+    assert call.startswith('search_documents({"query"')
+    assert result.startswith("[DOC] [TLE] Paris [PAR] The Eiffel tower")
+    assert said == "<answer>Eiffel</answer>"
+    assert (trajectory.calls, trajectory.prompt_tokens, trajectory.completion_tokens) == (2, 22, 6)
+    assert first.path == second.path == path
+    assert first.raw.count(b"Be short.") == second.raw.count(b"Be short.") == 1
+    assert b"words that the documents should contain" in first.raw
+    assert b"Big Ben" not in first.raw
+
+
+def test_text_beside_a_call_is_kept():
+    def answer(asked: Asked) -> Reply:
+        if not results(asked):
+            return calls("anthropic", "search_documents", {"query": "tower"}, "<think>Hm</think>I look it up.")
+        return says("anthropic", "<answer>x</answer>")
+
+    trajectory, _ = run(answer, dialect="anthropic")
+    assert trajectory.messages[2].content == 'I look it up.\nsearch_documents({"query":"tower"})'
+
+
+def test_code_runs_in_the_items_folders(tmp_path: Path):
+    code = "import os; open(os.environ['OUTPUTS'] + '/made.txt', 'w').write('x'); print(6 * 7)"
+
+    def answer(asked: Asked) -> Reply:
+        return (
+            says("openai-chat", results(asked)[0])
+            if results(asked)
+            else calls("openai-chat", "run_python", {"code": code})
+        )
+
+    trajectory, _ = run(answer, Coding(), tmp_path)
+    assert trajectory.messages[-1].content == "42\n\n[exit status 0]"
+    assert (tmp_path / "made.txt").read_text() == "x"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("fail", {"words": "gone"}, "KeyError: 'gone'"),
+        ("fail", {"letters": "gone"}, "words"),
+        ("shout", {"number": "many"}, "number"),
+        ("no_such_tool", {}, "no_such_tool"),
+    ],
+)
+def test_what_goes_wrong_in_a_tool_is_told_to_the_target(
+    dialect: str, name: str, arguments: dict[str, Any], words: str
+):
+    def answer(asked: Asked) -> Reply:
+        if asked.number < 4:
+            return calls(dialect, name, arguments)
+        return says(dialect, "<answer>I gave up</answer>")
+
+    trajectory, requests = run(answer, Coding(), dialect=dialect)
+
+    assert (trajectory.status, trajectory.answer, trajectory.calls) == (Status.OK, "I gave up", 4)
+    tools = [message.content for message in trajectory.messages if message.role == "tool"]
+    assert len(tools) == 3
+    assert all(words in text for text in tools)
+    assert all(words in text for text in results(requests[-1]))
+
+
+def test_results_are_cut_for_the_target_and_more_so_for_the_row():
+    def answer(asked: Asked) -> Reply:
+        if asked.number == 1:
+            return calls("openai-chat", "shout", {"number": 10**6})
+        return says("openai-chat", str(len(results(asked)[0])))
+
+    trajectory, _ = run(answer, Coding())
+    assert int(trajectory.answer) <= MAX_RESULT_CHARS
+    assert len(trajectory.messages[3].content) <= MAX_MESSAGE_CHARS
+
+
+def looking(asked: Asked) -> Reply:
+    return calls(
+        "anthropic", "search_documents", {"query": f"tower {asked.number}"}, f"<answer>{asked.number}</answer>"
+    )
+
+
+def test_a_target_that_used_up_its_turns_is_taken_at_its_last_word():
+    trajectory, requests = run(looking, dialect="anthropic", max_turns=3)
+
+    assert (trajectory.status, trajectory.error, trajectory.answer) == (Status.OK, "", "3")
+    assert (trajectory.calls, len(requests), trajectory.prompt_tokens) == (3, 3, 33)
+    assert trajectory.messages[-1].role == "tool"
+
+
+def test_a_target_that_used_up_its_turns_without_a_word_has_no_answer(tmp_path: Path):
+    def answer(asked: Asked) -> Reply:
+        return calls("openai-chat", "search_documents", {"query": "tower"})
+
+    trajectory, _ = run(answer, outputs=tmp_path, max_turns=3)
+    assert (trajectory.status, trajectory.calls) == (Status.MODEL_ERROR, 3)
+    assert trajectory.error == "no answer after model.max_turns = 3 model calls"
+
+    (tmp_path / "made.txt").write_text("x")
+    trajectory, _ = run(answer, outputs=tmp_path, max_turns=3)
+    assert (trajectory.status, trajectory.answer) == (Status.OK, "")
+
+
+def test_an_answer_that_stays_empty_is_none():
+    trajectory, requests = run(lambda asked: completion(""), max_turns=2)
+    assert (trajectory.status, trajectory.calls, len(requests)) == (Status.MODEL_ERROR, 2, 2)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("reply", "status", "words"),
+    [
+        (failure(401, "who are you"), Status.MODEL_ERROR, "who are you"),
+        (failure(402, "spent", code="budget"), Status.BUDGET, "spent"),
+        (failure(400, "held back", code="content_filter"), Status.REFUSED, "held back"),
+        (failure(504, "too slow"), Status.TIMEOUT, "too slow"),
+        (Reply(200, b"<html>", {"content-type": "text/html"}), Status.MODEL_ERROR, ""),
+        (Reply(200, b"[]"), Status.MODEL_ERROR, ""),
+    ],
+)
+def test_what_a_provider_does_wrong_becomes_the_status(dialect: str, reply: Reply, status: Status, words: str):
+    def answer(asked: Asked) -> Reply:
+        return calls(dialect, "search_documents", {"query": "tower"}) if asked.number == 1 else reply
+
+    trajectory, requests = run(answer, dialect=dialect)
+
+    assert (trajectory.status, trajectory.answer) == (status, "")
+    assert words in trajectory.error
+    assert trajectory.error
+    assert trajectory.calls == len(requests) == 2
+    assert [message.role for message in trajectory.messages] == ["system", "user", "assistant", "tool"]
+
+
+def test_a_refusal():
+    trajectory, _ = run(lambda asked: completion("", refusal="I will not"))
+    assert trajectory.status is Status.REFUSED
+    assert "I will not" in trajectory.error
+
+
+def test_a_filtered_answer():
+    trajectory, _ = run(lambda asked: completion("half an", finish_reason="content_filter"))
+    assert (trajectory.status, trajectory.calls) == (Status.REFUSED, 1)
+
+
+def test_several_items_at_once_keep_to_themselves():
+    def answer(asked: Asked) -> Reply:
+        if not results(asked):
+            return calls("openai-chat", "search_documents", {"query": asked.raw.decode().split("Question: ")[1][:2]})
+        return says("openai-chat", results(asked)[0])
+
+    async def main(base_url: str) -> list[Trajectory]:
+        async with ToolsHarness(RolloutSettings(**PLAIN), BENCHMARK, base_url) as harness:
+            items = [PublicItem(id=f"i-{n}", public={"question": f"Q{n}", "context": f"[DOC] Q{n}"}) for n in range(5)]
+            folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0)
+            return await asyncio.gather(*(harness.run(item, "Be short.", folders) for item in items))
+
+    with ScriptedProvider(answer) as provider:
+        trajectories = asyncio.run(main(provider.base_url.removesuffix("/v1")))
+    assert [trajectory.answer for trajectory in trajectories] == [f"[DOC] Q{n}" for n in range(5)]
+    assert {trajectory.calls for trajectory in trajectories} == {2}
+
+
+def test_a_benchmark_without_tools_is_refused():
+    with pytest.raises(ConfigError, match="no tools"):
+        ToolsHarness(RolloutSettings(**PLAIN), WITHOUT_TOOLS, "http://127.0.0.1:1")
