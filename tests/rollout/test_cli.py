@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.searchqa.adapter import BENCHMARK
-from include.core.types import Status, Trajectory
+from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
+from include.core.ports import Benchmark, Workspace
+from include.core.types import JsonObject, Status, Trajectory
 from include.rollout import skill_folder
 from include.rollout.cli import MAX_FINAL_CHARS, MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events
 from include.rollout.settings import PublicItem, RolloutSettings
@@ -55,10 +56,22 @@ class Program(CLIHarness):
         return trace
 
 
-def run(code: str, outputs: Path, timeout: float = 30.0) -> Trajectory:
+class Coding(SearchQA):
+    """A benchmark whose items are worked on by code."""
+
+    runs_code = True
+
+    def task(self, public: JsonObject) -> str:
+        return f"Answer {public['question']} in a file."
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Any]:
+        return ()
+
+
+def run(code: str, outputs: Path, timeout: float = 30.0, benchmark: Benchmark = BENCHMARK) -> Trajectory:
     settings: dict[str, Any] = {"benchmark": "searchqa", "dialect": "openai", "model": "m", "max_tokens": 9}
     harness = Program(
-        RolloutSettings(**settings, concurrency=1, call_timeout=timeout / 2, max_attempts=1), BENCHMARK, "http://x"
+        RolloutSettings(**settings, concurrency=1, call_timeout=timeout / 2, max_attempts=1), benchmark, "http://x"
     )
     harness.code = code
 
@@ -154,6 +167,13 @@ print('{"done": 1}')
     assert len(trajectory.messages) == MAX_MESSAGES + 2
     assert max(len(message.content) for message in trajectory.messages) <= MAX_MESSAGE_CHARS
     assert trajectory.answer == ("299" * 50000)[-MAX_FINAL_CHARS:]
+
+
+def test_an_agent_is_told_where_files_lie(tmp_path: Path):
+    task = run("print()", tmp_path, benchmark=Coding()).messages[1].content
+
+    assert task.startswith("Answer Which tower? in a file.\n\nThe files that you are given lie in /nowhere ($INPUTS).")
+    assert f"in {tmp_path} ($OUTPUTS)" in task
 
 
 @pytest.mark.parametrize(("benchmark", "name"), [("searchqa", "searchqa"), ("_my_Bench2", "my-bench2")])
