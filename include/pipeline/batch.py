@@ -76,6 +76,10 @@ class BatchRollouts(LLMBatchOperator):
         if not work.job.entries:
             self.log.info("Every item has a stored row; no batch job is needed")
             return self._result(context)
+        used_up = work.chunks[0].allowance.used_up()
+        if used_up:
+            work.refuse(used_up)
+            return self._result(context)
         work.begin()
         self.requests = work.requests  # type: ignore[assignment]
         super().execute(context)

@@ -125,6 +125,15 @@ class BatchWork:
             chunk.record([outcome for outcome, _ in mine], [call for _, call in mine])
         self.run.store.put_model(batch_job(self._plan), self.job.model_copy(update={"landed": True}))
 
+    def refuse(self, why: str) -> None:
+        """Store that nothing is sent, because this limit is used up."""
+        for number, chunk in enumerate(self.chunks):
+            mine = [entry for entry in self.job.entries if entry.chunk == number]
+            rows = [
+                Trajectory(item_id=entry.item_id, status=Status.BUDGET, error=f"{why} is used up") for entry in mine
+            ]
+            chunk.record([Outcome(row) for row in rows], ())
+
     def coverage(self) -> float:
         """Share of the stage's items that have a score by now."""
         sizes = [len(chunk.assigned) for chunk in self.chunks]

@@ -1,0 +1,49 @@
+"""Pods as the engine: what the graph has, and what a pod's gateway is told."""
+
+import json
+from typing import Any
+
+import pytest
+
+from include.core.errors import ConfigError
+from include.pipeline import params
+from include.pipeline.evaluation import RolloutChunk
+from include.pipeline.graph import dag_of, rollouts
+from include.pipeline.pods import PodChunk
+from include.sandbox.serve import Served
+from include.training import ends
+from include.training.workload import ChunkWorkload
+from tests.training.in_process import Training, configured
+
+KEY = "sk-of-the-connection"
+
+
+@pytest.mark.parametrize(("engine", "operator"), [("docker", RolloutChunk), ("kubernetes", PodChunk)])
+def test_the_engine_decides_the_operator(engine: str, operator: type) -> None:
+    with dag_of("engines", "doc", "searchqa") as dag:
+        rollouts(configured("searchqa", {"sandbox.engine": engine}), "rollout", {}, [])
+    assert dag.task_dict["rollout"].operator_class is operator
+
+
+@pytest.mark.parametrize("override", [{"sandbox.engine": "kubernetes"}, {"model.batch": True}])
+def test_a_run_cannot_change_what_is_in_the_graph(override: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="is fixed when the DAG is parsed"):
+        params.run_config(params.benchmark_config("searchqa"), {"overrides": override})
+
+
+def test_the_gateways_document_is_one_that_its_program_takes() -> None:
+    training = Training.of(budget__max_calls=50)
+    training._prepare()
+    (ref, *_) = ends.seed_plan(training.run)
+    work = ChunkWorkload(training.run, ref, "run")
+    # Built anew: a copy with an update would keep the key as a plain text.
+    work.upstream = type(work.upstream).model_validate(work.upstream.model_dump() | {"api_key": KEY})
+    task = PodChunk(task_id="rollout", run={}, chunk={})
+    task._work = work
+
+    document = json.loads(json.dumps(task.gateway_document(work)))
+
+    served = Served.model_validate(document)
+    assert served.upstream.api_key.get_secret_value() == KEY
+    assert served.stage == "seed"
+    assert served.allowance.calls == 50

@@ -1,0 +1,111 @@
+"""What the rows of a batch job become, and which entries a job has."""
+
+import json
+from typing import Any
+
+import pytest
+
+from include.core.types import Split, Status
+from include.training import ends
+from include.training.batch import BatchWork, Entry
+from tests.training.in_process import Training
+
+ANSWER = "<answer>Eiffel</answer>"
+
+
+@pytest.fixture
+def training() -> Training:
+    training = Training.of(model__target="openai:gpt-5", model__batch=True, evaluation__val_limit=10)
+    training._prepare()
+    return training
+
+
+def work_of(training: Training) -> BatchWork:
+    return BatchWork(training.run, ends.seed_plan(training.run), "run")
+
+
+def row(index: int, status: str = "success", **fields: Any) -> str:
+    usage = {"input_tokens": 100, "output_tokens": 10}
+    base = {"index": index, "status": status, "output": None, "error": None, "usage": usage, "finish_reason": "stop"}
+    return json.dumps(base | fields)
+
+
+def recorded(training: Training, *rows: str) -> Any:
+    """Store the rows as a job's answers, the rest as good ones, and what came of it by place in the job."""
+    work = work_of(training)
+    work.begin()
+    given = {json.loads(one)["index"] for one in rows}
+    others = [row(place, output=ANSWER) for place in range(10) if place not in given]
+    name = work.results.partition("@")[2].partition("/")[2]
+    training.store.put_text(f"{name}/answers.jsonl", "\n".join([*rows, *others]))
+    work.record("answers.jsonl")
+    stored = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
+    return [stored[entry.item_id].trajectory for entry in work.job.entries]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "error"),
+    [
+        ({"status": "success", "output": ANSWER}, Status.OK, ""),
+        (
+            {"status": "success", "output": "", "finish_reason": "content_filter"},
+            Status.REFUSED,
+            "held the answer back",
+        ),
+        ({"status": "error", "error": {"message": "no", "provider_code": "content_filter"}}, Status.REFUSED, "held"),
+        ({"status": "error", "error": {"message": "bad\nrequest"}}, Status.MODEL_ERROR, "bad request"),
+        ({"status": "expired"}, Status.TIMEOUT, "expired"),
+        ({"status": "cancelled"}, Status.MODEL_ERROR, "left it cancelled"),
+        ({"status": "missing", "usage": None, "finish_reason": None}, Status.MODEL_ERROR, "left it missing"),
+        ({"status": "invalid_output"}, Status.REFUSED, "gave no answer"),
+        ({"status": "invalid_output", "finish_reason": "length"}, Status.MODEL_ERROR, "longer than model.max_tokens"),
+    ],
+)
+def test_a_row_becomes_a_typed_status(training, fields, status, error):
+    trajectory = recorded(training, row(0, **fields))[0]
+    assert trajectory.status is status
+    assert error in trajectory.error
+
+
+def test_thinking_that_a_server_left_in_the_answer_is_not_the_answer(training):
+    trajectory = recorded(training, row(3, output=f"maybe <answer>Rome</answer></think>{ANSWER}"))[3]
+    assert trajectory.answer == "Eiffel"
+
+
+def test_rows_out_of_order_reach_their_items(training):
+    answers = [row(place, output=f"<answer>{place}</answer>") for place in reversed(range(10))]
+    assert [trajectory.answer for trajectory in recorded(training, *answers)] == [str(place) for place in range(10)]
+
+
+def test_a_job_under_way_stays_as_it_was_sent_though_another_run_stored_some_of_it(training):
+    work = work_of(training)
+    work.begin()
+    sent = work.job.entries
+    recorded(training)
+    # As if the worker had died between the rows and the mark behind them.
+    training.store.put_model(f"{work._plan.removesuffix('.json')}/batch.json", work.job)
+    assert work_of(training).job.entries == sent
+
+
+def test_the_next_job_has_what_failed_and_a_folder_of_its_own(training):
+    first = work_of(training)
+    recorded(training, row(2, "expired"))
+    second = work_of(training)
+    assert second.job.entries == (Entry(chunk=0, item_id=first.job.entries[2].item_id),)
+    assert second.results != first.results
+
+
+def test_another_plan_makes_another_job(training):
+    first = work_of(training)
+    first.begin()
+    other = BatchWork(training.run, ends.seed_plan(training.run)[:1], "run")
+    assert len(other.job.entries) < len(first.job.entries)
+    assert other.job.number == first.job.number
+
+
+def test_nothing_is_sent_for_a_budget_that_is_used_up(training):
+    work = work_of(training)
+    work.refuse("budget.max_calls")
+    errors = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
+    assert {one.trajectory.status for one in errors.values()} == {Status.BUDGET}
+    assert {one.trajectory.error for one in errors.values()} == {"budget.max_calls is used up"}
