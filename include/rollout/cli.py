@@ -26,6 +26,8 @@ MAX_MESSAGE_CHARS = 4000
 MAX_FINAL_CHARS = 100_000
 HTTP_STATUSES = {402: Status.BUDGET, 408: Status.TIMEOUT, 504: Status.TIMEOUT}
 """What the gateway's refusals mean; any other is a model_error."""
+BUDGET_SPENT = re.compile(r"\bbudget\.\w+ is spent\b")
+"""In the gateway's own 402. A provider's says that its account is empty, which is no budget of ours."""
 
 
 @dataclass
@@ -72,6 +74,8 @@ class Trace:
         """How the rollout ended, as far as the CLI says it."""
         if self.refused:
             return Status.REFUSED
+        if self.http_status == 402 and not BUDGET_SPENT.search(self.error):
+            return Status.MODEL_ERROR
         if self.error:
             return HTTP_STATUSES.get(self.http_status or 0, Status.MODEL_ERROR)
         return Status.OK if self.finished and self.calls else Status.MODEL_ERROR

@@ -16,6 +16,7 @@ from include.models.standin import chat
 from include.models.standin.directives import DIRECTIVES
 from include.models.upstream import Upstream
 from include.rollout.settings import RolloutSettings
+from include.sandbox.allowance import Allowance
 from include.sandbox.gateway import ModelGateway
 from include.sandbox.hardening import host_options
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, failure
@@ -46,7 +47,14 @@ def run(cli_docker_host: str, tmp_path: Path) -> Iterator[Run]:
     """Run items as the operator does: the image of the harness, its mounts, its limits."""
     client = docker.DockerClient(base_url=cli_docker_host, timeout=300)
 
-    def once(harness: Harness, base_url: str, items: list[dict[str, Any]], skill: str = SKILL, **settings: Any) -> Any:
+    def once(
+        harness: Harness,
+        base_url: str,
+        items: list[dict[str, Any]],
+        skill: str = SKILL,
+        allowance: Allowance = Allowance(),  # noqa: B008 - frozen
+        **settings: Any,
+    ) -> Any:
         folders = {name: tmp_path / name for name in ("in", "out", "gateway")}
         for folder in folders.values():
             folder.mkdir()
@@ -62,7 +70,8 @@ def run(cli_docker_host: str, tmp_path: Path) -> Iterator[Run]:
         )
         calls: list[ModelCall] = []
         socket = folders["gateway"] / "model.sock"
-        with ModelGateway(upstream, socket, stage="test", max_attempts=1, call_timeout=30, on_call=calls.append):
+        limits: dict[str, Any] = {"max_attempts": 1, "call_timeout": 30, "allowance": allowance}
+        with ModelGateway(upstream, socket, stage="test", on_call=calls.append, **limits):
             api = client.api
             binds = [f"{folder}:/{name}:{'ro' if name == 'in' else 'rw'}" for name, folder in folders.items()]
             container = api.create_container(
@@ -138,16 +147,24 @@ def test_the_skill_reaches_the_model_as_it_is_with_the_settings(run: Run, harnes
 
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", CLIS)
-@pytest.mark.parametrize(
-    ("code", "status"), [(402, Status.BUDGET), (401, Status.MODEL_ERROR), (500, Status.MODEL_ERROR)]
-)
-def test_what_a_provider_does_wrong_becomes_the_status(run: Run, harness: Harness, code: int, status: Status):
-    with ScriptedProvider(lambda asked: failure(code, "refused here", code="budget")) as provider:
+@pytest.mark.parametrize("code", [401, 402, 500])
+def test_what_a_provider_does_wrong_becomes_the_status(run: Run, harness: Harness, code: int):
+    with ScriptedProvider(lambda asked: failure(code, "refused here")) as provider:
         (trajectory,), calls = run(harness, provider.base_url, ITEMS[:1])
 
-    assert trajectory.status is status
+    assert trajectory.status is Status.MODEL_ERROR
     assert (trajectory.answer, trajectory.calls) == ("", 0)
     # The CLI leaves the retries to the gateway.
+    assert len(calls) == 1
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", CLIS)
+def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: Harness):
+    trajectories, calls = run(harness, standin_url, ITEMS, allowance=Allowance(calls=1))
+
+    assert [trajectory.status for trajectory in trajectories] == [Status.OK, Status.BUDGET]
+    assert "budget.max_calls" in trajectories[1].error
     assert len(calls) == 1
 
 

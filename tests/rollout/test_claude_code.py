@@ -64,7 +64,7 @@ def test_a_trace_becomes_turns_and_tokens():
 @pytest.mark.parametrize(
     ("status_code", "words", "status"),
     [
-        (402, "API Error: 402 the run's budget is spent", Status.BUDGET),
+        (402, "API Error: 402 budget.max_calls is spent, so the run makes no more model calls", Status.BUDGET),
         (504, "API Error: 504 slow", Status.TIMEOUT),
         (400, "API Error: 400 content_filter", Status.REFUSED),
         (429, "API Error: Request rejected (429)", Status.MODEL_ERROR),

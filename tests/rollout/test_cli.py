@@ -118,7 +118,8 @@ pathlib.Path("made.txt").write_text("x")
 @pytest.mark.parametrize(
     ("code", "status", "words"),
     [
-        ('print(\'{"error": "spent", "status": 402}\')', Status.BUDGET, "spent"),
+        ('print(\'{"error": "budget.max_usd is spent, so", "status": 402}\')', Status.BUDGET, "max_usd"),
+        ('print(\'{"error": "your account is empty", "status": 402}\')', Status.MODEL_ERROR, "account"),
         ('print(\'{"error": "too slow", "status": 504}\')', Status.TIMEOUT, "too slow"),
         ('print(\'{"error": "broken", "status": 500}\')', Status.MODEL_ERROR, "broken"),
         ('print(\'{"error": "stopped by content_filter", "status": 400}\')', Status.REFUSED, "content_filter"),

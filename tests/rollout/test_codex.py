@@ -53,7 +53,10 @@ def test_a_trace_becomes_turns_and_tokens():
 @pytest.mark.parametrize(
     ("message", "status"),
     [
-        ("unexpected status 402 Payment Required: spent, url: http://127.0.0.1:1/v1/responses", Status.BUDGET),
+        (
+            "unexpected status 402 Payment Required: budget.max_calls is spent, so, url: http://127.0.0.1:1/v1",
+            Status.BUDGET,
+        ),
         ("unexpected status 504 Gateway Timeout: slow, url: http://127.0.0.1:1/v1/responses", Status.TIMEOUT),
         ('{\\"error\\": {\\"message\\": \\"held back\\", \\"code\\": \\"content_filter\\"}}', Status.REFUSED),
         ("exceeded retry limit, last status: 429 Too Many Requests", Status.MODEL_ERROR),
