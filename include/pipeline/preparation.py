@@ -11,13 +11,16 @@ from include.models import connection
 from include.models.prices import price_of
 from include.models.providers import check_sampling
 from include.pipeline import params
+from include.pipeline.batch import check_batch
 from include.pipeline.connections import connected, object_store, s3_client
 from include.pipeline.params import PROJECT
 from include.sandbox.engine import image_digest
+from include.sandbox.pod import pinned
 from include.store.artifacts import ArtifactStore
+from include.store.files import DataFiles
 from include.store.keys import ArtifactKeys, run_name
 from include.training.ends import opened, store_seed
-from include.training.preparation import check_affordable, log_size, read_items, read_seed, settle
+from include.training.preparation import check_affordable, log_size, read_items, read_seed, settle, store_files
 from include.training.run import RunRef, TrainingRun
 from include.training.scorecard import Question, find_skill, scoring_plan
 
@@ -37,6 +40,7 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
     check_conf(conf, params.form(params.benchmark_config(benchmark)))
     config = configured(benchmark, form)
     run = connected(RunRef(benchmark=benchmark, run=run_name(dag_run_id), storage=config.storage))
+    check_batch(config, run.benchmark)
     # A bucket that is missing or closed shows here, not after the training.
     run.store.list_keys(run.keys.folder)
     object_store(config.storage, config.storage.artifact_bucket).list_keys(
@@ -44,9 +48,11 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
     )
     seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
     folder = PROJECT / "benchmarks" / benchmark
-    items, quality = read_items(config.data, folder, run.benchmark, s3_client(config.storage))
+    client = s3_client(config.storage)
+    items, quality = read_items(config.data, folder, run.benchmark, client)
     prices = connected_prices(config)
     check_affordable(config, items, prices)
+    items = store_files(run, items, DataFiles.of(config.data, folder, client))
     settle(run, config, items, quality, reachable(config), prices)
     store_seed(run, opened(seed, run))
     log_size(run)
@@ -68,13 +74,16 @@ def prepare_scoring(
     # A run id is unique within its DAG only: a training may have the same one.
     name = run_name(f"evaluate-{dag_run_id}")
     run = connected(RunRef(benchmark=benchmark, run=name, storage=config.storage))
+    check_batch(config, run.benchmark)
     question, client = question_of(form), s3_client(config.storage)
     seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
     keys = ArtifactKeys(config.storage.prefix, benchmark, str(config.model.target))
     artifacts = ArtifactStore(object_store(config.storage, config.storage.artifact_bucket), keys)
     asked = [source for source in (question.skill, question.other) if source]
     skills = [find_skill(source, seed, artifacts, client) for source in asked]
-    items, quality = read_items(config.data, PROJECT / "benchmarks" / benchmark, run.benchmark, client)
+    folder = PROJECT / "benchmarks" / benchmark
+    items, quality = read_items(config.data, folder, run.benchmark, client)
+    items = store_files(run, items, DataFiles.of(config.data, folder, client))
     settle(run, config, items, quality, reachable(config), connected_prices(config))
     return run, scoring_plan(run, question, skills)
 
@@ -133,4 +142,6 @@ def reachable(config: TrainConfig) -> str:
     for conn_id, name in {model.target_conn_id: model.target, model.optimizer_conn_id: model.optimizer}.items():
         connection.check(conn_id, name)
     connection.check_harness(upstream, model.harness)
+    if config.sandbox.engine == "kubernetes":
+        return pinned(config.image)
     return image_digest(config.image, config.sandbox)

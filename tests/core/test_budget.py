@@ -25,6 +25,7 @@ CALLS = st.lists(
         completion_tokens=COUNTS,
         started=st.integers(0, 100).map(float),
         seconds=st.integers(0, 9).map(float),
+        batch=st.booleans(),
     ),
     max_size=12,
 )
@@ -53,6 +54,14 @@ def test_each_role_has_its_own_price() -> None:
 def test_tries_of_one_call_count_once() -> None:
     assert spent([call("target", "rollout", 10, 1, attempts=4)], PRICES).calls == 1
     assert by_stage([call("target", "rollout", 10, 1, attempts=4)], PRICES)[0].attempts == 4
+
+
+def test_a_batched_call_costs_half() -> None:
+    usual = call("target", "evaluate", 1_000_000, 500_000)
+    batched = usual.model_copy(update={"batch": True})
+    assert spent([usual], PRICES).usd == 1.5
+    assert spent([batched], PRICES).usd == 0.75
+    assert spent([usual, batched], PRICES).usd == 2.25
 
 
 @pytest.mark.parametrize("prices", [{"target": CHEAP, "optimizer": None}, {"target": CHEAP}])

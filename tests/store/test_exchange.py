@@ -1,0 +1,63 @@
+"""Objects that others reach by signed addresses, against a real S3 server."""
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import boto3
+import httpx
+import pytest
+from botocore.config import Config
+
+from include.store.exchange import ExchangeFolder
+from include.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+@pytest.fixture
+def folder(s3_endpoint: str, store: ObjectStore) -> ExchangeFolder:
+    client: S3Client = boto3.client(
+        "s3",
+        endpoint_url=s3_endpoint,
+        config=Config(signature_version="s3v4"),
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        region_name="us-east-1",
+    )
+    return ExchangeFolder(ObjectStore(client, store.bucket), "pods/one/")
+
+
+def test_both_sides_take_what_the_other_left(folder: ExchangeFolder) -> None:
+    folder.put("inputs.tar", b"in")
+    assert httpx.get(folder.address("inputs.tar", "get", 60)).content == b"in"
+    assert folder.take("rows", 100) is None
+    assert httpx.put(folder.address("rows", "put", 60), content=b"one").is_success
+    assert folder.take("rows", 100) == b"one"
+
+
+def test_the_same_thing_is_taken_once(folder: ExchangeFolder) -> None:
+    folder.put("rows", b"one")
+    assert (folder.take("rows", 100), folder.take("rows", 100)) == (b"one", None)
+    folder.put("rows", b"one\ntwo")
+    assert folder.take("rows", 100) == b"one\ntwo"
+
+
+def test_what_is_too_large_is_not_taken(folder: ExchangeFolder) -> None:
+    folder.put("rows", b"x" * 101)
+    assert folder.take("rows", 100) is None
+    assert folder.take("rows", 101) == b"x" * 101
+
+
+def test_an_address_names_one_object_its_time_and_no_credential(folder: ExchangeFolder) -> None:
+    address = folder.address("rows", "put", 77)
+    assert urlsplit(address).path.endswith("/pods/one/rows")
+    assert "X-Amz-Expires=77" in address
+    assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in address
+
+
+def test_nothing_is_left_when_it_is_cleared(folder: ExchangeFolder, store: ObjectStore) -> None:
+    store.put_bytes("pods/other/rows", b"stays")
+    folder.put("rows", b"goes")
+    folder.clear()
+    assert store.list_keys("") == ["pods/other/rows"]
