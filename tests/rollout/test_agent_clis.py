@@ -10,8 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from include.core.config import IMAGES, Harness, SandboxGroup
-from include.core.types import ModelCall, Status, Trajectory
+from include.core.config import CLI_HARNESSES, IMAGES, Harness, SandboxGroup
+from include.core.types import Item, ModelCall, Status, Trajectory
 from include.models.standin import chat
 from include.models.standin.directives import DIRECTIVES
 from include.models.upstream import Upstream
@@ -19,11 +19,12 @@ from include.rollout.settings import RolloutSettings
 from include.sandbox.allowance import Allowance
 from include.sandbox.gateway import ModelGateway
 from include.sandbox.hardening import host_options
+from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, failure
 
 MODEL = "stand-in-target"
 SPOKEN = {"codex": "openai", "claude_code": "anthropic"}
-CLIS: list[Harness] = ["codex", "claude_code"]
+CLIS = list(CLI_HARNESSES)
 SKILL = f"""# How to answer
 
 - {DIRECTIVES["question_words"].rules[0]}
@@ -111,6 +112,30 @@ def test_the_answers_are_those_of_the_chat_harness(run: Run, standin_url: str, h
     assert [call.http_status for call in calls] == [200] * len(ITEMS)
     assert [call.prompt_tokens for call in calls] == [one.prompt_tokens for one in trajectories]
     assert [call.completion_tokens for call in calls] == [one.completion_tokens for one in trajectories]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", ["chat", *CLIS])
+def test_the_operator_runs_every_harness_to_the_same_end(cli_docker_host: str, standin_url: str, harness: Harness):
+    dialect: Any = SPOKEN.get(harness, "openai-chat")
+    settings: dict[str, Any] = {"benchmark": "searchqa", "model": MODEL, "max_tokens": 512, "concurrency": 2}
+    settings |= {"harness": harness, "dialect": dialect, "call_timeout": 60, "max_attempts": 1}
+    fake = FakeWorkload(
+        items=[Item(id=item["id"], public=item["public"], reference={}) for item in ITEMS],
+        upstream=Upstream(dialect=dialect, base_url=standin_url, model=MODEL, api_key=SecretStr("sk-never-inside")),
+        settings=RolloutSettings(**settings),
+        limits=SandboxGroup(),
+        labels={"run": "agent-clis", "step": "1", "chunk": harness},
+        skill=SKILL,
+        image=IMAGES[harness],
+        one_item_each=harness in CLI_HARNESSES,
+    )
+    FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
+
+    assert {one.item_id: (one.status, one.answer) for one in fake.trajectories} == {
+        item["id"]: (Status.OK, BENCHMARK.answer(in_chat(item, SKILL))) for item in ITEMS
+    }
+    assert len(fake.calls) == len(ITEMS)
 
 
 @pytest.mark.engine
