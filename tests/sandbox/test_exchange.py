@@ -1,0 +1,156 @@
+"""What a task takes from what a pod left, which is not to be trusted, and what a courier brings out of a pod."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from include.core.types import ModelCall
+from include.sandbox.courier import tar_of_files
+from include.sandbox.exchange import CALLS, FILES, TRAJECTORIES, PodStage, unpack
+
+MOST = 1000
+
+
+def tar_with(*members: tarfile.TarInfo) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:") as tar:
+        for member in members:
+            tar.addfile(member, io.BytesIO(b"x" * member.size) if member.isreg() else None)
+    return packed.getvalue()
+
+
+def member(name: str, size: int = 3, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    info.size = size if kind == tarfile.REGTYPE else 0
+    return info
+
+
+@pytest.fixture
+def outputs(tmp_path: Path) -> Path:
+    """Of a task whose pod has two items."""
+    for index in "01":
+        (tmp_path / "out" / "files" / index).mkdir(parents=True)
+    return tmp_path / "out"
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def test_plain_files_of_open_items_are_taken(outputs):
+    unpack(tar_with(member("0/a.xlsx"), member("1/b.csv")), outputs, 2, MOST)
+    assert left(outputs) == ["files/0/a.xlsx", "files/1/b.csv"]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        member("0/../../escaped"),
+        member("/etc/escaped"),
+        member("0/deep/er"),
+        member("2/of-no-item"),
+        member("-1/x"),
+        member("²/x"),
+        member("x"),
+        member("0/.."),
+        member("0/big", size=MOST + 1),
+        member("0/link", kind=tarfile.SYMTYPE, target="/etc/passwd"),
+        member("0/hard", kind=tarfile.LNKTYPE, target="/etc/passwd"),
+        member("0/pipe", kind=tarfile.FIFOTYPE),
+        member("0/device", kind=tarfile.CHRTYPE),
+        member("0", kind=tarfile.DIRTYPE),
+    ],
+    ids=lambda info: f"{info.name}-{info.type!r}",
+)
+def test_nothing_else_is(outputs, hostile):
+    unpack(tar_with(hostile, member("1/good")), outputs, 2, MOST)
+    assert left(outputs.parent) == ["out/files/1/good"]
+
+
+def test_all_files_together_have_a_limit(outputs):
+    unpack(tar_with(member("0/a", 600), member("0/b", 600), member("1/c", 400)), outputs, 2, MOST)
+    assert left(outputs) == ["files/0/a", "files/1/c"]
+
+
+@pytest.mark.parametrize("body", [b"", b"no tar at all", tar_with(member("0/a", 900))[:700]])
+def test_a_broken_archive_is_no_error(outputs, body):
+    unpack(body, outputs, 2, MOST)
+
+
+class Left:
+    """A folder of the store, in memory; tells the order in which things are taken."""
+
+    def __init__(self, **objects: bytes) -> None:
+        self.objects: dict[str, bytes] = objects
+        self.taken: list[str] = []
+
+    def take(self, name: str, most: int) -> bytes | None:
+        self.taken.append(name)
+        return self.objects.pop(name, None)
+
+
+def stage_of(outputs: Path, exchange: Any, calls: list[ModelCall]) -> PodStage:
+    return PodStage(outputs.parent, exchange, 2, MOST, calls.append)
+
+
+def test_rows_are_taken_before_the_files_that_they_name_and_written_behind_them(outputs):
+    """The pod leaves files first, so that whatever a row names is there by then."""
+    exchange = Left()
+    exchange.objects = {TRAJECTORIES: b"row\n", FILES: tar_with(member("0/a"))}
+    stage_of(outputs, exchange, []).fetch()
+    assert exchange.taken.index(TRAJECTORIES) < exchange.taken.index(FILES)
+    assert left(outputs) == ["files/0/a", "trajectories.jsonl"]
+
+
+def test_every_call_is_told_once_and_only_when_its_line_is_complete(outputs):
+    calls: list[ModelCall] = []
+    exchange, one = (
+        Left(),
+        ModelCall(role="target", stage="s", model="m", http_status=200, attempts=1, started=1, seconds=1),
+    )
+    stage = stage_of(outputs, exchange, calls)
+    stage.ended = True
+    line = one.model_dump_json().encode()
+    for body in (
+        line + b"\n" + line[:20],
+        line + b"\n" + line + b"\nnonsense\n",
+        line + b"\n" + line + b"\nnonsense\n",
+    ):
+        exchange.objects = {CALLS: body}
+        stage.fetch()
+    assert calls == [one, one]
+
+
+def test_a_pod_that_works_is_not_asked_at_every_look(outputs):
+    exchange = Left()
+    stage = stage_of(outputs, exchange, [])
+    stage.fetch()
+    stage.fetch()
+    assert exchange.taken.count(TRAJECTORIES) == 1
+    stage.ended = True
+    stage.fetch()
+    assert exchange.taken.count(TRAJECTORIES) == 2
+
+
+def test_a_courier_packs_plain_files_up_to_its_limit(outputs):
+    (outputs / "files" / "0" / "a.csv").write_bytes(b"1,2")
+    (outputs / "files" / "0" / "b.csv").symlink_to("/etc/passwd")
+    (outputs / "files" / "0" / "folder").mkdir()
+    os.mkfifo(outputs / "files" / "0" / "pipe")
+    (outputs / "files" / "1" / "large").write_bytes(b"x" * MOST)
+    with tarfile.open(fileobj=io.BytesIO(tar_of_files(outputs, 2, MOST)), mode="r:") as tar:
+        assert tar.getnames() == ["0/a.csv"]
+
+
+def test_a_courier_does_not_follow_a_folder_that_became_a_link(outputs, tmp_path):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "gateway.json").write_text("key")
+    (outputs / "files" / "0").rmdir()
+    (outputs / "files" / "0").symlink_to(secret)
+    assert tar_of_files(outputs, 2, MOST) == b""
