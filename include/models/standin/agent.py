@@ -19,6 +19,19 @@ _CLAUDE_SKILL = re.compile(r"Base directory for this skill: [^\n]*\n\n(?P<skill>
 _CLAUDE_TASK = re.compile(r"<command-message>.*?<command-args>(?P<task>.*)</command-args>\s*", re.DOTALL)
 _CLAUDE_LOADER = "Skill"
 
+SHELLS = {_CODEX_SHELL: "cmd", "Bash": "command"}
+"""The CLIs' own tools for commands, and the argument of each that holds the command."""
+PROGRAMS = "run_python"
+"""What a benchmark calls its tool for programs; a CLI has a shell in its place."""
+_WITH_FILES = "($INPUTS)"
+_WORKBOOKS = re.compile(r"The workbook is (?P<given>[\w.-]+)\. Save the changed workbook as (?P<made>[\w.-]+),")
+_IN_SHELL = """python3 - <<'PROGRAM'
+import os
+INPUT_PATH = os.path.join(os.environ["INPUTS"], {given!r})
+OUTPUT_PATH = os.path.join(os.environ["OUTPUTS"], {made!r})
+{code}
+PROGRAM"""
+
 _FRONT_MATTER = re.compile(r"^---\nname: .*?\n---\n", re.DOTALL | re.MULTILINE)
 _INVOCATION = re.compile(r"\A[$/][\w-]+\s+")
 _SURROUNDINGS = ("<environment_context>", "<system-reminder>")
@@ -54,6 +67,23 @@ def loading(conversation: Conversation) -> Call | None:
             if match["name"] in said:
                 return Call(_CLAUDE_LOADER, json.dumps({"skill": match["name"]}))
     return None
+
+
+def usable(conversation: Conversation, task: str) -> tuple[str, ...]:
+    """The tools that are offered; where a shell is, and files to work on, also the one that runs programs."""
+    programs = _by_cli(conversation) and _WITH_FILES in task and any(name in SHELLS for name in conversation.tools)
+    return (*conversation.tools, PROGRAMS) if programs else conversation.tools
+
+
+def offered(call: Call, conversation: Conversation, task: str) -> Call:
+    """The call as it can be made: a program goes through a CLI's shell."""
+    shell = next((name for name in conversation.tools if name in SHELLS), None)
+    if call.name in conversation.tools or shell is None:
+        return call
+    names = _WORKBOOKS.search(task)
+    given, made = (names["given"], names["made"]) if names else ("", "")
+    command = _IN_SHELL.format(given=given, made=made, code=json.loads(call.arguments)["code"])
+    return Call(shell, json.dumps({SHELLS[shell]: command}, ensure_ascii=False))
 
 
 def delivered_skill(conversation: Conversation) -> str | None:

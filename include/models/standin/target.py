@@ -1,6 +1,6 @@
 """The stand-in as target: what it says or does next about an item."""
 
-from include.models.standin.agent import loading, opening
+from include.models.standin.agent import loading, offered, opening, usable
 from include.models.standin.conversation import Conversation, Reply, Turn
 from include.models.standin.deep_reflect import explain
 from include.models.standin.reader import respond
@@ -16,10 +16,11 @@ def act(conversation: Conversation) -> Reply:
     answers = [turn for turn in conversation.turns if turn.role == "assistant" and not turn.calls]
     if answers and _asks_about_an_answer(conversation.turns[-1]):
         return Reply(explain(skill, _first(conversation), answers[-1].text))
-    use = next((TOOLS[name] for name in conversation.tools if name in TOOLS), None)
-    if use is not None:
-        return use(skill, task, [turn.text for turn in conversation.turns if turn.role == "tool"])
-    return Reply(respond(skill, task))
+    use = next((TOOLS[name] for name in usable(conversation, task) if name in TOOLS), None)
+    if use is None:
+        return Reply(respond(skill, task))
+    reply = use(skill, task, [turn.text for turn in conversation.turns if turn.role == "tool"])
+    return Reply(reply.text, tuple(offered(call, conversation, task) for call in reply.calls))
 
 
 def _asks_about_an_answer(last: Turn) -> bool:
