@@ -165,6 +165,16 @@ def _try(delivery: Delivery) -> bool:
     return True
 
 
+def _fetch_or_exit(config: CourierConfig, inputs: Path, outputs: Path) -> None:
+    import httpx
+
+    try:
+        fetch(config, inputs, outputs)
+    except httpx.HTTPError as error:
+        # Its text would tell the signed address.
+        sys.exit(f"the inputs could not be fetched: {type(error).__name__}")
+
+
 def main(arguments: list[str]) -> None:
     """Run one of the two programs."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
@@ -174,7 +184,7 @@ def main(arguments: list[str]) -> None:
     config = CourierConfig.model_validate(json.loads(Path(config_path).read_bytes()))
     first, second = (Path(folder) for folder in folders)
     if what == "fetch":
-        fetch(config, first, second)
+        _fetch_or_exit(config, first, second)
         return
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())

@@ -4,12 +4,15 @@ import json
 from typing import Any
 
 import pytest
+from airflow.serialization.serialized_objects import DagSerialization
 
 from include.core.errors import ConfigError
 from include.pipeline import params
 from include.pipeline.evaluation import RolloutChunk
 from include.pipeline.graph import dag_of, rollouts
 from include.pipeline.pods import PodChunk
+from include.pipeline.scoring import evaluate_dag
+from include.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 from include.sandbox.serve import Served
 from include.training import ends
 from include.training.workload import ChunkWorkload
@@ -47,3 +50,11 @@ def test_the_gateways_document_is_one_that_its_program_takes() -> None:
     assert served.upstream.api_key.get_secret_value() == KEY
     assert served.stage == "seed"
     assert served.allowance.calls == 50
+
+
+def test_the_graph_with_pods_and_batch_jobs_is_one_that_airflow_can_store() -> None:
+    config = configured("searchqa", {"sandbox.engine": "kubernetes", "model.batch": True})
+    for make in (train_dag, epoch_dag, epoch_end_dag, evaluate_dag):
+        dag = make("searchqa", config)
+        stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+        assert set(stored.task_dict) == set(dag.task_dict)

@@ -1,7 +1,10 @@
 """What a task takes from what a pod left, which is not to be trusted, and what a courier brings out of a pod."""
 
 import io
+import json
 import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -154,3 +157,21 @@ def test_a_courier_does_not_follow_a_folder_that_became_a_link(outputs, tmp_path
     (outputs / "files" / "0").rmdir()
     (outputs / "files" / "0").symlink_to(secret)
     assert tar_of_files(outputs, 2, MOST) == b""
+
+
+@pytest.mark.parametrize("what", ["fetch", "deliver"])
+def test_a_courier_that_does_not_get_through_tells_no_address(outputs, tmp_path, what):
+    names = ("inputs", "trajectories", "files", "calls")
+    config = {name: f"http://127.0.0.1:9/{name}?X-Amz-Signature=secret" for name in names}
+    (tmp_path / "courier.json").write_text(json.dumps(config | {"items": 2, "most_bytes": MOST}))
+    (outputs / "trajectories.jsonl").write_text("row\n")
+    arguments = [str(tmp_path / "courier.json"), str(outputs), str(tmp_path / "calls.jsonl")]
+    courier = subprocess.Popen(
+        [sys.executable, "-m", "include.sandbox.courier", what, *arguments], stderr=subprocess.PIPE, text=True
+    )
+    assert courier.stderr is not None
+    first = "" if what == "fetch" else courier.stderr.readline()
+    courier.terminate() if what == "deliver" else None
+    _, rest = courier.communicate()
+    assert "ConnectError" in first + rest
+    assert "secret" not in first + rest
