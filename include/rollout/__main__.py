@@ -5,11 +5,13 @@ import asyncio
 from pathlib import Path
 
 from include.rollout.program import run
+from include.rollout.turnstile import ALLOWANCE
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m include.rollout", description="Run the items of a folder.")
-    parser.add_argument("input", type=Path, help="folder with settings.json, skill.md and items.jsonl")
-    parser.add_argument("output", type=Path, help="folder that gets trajectories.jsonl")
-    parser.add_argument("--gateway", type=Path, default=Path("/gateway/model.sock"), help="the gateway's unix socket")
-    arguments = parser.parse_args()
-    asyncio.run(run(arguments.input, arguments.output, arguments.gateway))
+    parser.add_argument("input", type=Path, help="folder with settings.json, skill.md, items.jsonl and files")
+    parser.add_argument("output", type=Path, help="folder that gets trajectories.jsonl and what the target makes")
+    parser.add_argument("--gateway", default="/gateway/model.sock", metavar="PATH | http://HOST:PORT")
+    parser.add_argument("--allowance", type=Path, default=ALLOWANCE, metavar="FILE", help="how many items may begin")
+    given = parser.parse_args()
+    asyncio.run(run(given.input, given.output, given.gateway, given.allowance))

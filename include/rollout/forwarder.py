@@ -1,20 +1,26 @@
-"""A TCP port on 127.0.0.1 in front of the gateway's unix socket, so that any client works unchanged."""
+"""The gateway as an address that any client takes: a unix socket gets a TCP port on 127.0.0.1 in front of it."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 CHUNK_BYTES = 65536
 
 
 @asynccontextmanager
-async def forwarded(socket_path: Path) -> AsyncIterator[str]:
-    """The address `http://127.0.0.1:<port>`, which leads to the socket as long as the block runs."""
+async def forwarded(gateway: str) -> AsyncIterator[str]:
+    """The address, such as `http://127.0.0.1:<port>`, which leads to the gateway as long as the block runs.
+
+    Args:
+        gateway: path of a unix socket, or an address `http://host:port`, which is taken as it is.
+    """
+    if gateway.startswith("http://"):
+        yield gateway.rstrip("/")
+        return
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            gateway_reader, gateway_writer = await asyncio.open_unix_connection(socket_path)
+            gateway_reader, gateway_writer = await asyncio.open_unix_connection(gateway)
         except OSError:
             writer.close()
             return

@@ -34,12 +34,19 @@ class Job:
         )
 
 
-async def run(in_folder: Path, out_folder: Path, gateway: Path) -> None:
-    """Append a line to `out_folder`/trajectories.jsonl for each item, flushed at once, in order of completion."""
+async def run(in_folder: Path, out_folder: Path, gateway: str, allowance: Path) -> None:
+    """Append a line to `out_folder`/trajectories.jsonl for each item, flushed at once, in order of completion.
+
+    Args:
+        in_folder: the content of a `Job`, and what item number n, counted from 0, is given in `files/<n>`.
+        out_folder: gets in `files/<n>` what the target makes of it.
+        gateway: path of the model gateway's unix socket, or its address `http://host:port`.
+        allowance: the file of the turnstile, which is read if the items are paced.
+    """
     job = Job.read(in_folder)
     benchmark = benchmarks.load(job.settings.benchmark)
     free = asyncio.Semaphore(job.settings.concurrency)
-    turnstile = Turnstile(gateway)
+    turnstile = Turnstile(gateway, allowance)
     new_harness = HARNESSES[job.settings.harness]
     async with forwarded(gateway) as base_url, new_harness(job.settings, benchmark, base_url) as harness:
 

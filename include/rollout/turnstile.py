@@ -2,11 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from include.core.errors import SandboxError
 
-ALLOWANCE = "allowance"
-"""Beside the gateway's socket: how many items may be begun, as decimal text that the host replaces at once."""
+ALLOWANCE = Path("/gateway/allowance")
+"""How many items may be begun, as decimal text that the host replaces at once."""
 POLL_SECONDS = 0.03
 LOOK_SECONDS = 1.0
 
@@ -14,8 +15,9 @@ LOOK_SECONDS = 1.0
 class Turnstile:
     """Admits items in their order, as many as the host allows."""
 
-    def __init__(self, gateway: Path) -> None:
+    def __init__(self, gateway: str, allowance: Path) -> None:
         self._gateway = gateway
+        self._allowance = allowance
         self._allowed = 0
 
     async def admit(self, index: int) -> None:
@@ -26,7 +28,7 @@ class Turnstile:
         """
         waited = 0.0
         while index >= self._allowed:
-            self._allowed = int(self._gateway.with_name(ALLOWANCE).read_bytes())
+            self._allowed = int(self._allowance.read_bytes())
             if index < self._allowed:
                 return
             if waited >= LOOK_SECONDS:
@@ -38,7 +40,11 @@ class Turnstile:
     async def _find_host(self) -> None:
         """A host that was killed leaves its files, but nobody listens; its container must not wait for ever."""
         try:
-            _, writer = await asyncio.open_unix_connection(self._gateway)
-        except (ConnectionRefusedError, FileNotFoundError) as error:
+            if self._gateway.startswith("http://"):
+                address = urlsplit(self._gateway)
+                _, writer = await asyncio.open_connection(address.hostname, address.port)
+            else:
+                _, writer = await asyncio.open_unix_connection(self._gateway)
+        except OSError as error:
             raise SandboxError(f"nobody allows further items: the model gateway at {self._gateway} is gone") from error
         writer.close()

@@ -24,7 +24,7 @@ def test_bytes_pass_both_ways_and_several_at_once(tmp_path: Path):
             await writer.drain()
             writer.close()
 
-        async with await asyncio.start_unix_server(shout, tmp_path / "s"), forwarded(tmp_path / "s") as base_url:
+        async with await asyncio.start_unix_server(shout, tmp_path / "s"), forwarded(str(tmp_path / "s")) as base_url:
             return await asyncio.gather(*(ask(base_url, f"hello {n} ".encode() * 50_000) for n in range(5)))
 
     assert asyncio.run(main()) == [f"HELLO {n} ".encode() * 50_000 for n in range(5)]
@@ -32,7 +32,15 @@ def test_bytes_pass_both_ways_and_several_at_once(tmp_path: Path):
 
 def test_without_a_gateway_the_connection_just_closes(tmp_path: Path):
     async def main() -> bytes:
-        async with forwarded(tmp_path / "none") as base_url:
+        async with forwarded(str(tmp_path / "none")) as base_url:
             return await ask(base_url, b"hello")
 
     assert asyncio.run(main()) == b""
+
+
+def test_an_address_is_taken_as_it_is():
+    async def main() -> str:
+        async with forwarded("http://10.0.0.1:8080/") as base_url:
+            return base_url
+
+    assert asyncio.run(main()) == "http://10.0.0.1:8080"

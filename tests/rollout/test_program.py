@@ -16,12 +16,27 @@ from include.core.errors import SandboxError
 from include.core.types import Status, Trajectory
 from include.models.upstream import Upstream
 from include.rollout.settings import RolloutSettings
-from include.rollout.turnstile import ALLOWANCE, Turnstile
+from include.rollout.turnstile import Turnstile
 from include.sandbox.gateway import ModelGateway
 from local import image
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
 MODEL = "standin-target"
+COPYING = """
+from benchmarks.searchqa.adapter import SearchQA
+from include.core.types import Message
+
+class Copying(SearchQA):
+    runs_code = True
+
+    def messages(self, public, skill):
+        return (Message(role="system", content=skill), Message(role="user", content="Write a program."))
+
+    async def follow_up(self, public, response, workspace):
+        return await workspace.run_python(response)
+
+BENCHMARK = Copying()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -36,18 +51,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter
 
 
-def inputs(folder: Path, items: list[dict[str, object]], *, paced: bool = False) -> Path:
+def inputs(folder: Path, items: list[dict[str, object]], **changed: object) -> Path:
     folder.mkdir()
-    settings = RolloutSettings(
-        benchmark="searchqa",
-        dialect="openai-chat",
-        model=MODEL,
-        max_tokens=64,
-        concurrency=2,
-        call_timeout=30,
-        max_attempts=1,
-        paced=paced,
-    )
+    plain: dict[str, object] = {"benchmark": "searchqa", "dialect": "openai-chat", "model": MODEL, "max_tokens": 64}
+    plain |= {"concurrency": 2, "call_timeout": 30, "max_attempts": 1}
+    settings = RolloutSettings.model_validate(plain | changed)
     (folder / "settings.json").write_text(settings.model_dump_json())
     (folder / "skill.md").write_text("Be short.")
     (folder / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
@@ -99,7 +107,7 @@ def test_a_paced_program_begins_items_in_order_as_the_host_allows(python: Path, 
         allowed = number
         new = gateway.with_name("new")
         new.write_text(str(number))
-        new.replace(gateway.with_name(ALLOWANCE))
+        new.replace(gateway.with_name("allowance"))
 
     def answer(asked: Asked) -> Reply:
         order.append(asked.body["messages"][1]["content"].split("Question: ")[1][:2])
@@ -120,6 +128,7 @@ def test_a_paced_program_begins_items_in_order_as_the_host_allows(python: Path, 
         )
         folder = inputs(tmp_path / "in", items, paced=True)
         command = [python, "-m", "include.rollout", folder, out, "--gateway", gateway]
+        command += ["--allowance", gateway.with_name("allowance")]
         with (
             ModelGateway(upstream, gateway, stage="test", max_attempts=1, call_timeout=30, on_call=lambda call: None),
             subprocess.Popen(command, cwd=program, env={"PATH": "/usr/bin:/bin"}) as running,
@@ -134,15 +143,47 @@ def test_a_paced_program_begins_items_in_order_as_the_host_allows(python: Path, 
     assert not too_early.is_set()
 
 
+def test_a_gateway_with_an_address_and_the_files_of_an_item(python: Path, tmp_path: Path):
+    """A benchmark that runs code, as a project could have it, by a gateway in another container."""
+    program, out = tmp_path / "program", tmp_path / "out"
+    image.stage_program(image.ROOT, program)
+    (program / "benchmarks" / "copying").mkdir()
+    (program / "benchmarks" / "copying" / "__init__.py").touch()
+    (program / "benchmarks" / "copying" / "adapter.py").write_text(COPYING)
+    folder = inputs(tmp_path / "in", [{"id": "i-0", "public": {}}, {"id": "i-1", "public": {}}], benchmark="copying")
+    (folder / "files" / "1").mkdir(parents=True)
+    (folder / "files" / "1" / "data.txt").write_text("seven")
+    out.mkdir()
+    code = """
+import openpyxl, os, pandas
+with open(os.environ["INPUTS"] + "/data.txt") as file: text = file.read()
+pandas.DataFrame({"a": [text]}).to_excel("made.xlsx")
+print(openpyxl.load_workbook("made.xlsx").active["B2"].value.upper())
+"""
+
+    with ScriptedProvider(lambda asked: completion(code)) as provider:
+        address = provider.base_url.removesuffix("/v1")
+        command = [python, "-m", "include.rollout", folder, out, "--gateway", address]
+        subprocess.run(command, cwd=program, env={"PATH": "/usr/bin:/bin"}, check=True, timeout=120)
+
+    lines = (out / "trajectories.jsonl").read_text().splitlines()
+    rows = {row.item_id: row for row in map(Trajectory.model_validate_json, lines)}
+    assert {name: row.files for name, row in rows.items()} == {"i-0": (), "i-1": ("made.xlsx",)}
+    assert "FileNotFoundError" in rows["i-0"].messages[-1].content
+    assert rows["i-1"].messages[-1].content == "SEVEN\n\n[exit status 0]"
+    assert (out / "files" / "1" / "made.xlsx").stat().st_size > 0
+
+
 def test_a_program_whose_host_is_gone_does_not_wait_for_ever(tmp_path: Path):
     gateway = tmp_path / "model.sock"
-    gateway.with_name(ALLOWANCE).write_text("1")
+    gateway.with_name("allowance").write_text("1")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(gateway))
 
-    asyncio.run(Turnstile(gateway).admit(0))
-    with pytest.raises(SandboxError, match="gone"):
-        asyncio.run(Turnstile(gateway).admit(1))
+    for address in (str(gateway), "http://127.0.0.1:1"):
+        asyncio.run(Turnstile(address, gateway.with_name("allowance")).admit(0))
+        with pytest.raises(SandboxError, match="gone"):
+            asyncio.run(Turnstile(address, gateway.with_name("allowance")).admit(1))
 
 
 def test_the_program_needs_nothing_of_the_host(python: Path, tmp_path: Path):

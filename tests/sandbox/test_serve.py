@@ -111,7 +111,7 @@ def test_a_restart_costs_at_most_the_calls_in_flight(start, tmp_path):
 
     async def scene(upstream: Upstream) -> None:
         process = start(upstream, f"unix:{path}")
-        async with forwarded(path) as base_url, httpx.AsyncClient(base_url=base_url, timeout=30) as client:
+        async with forwarded(str(path)) as base_url, httpx.AsyncClient(base_url=base_url, timeout=30) as client:
             in_flight = asyncio.ensure_future(client.post(PATH, json={"model": MODEL}))
             assert await asyncio.to_thread(asked_once.wait, 30)
             process.send_signal(signal.SIGKILL)

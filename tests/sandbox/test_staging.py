@@ -82,7 +82,7 @@ def test_a_pace_is_staged_as_an_allowance_that_can_be_raised(workload):
     workload.pace = 3
     with staged() as folder, folder.stage("0", workload, workload.items, []) as stage:
         assert Job.read(stage.inputs).settings == workload.settings.model_copy(update={"paced": True})
-        turnstile = Turnstile(folder.socket)
+        turnstile = Turnstile(str(folder.socket), folder.allowance)
         folder.allow(3)
         asyncio.run(turnstile.admit(2))
         folder.allow(12)
