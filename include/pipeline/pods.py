@@ -29,12 +29,12 @@ class PodChunk(ChunkTask, PodRolloutOperator):
         self.run = run
         self.chunk = chunk
 
-    def exchange(self, pod: str) -> "ExchangeFolder":
+    def exchange(self, name: str) -> "ExchangeFolder":
         """A folder below the run's keys."""
         from include.store.exchange import ExchangeFolder
 
         run = self._work.run
-        return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.pod(pod))
+        return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.pod(name))
 
     def gateway_document(self, workload: "Workload") -> JsonObject:
         """The target, with its credentials, and how it may be called."""

@@ -66,8 +66,8 @@ class PodRolloutOperator(KubernetesPodOperator):
         """What the task returns; called after the last row was recorded."""
 
     @abstractmethod
-    def exchange(self, pod: str) -> Exchange:
-        """A folder of the store for a pod, by its name."""
+    def exchange(self, name: str) -> Exchange:
+        """A folder of the store for a workload or, inside of it, a pod; a name may have slashes."""
 
     @abstractmethod
     def gateway_document(self, workload: Workload) -> JsonObject:
@@ -102,6 +102,7 @@ class PodRolloutOperator(KubernetesPodOperator):
         left = self._prepare_cluster(workload)
         if left:
             self.log.warning("Removed %d pod(s) that killed tasks left behind", left)
+        self.exchange(workload_label(self._identity)).clear()
         # Items of a pod begin freely, whatever the pace: it is ended once no further row matters.
         collector = Collector(workload, lambda _: None, self._stopped)
         with staged() as folder:
@@ -147,7 +148,7 @@ class PodRolloutOperator(KubernetesPodOperator):
         """One pod, from its inputs to its last row."""
         limits = workload.limits
         name = f"skillopt-{workload_label(self._identity)}-{number}-{os.urandom(3).hex()}"
-        exchange, most = self.exchange(name), limits.output_mb * MEGABYTE
+        exchange, most = self.exchange(f"{workload_label(self._identity)}/{name}"), limits.output_mb * MEGABYTE
         stage = PodStage(folder, exchange, len(items), most, collector.on_call)
         exchange.put(INPUTS, packed(stage.inputs))
         plan = PodPlan(

@@ -231,7 +231,7 @@ class RunKeys:
         return MomentKeys(f"{self.folder}{moment.name}/")
 
     def pod(self, name: str) -> str:
-        """Prefix of what a task and its pod leave for each other; gone when the pod is."""
+        """Prefix of what a task and its pods leave for each other; gone when the pods are."""
         return f"{self.folder}pods/{name}/"
 
     def step(self, number: int) -> MomentKeys:

@@ -19,7 +19,7 @@ from include.models.backends import handed_over
 from include.sandbox import cluster as cluster_module
 from include.sandbox.kubernetes import PodRolloutOperator
 from include.sandbox.labels import identity
-from include.sandbox.pod import EXPIRES_LABEL, labels_of
+from include.sandbox.pod import EXPIRES_LABEL, labels_of, workload_label
 from include.sandbox.workload import SandboxSeconds, Workload
 from include.store.exchange import ExchangeFolder
 from include.store.objects import ObjectStore
@@ -48,8 +48,8 @@ class FakePodOperator(PodRolloutOperator):
     def result(self, workload: Workload, seconds: SandboxSeconds) -> Any:
         return {"wall": seconds.wall, "model": seconds.model}
 
-    def exchange(self, pod: str) -> ExchangeFolder:
-        return ExchangeFolder(self.store, f"pods/{pod}/")
+    def exchange(self, name: str) -> ExchangeFolder:
+        return ExchangeFolder(self.store, f"pods/{name}/")
 
     def gateway_document(self, workload: Workload) -> JsonObject:
         return {
@@ -94,6 +94,8 @@ def program(tmp_path: Path, cluster: FakeCluster, code: str) -> None:
 def test_every_item_gets_a_row_and_nothing_stays(cluster, store, workload):
     with ScriptedProvider(answer_all) as provider:
         fake = workload(provider, count=5, concurrency=3, image=IMAGE)
+        # As a worker that died leaves it.
+        store.put_bytes(f"pods/{workload_label(identity(fake.labels))}/earlier/inputs.tar", b"left")
         FakePodOperator(fake=fake, store=store).execute({})
 
     assert fake.statuses() == {f"i-{n}": Status.OK for n in range(5)}
