@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import benchmarks
 from include.core.budget import Prices
 from include.core.config import TrainConfig
 from include.core.errors import ConfigError
@@ -14,6 +15,7 @@ from include.pipeline import params
 from include.pipeline.batch import check_batch
 from include.pipeline.connections import connected, object_store, s3_client
 from include.pipeline.params import PROJECT
+from include.rollout.requirements import check_requirements
 from include.sandbox.engine import image_digest
 from include.sandbox.pod import pinned
 from include.store.artifacts import ArtifactStore
@@ -112,11 +114,13 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     """The run's configuration, with the models of the connections where it leaves them open.
 
     Raises:
-        ConfigError: a key or value that the form or the configuration does not have.
+        ConfigError: a key or value that the form or the configuration does not have, or a harness that cannot run
+            the benchmark's items.
         ModelConnectionError: a connection that is not there or names no model.
     """
     config = params.run_config(params.benchmark_config(benchmark), form)
     model = config.model
+    check_requirements(model, benchmarks.load(benchmark))
     named = {
         "target": connection.model_name(model.target_conn_id, model.target),
         "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),

@@ -19,7 +19,7 @@ def equipped(benchmark: Benchmark) -> Equipped:
     return benchmark
 
 
-def check_harness(model: ModelGroup, benchmark: Benchmark) -> None:
+def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
     """Refuse a harness that could not run a single item.
 
     Raises:

@@ -1,11 +1,23 @@
-from typing import Any
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.searchqa.adapter import DOCUMENT_MARK, SearchQA, cut_at_documents, normalise, token_f1
+from benchmarks.searchqa.adapter import (
+    DOCUMENT_MARK,
+    MAX_FOUND,
+    MAX_FOUND_CHARS,
+    SearchQA,
+    cut_at_documents,
+    normalise,
+    split_documents,
+    token_f1,
+)
 from include.core.errors import DataError
+from include.core.ports import Workspace
 from include.core.types import Status, Trajectory
 
 ADAPTER = SearchQA()
@@ -161,3 +173,49 @@ def test_messages_show_skill_documents_and_question_as_they_are() -> None:
     assert user.role == "user"
     assert "<documents>\n[DOC] {braces} 100 %\n</documents>" in user.content
     assert "Question: Who wrote {this}?" in user.content
+
+
+DOCUMENTS = (
+    "[DOC] [TLE] London [PAR] The Tower. [DOC] [TLE] Paris [PAR] The Eiffel tower. [DOC] [TLE] Rome [PAR] The river."
+)
+
+
+def search(context: str, query: str) -> str:
+    (tool,) = ADAPTER.tools({"question": "?", "context": context}, cast("Workspace", None))
+    return asyncio.run(cast("Coroutine[None, None, str]", tool(query)))
+
+
+def test_an_agent_is_told_the_question_and_not_the_documents() -> None:
+    task = ADAPTER.task({"question": "Which tower?", "context": DOCUMENTS})
+    assert task.startswith("Question: Which tower?\n\n")
+    assert "search_documents" in task
+    assert "Eiffel" not in task
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("the eiffel TOWER", ["Paris", "London", "Rome"]),
+        ("tower", ["London", "Paris"]),
+        ("Rome?", ["Rome"]),
+        ("the", ["London", "Paris", "Rome"]),
+    ],
+)
+def test_documents_are_found_by_their_words_rare_ones_first(query: str, found: list[str]) -> None:
+    assert [line.split()[2] for line in search(DOCUMENTS, query).splitlines()] == found
+
+
+@pytest.mark.parametrize("query", ["Madrid", "", "?!"])
+def test_a_query_without_a_known_word_finds_nothing(query: str) -> None:
+    assert search(DOCUMENTS, query) == "No document has a word of this query."
+
+
+def test_what_is_found_is_short() -> None:
+    assert len(search("[DOC] tower " + "x " * 5000, "tower")) == MAX_FOUND_CHARS
+    assert search("[DOC] tower " * 20, "tower").count("[DOC]") == MAX_FOUND
+
+
+def test_documents_begin_at_their_marks() -> None:
+    assert split_documents(" a [DOC] b\n[DOC]c ") == ["a", "[DOC] b", "[DOC]c"]
+    assert split_documents("without a mark") == ["without a mark"]
+    assert split_documents(" ") == []

@@ -68,3 +68,12 @@ def test_the_models_of_the_connections_are_part_of_the_configuration() -> None:
     }
     model = configured("searchqa", form).model
     assert (model.target, model.optimizer) == ("openai-chat:gpt-5", "anthropic:claude-haiku-4-5")
+
+
+def test_a_harness_that_cannot_run_the_benchmark() -> None:
+    overrides = {"model.target_conn_id": "openai", "model.optimizer_conn_id": "anthropic", "model.harness": "tools"}
+    with pytest.raises(ConfigError, match=r"model\.harness = 'tools': this benchmark has no tools"):
+        configured("livemathematicianbench", {"overrides": overrides})
+    with pytest.raises(ConfigError, match=r"model\.max_turns = 1: harness tools needs at least 2"):
+        configured("searchqa", {"overrides": overrides})
+    assert configured("searchqa", {"overrides": overrides | {"model.max_turns": 2}}).model.harness == "tools"
