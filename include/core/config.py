@@ -220,7 +220,8 @@ class ModelGroup(Group):
     harness: Harness = "chat"
     """How the target runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
     max_turns: Positive = 1
-    """Most answers of the target to one item: of a conversation with the benchmark's feedback, or an agent's steps."""
+    """Most answers of the target to one item: of a conversation with the benchmark's feedback, or the model calls of
+    harness tools, which needs at least 2. The agent CLIs set their own limits."""
     reasoning_effort: Effort | None = None
     """Reasoning effort of the target; the provider's default when unset."""
     optimizer_reasoning_effort: Effort | None = None
