@@ -67,20 +67,13 @@ class Satellite:
             host_config=self._client.create_host_config(mounts=[mount], **gateway_options(self._network)),
         )
         self._id = str(made["Id"])
-        reader = threading.Thread(target=self._read, name="gateway-output", daemon=True)
         try:
-            self._stream = self._client.attach(self._id, stdout=True, stderr=True, stream=True, demux=True)
-            self._start(json.dumps(self._document()).encode())
-            reader.start()
-            self._told.wait(START_SECONDS)
-            if not self._ready:
-                raise SandboxError(f"the model gateway did not start on the engine: {' | '.join(self._words[-3:])}")
-            yield
+            with self._heard(), self._lifeline(json.dumps(self._document()).encode() + b"\n"):
+                self._told.wait(START_SECONDS)
+                if not self._ready:
+                    raise SandboxError(f"the model gateway did not start on the engine: {' | '.join(self._words[-3:])}")
+                yield
         finally:
-            with suppress(Exception):
-                self._client.stop(self._id, timeout=STOP_SECONDS)
-            if reader.ident is not None:
-                reader.join()
             remove_container(self._client, self._id)
 
     def put(self, folder: str, name: str, content: bytes) -> None:
@@ -94,23 +87,41 @@ class Satellite:
         settings = GatewaySettings.of(workload).model_dump(mode="json")
         return {**settings, "upstream": handed_over(workload.upstream)}
 
-    def _start(self, document: bytes) -> None:
-        """Attached before the start, so that nothing is kept anywhere; the end of the connection ends the input."""
+    @contextmanager
+    def _lifeline(self, document: bytes) -> Iterator[None]:
+        """Start the gateway, and hold its standard input: when that ends, also because this task is dead, it ends."""
         stdin = self._client.attach_socket(self._id, params={"stdin": 1, "stream": 1})
         connection = getattr(stdin, "_sock", stdin)
         try:
             self._client.start(self._id)
             connection.sendall(document)
-            connection.shutdown(socket.SHUT_WR)
+            yield
         finally:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
             stdin._response.close()
             connection.close()
 
-    def _read(self) -> None:
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Take what the gateway says until it has ended, its last calls included."""
+        stream = self._client.attach(self._id, stdout=True, stderr=True, stream=True, demux=True)
+        reader = threading.Thread(target=self._read, args=(stream,), name="gateway-output", daemon=True)
+        reader.start()
+        try:
+            yield
+        finally:
+            reader.join(STOP_SECONDS)
+            # Deaf or never started: the stream ends with the container.
+            if reader.is_alive():
+                remove_container(self._client, self._id)
+                reader.join()
+
+    def _read(self, stream: Any) -> None:
         """Until the gateway ends: a model call a line on standard output, messages on the other."""
         out = err = b""
         try:
-            for said, complained in self._stream:
+            for said, complained in stream:
                 *calls, out = (out + (said or b"")).split(b"\n")
                 *words, err = (err + (complained or b"")).split(b"\n")
                 for line in calls:
@@ -122,8 +133,8 @@ class Satellite:
         finally:
             self._told.set()
             with suppress(OSError):
-                self._stream.close()
-                self._stream._response.close()
+                stream.close()
+                stream._response.close()
 
     def _tell(self, line: bytes) -> None:
         try:

@@ -3,11 +3,13 @@ away, or in a pod.
 
 `python -m include.sandbox.serve --listen 0.0.0.0:8080 | unix:/path [--config FILE]` reads one JSON document, `Served`,
 from the file or from standard input, and writes one JSON line a `ModelCall` to standard output; messages go to standard
-error. It ends by SIGTERM or SIGINT.
+error. It ends by SIGTERM or SIGINT; after a document that was a whole line of standard input also when that input ends,
+so that it does not outlive whoever started it.
 """
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -37,20 +39,29 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
         address = _address(given.listen)
-        served = _read(sys.stdin.buffer.read() if given.config is None else given.config.read_bytes())
-        _serve(served, address)
+        document = sys.stdin.buffer.readline() if given.config is None else given.config.read_bytes()
+        _serve(_read(document), address, lifeline=given.config is None and document.endswith(b"\n"))
     except (ConfigError, SandboxError, OSError) as error:
         parser.exit(2, f"{error}\n")
 
 
-def _serve(served: Served, address: Path | tuple[str, int]) -> None:
+def _serve(served: Served, address: Path | tuple[str, int], *, lifeline: bool) -> None:
     stopped = threading.Event()
+    if lifeline:
+        threading.Thread(target=_stop_at_the_end_of_input, args=(stopped,), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     settings = {name: value for name, value in served if name != "upstream"}
     with ModelGateway(served.upstream, address, on_call=_tell, **settings):
         print("listening", file=sys.stderr, flush=True)  # noqa: T201 - whoever started it waits for this line
         stopped.wait()
+
+
+def _stop_at_the_end_of_input(stopped: threading.Event) -> None:
+    # Not through sys.stdin, whose lock the interpreter wants at its own end.
+    while os.read(0, 4096):
+        pass
+    stopped.set()
 
 
 def _tell(call: ModelCall) -> None:

@@ -9,8 +9,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from base64 import b64encode
@@ -31,6 +29,7 @@ from include.sandbox.staging import staged
 from local import image
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all, leftovers
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
+from tests.sandbox.task_process import task_process
 
 pytestmark = pytest.mark.engine
 
@@ -658,25 +657,6 @@ def test_survive_the_stop_of_the_task(attack):
     assert HOSTILE not in broken.fake.statuses()
 
 
-TASK = """
-import json, sys
-from pydantic import SecretStr
-from include.core.config import SandboxGroup
-from include.core.types import Item
-from include.models.upstream import Upstream
-from include.rollout.settings import RolloutSettings
-from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
-given = json.loads(sys.stdin.read())
-fake = FakeWorkload(
-    items=[Item.model_validate(given["item"])],
-    upstream=Upstream(dialect="openai-chat", base_url=given["url"], model="standin-target", api_key=SecretStr("none")),
-    settings=RolloutSettings.model_validate(given["settings"]),
-    limits=SandboxGroup(memory="128m"), labels=given["labels"], image=given["image"], one_item_each=True,
-)
-FakeOperator(fake=fake, docker_url=given["docker"]).execute({})
-"""
-
-
 def test_survive_the_death_of_the_task(attack, docker_host):
     asked = threading.Event()
 
@@ -687,27 +667,17 @@ def test_survive_the_death_of_the_task(attack, docker_host):
     mark = f"mark-{os.getpid()}-death"
     with ScriptedProvider(tell) as provider:
         broken = attack(SURVIVE, provider, {"mark": mark})
-        fake = broken.fake
-        given = {
-            "item": fake.items[1].model_dump(),
-            "url": provider.base_url,
-            "settings": fake.settings.model_dump(),
-            "labels": dict(fake.labels),
-            "image": fake.image,
-            "docker": docker_host,
-        }
-        task = subprocess.Popen([sys.executable, "-c", TASK], stdin=subprocess.PIPE, cwd=PROJECT, text=True)
-        assert task.stdin is not None
-        with task.stdin as stdin:
-            stdin.write(json.dumps(given))
-        assert asked.wait(60)
-        task.send_signal(signal.SIGKILL)
-        task.wait()
-        (container,) = leftovers(broken.client, fake)
-        folder = Path(container.labels[FOLDER_LABEL])
-        assert len(processes(mark)) == 2
+        fake, harmless = broken.fake, broken.fake.items[0]
+        fake.items = fake.items[1:2]
+        with task_process(fake, docker_host) as task:
+            assert asked.wait(60)
+            task.send_signal(signal.SIGKILL)
+            task.wait()
+            (container,) = leftovers(broken.client, fake)
+            folder = Path(container.labels[FOLDER_LABEL])
+            assert len(processes(mark)) == 2
 
-        fake.items = [fake.items[0]]
+        fake.items = [harmless]
         broken.operator.execute({})
 
     assert fake.statuses() == {"i-0": Status.OK}

@@ -8,13 +8,13 @@ from typing import Any
 import docker
 import pytest
 
-from include.core.config import SandboxGroup
 from include.core.errors import ImageMissing, SandboxError
 from include.core.types import Status
 from include.sandbox.hardening import MEGABYTE
 from include.sandbox.labels import identity
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all, leftovers
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
+from tests.sandbox.task_process import task_process
 from tests.sandbox.test_run import WORKS
 
 pytestmark = pytest.mark.engine
@@ -198,12 +198,33 @@ def test_a_stopped_task_leaves_nothing_on_the_engine(client, remote):
     assert fake.trajectories == []
 
 
+def test_a_dead_task_takes_its_gateway_along_and_the_next_attempt_removes_the_rest(client, remote):
+    at_work, release = threading.Event(), threading.Event()
+
+    def hang(asked: Asked) -> Reply:
+        if not release.is_set():
+            at_work.set()
+            release.wait(60)
+        return answer_all(asked)
+
+    with ScriptedProvider(hang) as provider:
+        fake = remote(provider, count=3)
+        with task_process(fake, "tcp://127.0.0.1:9") as task:
+            assert at_work.wait(60)
+            (gateway,) = [one for one in leftovers(client, fake) if one.attrs["Config"]["OpenStdin"]]
+            task.kill()
+            ended = gateway.wait(timeout=60)
+        asked = len(provider.requests)
+        release.set()
+        run(fake)
+
+    assert ended["StatusCode"] == 0
+    assert asked == 1
+    assert fake.statuses() == {f"i-{n}": Status.OK for n in range(3)}
+    assert leftovers(client, fake) == volumes(client, fake) == []
+
+
 def test_a_missing_gateway_image_is_named(remote):
     fake = remote(None, gateway_image="127.0.0.1:9/gateway:1")
     with pytest.raises(ImageMissing, match=r"127\.0\.0\.1:9/gateway:1"):
         run(fake)
-
-
-def test_limits_name_the_engine(remote):
-    limits: SandboxGroup = remote(None).limits
-    assert limits.docker_conn_id == "engine_far_away"

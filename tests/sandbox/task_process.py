@@ -1,0 +1,54 @@
+"""`python -m tests.sandbox.task_process`: a task in a process of its own, which a test may kill."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from include.core.config import SandboxGroup
+from include.core.types import Item
+from include.models.upstream import Upstream
+from include.rollout.settings import RolloutSettings
+from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def task_process(fake: FakeWorkload, docker_host: str) -> Iterator[subprocess.Popen[str]]:
+    """The workload under way in another process, which has ended when the block has."""
+    given = {
+        "items": [item.model_dump() for item in fake.items],
+        "upstream": fake.upstream.revealed(),
+        "settings": fake.settings.model_dump(),
+        "limits": fake.limits.model_dump(),
+        "labels": dict(fake.labels),
+        "image": fake.image,
+        "one_item_each": fake.one_item_each,
+        "docker_host": docker_host,
+    }
+    task = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, cwd=PROJECT, text=True)
+    try:
+        assert task.stdin is not None
+        with task.stdin as stdin:
+            stdin.write(json.dumps(given))
+        yield task
+    finally:
+        task.kill()
+        task.wait()
+
+
+if __name__ == "__main__":
+    told = json.loads(sys.stdin.read())
+    workload = FakeWorkload(
+        items=[Item.model_validate(item) for item in told["items"]],
+        upstream=Upstream.model_validate(told["upstream"]),
+        settings=RolloutSettings.model_validate(told["settings"]),
+        limits=SandboxGroup.model_validate(told["limits"]),
+        labels=told["labels"],
+        image=told["image"],
+        one_item_each=told["one_item_each"],
+    )
+    FakeOperator(fake=workload, docker_url=told["docker_host"]).execute({})
