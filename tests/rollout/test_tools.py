@@ -236,3 +236,20 @@ def test_several_items_at_once_keep_to_themselves():
 def test_a_benchmark_without_tools_is_refused():
     with pytest.raises(ConfigError, match="no tools"):
         ToolsHarness(RolloutSettings(**PLAIN), WITHOUT_TOOLS, "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_stand_in_searches_too(dialect: str, standin_url: str):
+    context = "[DOC] [TLE] x [PAR] Ruritania has Strelsau. [DOC] [TLE] y [PAR] Nothing of note."
+    item = PublicItem(id="i-1", public={"question": "Ruritania has this capital", "context": context})
+
+    async def main() -> Trajectory:
+        settings = RolloutSettings(**PLAIN | {"dialect": dialect})
+        async with ToolsHarness(settings, BENCHMARK, standin_url.removesuffix("/v1")) as harness:
+            return await harness.run(item, "", ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0))
+
+    trajectory = asyncio.run(main())
+    assert (trajectory.status, trajectory.error, trajectory.calls) == (Status.OK, "", 2)
+    assert [message.role for message in trajectory.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert trajectory.messages[3].content == "[DOC] [TLE] x [PAR] Ruritania has Strelsau."
+    assert trajectory.answer
