@@ -78,6 +78,9 @@ class Surface:
 
     async def handle(self, request: Request) -> Response:
         """Forward what is allowed, refuse the rest."""
+        if request.scope["method"] == "HEAD" and request.scope["raw_path"] == b"/":
+            # How Claude Code warms up a connection: refused like all else, but no reason for a warning.
+            return _problem(403, f"this sandbox may only POST {self._path}")
         try:
             self._check_address(request.scope)
             async with self._received(request) as body:

@@ -118,3 +118,32 @@ def test_a_skill_that_nobody_names_is_left_alone() -> None:
     assert message["type"] == "message"
     (block,) = messages.respond(claude(("user", [text("What is this?")])))["content"]
     assert block["type"] == "text"
+
+
+WORKBOOK = """Change a workbook as the instruction says.
+
+Instruction:
+On sheet Sales, multiply price (column B) by count (column C).
+
+Kind of instruction: Cell-Level Manipulation
+Answer position: 'Sales'!D2:D3
+
+The workbook is input.xlsx. Save the changed workbook as output.xlsx, with all its sheets.
+
+The files that you are given lie in /in/files/0 ($INPUTS). What you make has to be in /out/files/0 ($OUTPUTS)."""
+
+
+def test_a_program_goes_through_the_shell_of_a_cli() -> None:
+    body = f"<skill>\n<name>quiz</name>\n<path>/x/SKILL.md</path>\n{FRONT}{SKILL}\n</skill>"
+    asked = [{"say": f"$quiz\n\n{WORKBOOK}"}, {"say": body}]
+    (call,) = responses.respond(codex(*asked))["output"]
+    command = json.loads(call["arguments"])["cmd"]
+
+    assert call["name"] == "exec_command"
+    assert command.startswith("python3 - <<'PROGRAM'\n")
+    assert "INPUT_PATH = os.path.join(os.environ[\"INPUTS\"], 'input.xlsx')" in command
+    assert "load_workbook(INPUT_PATH)" in command
+
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "[exit status 0]"}
+    (message,) = responses.respond(codex(*asked, call, result))["output"]
+    assert message["type"] == "message"

@@ -1,5 +1,6 @@
 """The real CLIs in hardened containers without network, behind the gateway, with the stand-in as model server."""
 
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,11 +8,12 @@ from typing import Any
 
 import docker
 import pytest
+from openpyxl import Workbook, load_workbook
 from pydantic import SecretStr
 
 from benchmarks.searchqa.adapter import BENCHMARK
 from include.core.config import CLI_HARNESSES, IMAGES, Harness, SandboxGroup
-from include.core.types import Item, ModelCall, Status, Trajectory
+from include.core.types import Item, JsonObject, ModelCall, Status, Trajectory
 from include.models.standin import chat
 from include.models.standin.directives import DIRECTIVES
 from include.models.upstream import Upstream
@@ -92,6 +94,22 @@ def run(cli_docker_host: str, tmp_path: Path) -> Iterator[Run]:
     client.close()
 
 
+def workload(harness: Harness, base_url: str, items: list[Item], benchmark: str = "searchqa") -> FakeWorkload:
+    dialect: Any = SPOKEN.get(harness, "openai-chat")
+    settings: dict[str, Any] = {"benchmark": benchmark, "model": MODEL, "max_tokens": 512, "concurrency": 2}
+    settings |= {"harness": harness, "dialect": dialect, "call_timeout": 60, "max_attempts": 1}
+    return FakeWorkload(
+        items=items,
+        upstream=Upstream(dialect=dialect, base_url=base_url, model=MODEL, api_key=SecretStr("sk-never-inside")),
+        settings=RolloutSettings(**settings),
+        limits=SandboxGroup(),
+        labels={"run": "agent-clis", "step": "1", "chunk": harness},
+        skill=SKILL,
+        image=IMAGES[harness],
+        one_item_each=harness in CLI_HARNESSES,
+    )
+
+
 def in_chat(item: dict[str, Any], skill: str) -> str:
     messages = [message.model_dump() for message in BENCHMARK.messages(item["public"], skill)]
     return str(chat.complete({"messages": messages})["choices"][0]["message"]["content"])
@@ -99,7 +117,9 @@ def in_chat(item: dict[str, Any], skill: str) -> str:
 
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", CLIS)
-def test_the_answers_are_those_of_the_chat_harness(run: Run, standin_url: str, harness: Harness):
+def test_the_answers_are_those_of_the_chat_harness(
+    run: Run, standin_url: str, harness: Harness, caplog: pytest.LogCaptureFixture
+):
     trajectories, calls = run(harness, standin_url, ITEMS)
 
     for item, trajectory in zip(ITEMS, trajectories, strict=True):
@@ -108,7 +128,8 @@ def test_the_answers_are_those_of_the_chat_harness(run: Run, standin_url: str, h
         assert trajectory.messages[-1].content == said
         assert trajectory.answer == BENCHMARK.answer(said) == "Strelsau"
         assert [message.role for message in trajectory.messages] == ["system", "user", "assistant"]
-    # One call an item, all of them for the one model, and the trace's tokens are those that the gateway saw.
+    # One call an item, none that the gateway had to refuse, and the trace's tokens are those that the gateway saw.
+    assert "Refused" not in caplog.text
     assert [call.http_status for call in calls] == [200] * len(ITEMS)
     assert [call.prompt_tokens for call in calls] == [one.prompt_tokens for one in trajectories]
     assert [call.completion_tokens for call in calls] == [one.completion_tokens for one in trajectories]
@@ -117,19 +138,8 @@ def test_the_answers_are_those_of_the_chat_harness(run: Run, standin_url: str, h
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", ["chat", *CLIS])
 def test_the_operator_runs_every_harness_to_the_same_end(cli_docker_host: str, standin_url: str, harness: Harness):
-    dialect: Any = SPOKEN.get(harness, "openai-chat")
-    settings: dict[str, Any] = {"benchmark": "searchqa", "model": MODEL, "max_tokens": 512, "concurrency": 2}
-    settings |= {"harness": harness, "dialect": dialect, "call_timeout": 60, "max_attempts": 1}
-    fake = FakeWorkload(
-        items=[Item(id=item["id"], public=item["public"], reference={}) for item in ITEMS],
-        upstream=Upstream(dialect=dialect, base_url=standin_url, model=MODEL, api_key=SecretStr("sk-never-inside")),
-        settings=RolloutSettings(**settings),
-        limits=SandboxGroup(),
-        labels={"run": "agent-clis", "step": "1", "chunk": harness},
-        skill=SKILL,
-        image=IMAGES[harness],
-        one_item_each=harness in CLI_HARNESSES,
-    )
+    items = [Item(id=item["id"], public=item["public"], reference={}) for item in ITEMS]
+    fake = workload(harness, standin_url, items)
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
 
     assert {one.item_id: (one.status, one.answer) for one in fake.trajectories} == {
@@ -191,6 +201,30 @@ def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: Harness):
     assert [trajectory.status for trajectory in trajectories] == [Status.OK, Status.BUDGET]
     assert "budget.max_calls" in trajectories[1].error
     assert len(calls) == 1
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", CLIS)
+def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: str, harness: Harness):
+    book, content = Workbook(), io.BytesIO()
+    book.active.title = "Sales"  # type: ignore[union-attr]
+    for row in (["name", "price", "count"], ["a", 2, 3], ["b", 4, 5]):
+        book.active.append(row)  # type: ignore[union-attr]
+    book.save(content)
+    public: JsonObject = {
+        "instruction": "On sheet Sales, multiply price (column B) by count (column C).",
+        "instruction_type": "Cell-Level Manipulation",
+        "answer_position": "'Sales'!D2:D3",
+    }
+    item = Item(id="i-0", public=public, reference={})
+    fake = workload(harness, standin_url, [item], benchmark="spreadsheetbench")
+    fake.skill, fake.public_files = "- Write values, not formulas.", {"input.xlsx": content.getvalue()}
+    FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
+
+    (trajectory,) = fake.trajectories
+    assert (trajectory.status, trajectory.files, trajectory.calls) == (Status.OK, ("output.xlsx",), 2)
+    made = load_workbook(io.BytesIO(fake.left["i-0"]["output.xlsx"]))
+    assert [row[3] for row in made["Sales"].values] == [None, 6, 20]
 
 
 def events(*documents: dict[str, Any]) -> Reply:
