@@ -113,7 +113,7 @@ def nights() -> Nights:
 
 
 def date(day: int) -> str:
-    return f"2026-11-{day:02d}"
+    return f"2026-10-{day:02d}"
 
 
 def test_a_healthy_champion_is_kept_every_night(nights: Nights) -> None:

@@ -1,0 +1,197 @@
+"""Thirty nights as DagRuns of a backfill: a healthy champion is kept, one that got worse is demoted, models apart."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from include.core.regate import NightVerdict
+from include.store.artifacts import ArtifactStore
+from include.store.keys import ArtifactKeys, RegateKeys
+from include.store.nights import NightTable
+from include.store.objects import ObjectStore
+from include.training.regate import LedgerRow, ledger
+from include.training.transfer import TransferReport
+from local.environment import airflow_url
+from tests.pipeline.trained_run import token
+from tests.store.test_artifacts import provenance
+from tests.training.test_regate_nights import CHAMPION, FORMER, changed, date, healthy
+
+pytestmark = pytest.mark.platform
+
+BENCHMARK, DAG = "searchqa", "regate_searchqa"
+NIGHTS, CHANGE = 30, 12
+ALPHA = 0.05
+SECONDS = 900
+
+
+@dataclass
+class Month:
+    """A champion in a part of the bucket of its own, and its nights."""
+
+    platform: Any
+    folder: Path
+    prefix: str = field(default_factory=lambda: f"month-{time.time_ns()}/")
+    action: str = "rollback"
+
+    def __post_init__(self) -> None:
+        for text in (FORMER, CHAMPION):
+            self.artifacts.publish(text, provenance("trained"), self.artifacts.champion.read())
+
+    @property
+    def target(self) -> str:
+        extra = json.loads(self.platform.environment["AIRFLOW_CONN_SKILLOPT_TARGET"])["extra"]
+        return str((json.loads(extra) if isinstance(extra, str) else extra)["model"])
+
+    @property
+    def artifacts(self) -> ArtifactStore:
+        store = ObjectStore(self.platform.s3, "skillopt-artifacts")
+        return ArtifactStore(store, ArtifactKeys(self.prefix, BENCHMARK, self.target))
+
+    def add(self, day: int, records: list[dict[str, Any]]) -> None:
+        path = self.folder / f"date={date(day)}" / "items.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(records), encoding="utf-8")
+
+    def backfill(self, first: int, last: int, target: str | None = None) -> dict[str, dict[str, Any]]:
+        """As the docs have it; the runs by date once all of them have ended."""
+        conf = {
+            "target": target,
+            "overrides": {
+                "regate.fresh_uri": str(self.folder),
+                "regate.on_demote": self.action,
+                "storage.prefix": self.prefix,
+            },
+        }
+        self.platform.api.wait_for_dag(DAG)
+        days = ["--from-date", date(first), "--to-date", date(last)]
+        command = ["backfill", "create", "--dag-id", DAG, *days, "--dag-run-conf", json.dumps(conf)]
+        again = ["--reprocess-behavior", "completed"] if target else []
+        done = subprocess.run(
+            [sys.executable, "-m", "airflow", *command, *again],
+            env=self.platform.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return self._wait({date(day) for day in range(first, last + 1)}, conf)
+
+    def ledger(self, target: str | None = None) -> list[LedgerRow]:
+        return ledger(self.table(target).all(), ALPHA)
+
+    def table(self, target: str | None = None) -> NightTable:
+        keys = RegateKeys(self.prefix, BENCHMARK, self.target if target is None else target)
+        return NightTable(ObjectStore(self.platform.s3, "skillopt"), keys)
+
+    def objects(self) -> dict[str, bytes]:
+        """Everything that nights left."""
+        store = ObjectStore(self.platform.s3, "skillopt")
+        return {key: store.get_bytes(key) for key in store.list_keys(f"{self.prefix}regate/")}
+
+    def clear(self, run: dict[str, Any]) -> None:
+        """Do all tasks of a night's run again, as the UI does, and wait for their end."""
+        headers = {"Authorization": f"Bearer {token(self.platform)}"}
+        url = f"{airflow_url(self.platform.settings)}/api/v2/dags/{DAG}/clearTaskInstances"
+        body = {"dag_run_id": run["dag_run_id"], "dry_run": False, "only_failed": False, "reset_dag_runs": True}
+        httpx.post(url, headers=headers, json=body, timeout=60).raise_for_status()
+        assert self.platform.api.wait(DAG, run["dag_run_id"], seconds=SECONDS) == "success"
+
+    def _wait(self, dates: set[str], conf: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            runs = {
+                run["logical_date"][:10]: run
+                for run in self.platform.api.runs(DAG)
+                if run["logical_date"] and run["logical_date"][:10] in dates and run["conf"] == conf
+            }
+            if set(runs) == dates and all(run["state"] in ("success", "failed") for run in runs.values()):
+                assert {run["state"] for run in runs.values()} == {"success"}
+                return runs
+            time.sleep(1)
+        raise AssertionError(f"the nights did not end: {sorted((day, run['state']) for day, run in runs.items())}")
+
+
+def months(platform: Any, folder: Path, world: Callable[[int], list[dict[str, Any]]]) -> Month:
+    month = Month(platform, folder)
+    for day in range(1, NIGHTS + 1):
+        month.add(day, world(day))
+    return month
+
+
+@pytest.fixture(scope="module")
+def month(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> Month:
+    """Thirty nights in which the world changes on the twelfth."""
+    return months(
+        platform, tmp_path_factory.mktemp("fresh"), lambda day: healthy(day, 30) if day < CHANGE else changed(day, 30)
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(month: Month) -> dict[str, dict[str, Any]]:
+    return month.backfill(1, NIGHTS)
+
+
+def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(
+    month: Month, runs: dict[str, dict[str, Any]]
+) -> None:
+    rows = month.ledger()
+    assert [row.night.date for row in rows] == [date(day) for day in range(1, NIGHTS + 1)]
+    former, champion = sorted({row.night.champion.version for row in rows})
+    before = [row for row in rows if row.night.date < date(CHANGE)]
+    assert {row.judgement.verdict for row in before} == {NightVerdict.KEEP}
+    demoted = [row for row in rows if row.judgement.verdict is NightVerdict.DEMOTE]
+    assert len(demoted) == 1
+    assert date(CHANGE) <= demoted[0].night.date <= date(CHANGE + 3)
+    assert demoted[0].night.champion.version == champion
+    after = [row for row in rows if row.night.date > demoted[0].night.date]
+    assert {row.night.champion.version for row in after} == {former}
+    alias = month.artifacts.champion.read()
+    assert alias is not None
+    assert alias.version == former
+    assert alias.reason == f"demoted on {demoted[0].night.date}: {demoted[0].judgement.reason}"
+
+
+def test_clearing_any_night_twice_changes_nothing(month: Month, runs: dict[str, dict[str, Any]]) -> None:
+    before = month.objects()
+    for day in (1, CHANGE, NIGHTS):
+        for _ in range(2):
+            month.clear(runs[date(day)])
+    assert month.objects() == before
+
+
+def test_another_model_gets_results_of_its_own_and_one_report(month: Month, runs: dict[str, dict[str, Any]]) -> None:
+    before, upgraded = month.objects(), "openai-chat:stand-in-upgraded"
+    month.backfill(1, 4, upgraded)
+    after = month.objects()
+    assert {key: after[key] for key in before} == before
+    assert [row.night.date for row in month.ledger(upgraded)] == [date(day) for day in range(1, 5)]
+    [key] = [key for key in after if key.endswith(".json") and "/transfer/" in key]
+    report = TransferReport.model_validate_json(after[key])
+    assert (report.old_target, report.new_target) == (month.target, upgraded)
+    assert (
+        ArtifactStore(
+            ObjectStore(month.platform.s3, "skillopt-artifacts"), ArtifactKeys(month.prefix, BENCHMARK, upgraded)
+        ).champion.read()
+        is None
+    )
+
+
+def test_a_healthy_champion_is_kept_on_all_nights(
+    platform: Any, tmp_path: Path, runs: dict[str, dict[str, Any]]
+) -> None:
+    month = months(platform, tmp_path, lambda day: healthy(day, 30))
+    month.backfill(1, NIGHTS, month.target)
+    rows = month.ledger()
+    assert len(rows) == NIGHTS
+    assert {row.judgement.verdict for row in rows} == {NightVerdict.KEEP}
+    alias = month.artifacts.champion.read()
+    assert alias is not None
+    assert alias.sequence == 1
