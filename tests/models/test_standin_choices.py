@@ -66,7 +66,7 @@ LONG = "Unlike what one may expect at first sight, k is a unit."
 def test_a_directive_changes_what_it_should(choices: list[str], name: str, without: str, with_it: str) -> None:
     assert picked(choices) == without
     assert picked(choices, name) == with_it
-    of_documents = [directive.name for directive in DIRECTIVES.values() if not directive.on_choices]
+    of_documents = [directive.name for directive in DIRECTIVES.values() if directive.subject == "documents"]
     assert picked(choices, *of_documents) == without
 
 

@@ -208,7 +208,7 @@ def test_on_choices_reflection_proposes_rules_on_choices_or_empty_advice() -> No
             proposed |= recognise(edit["content"])
             assert "document" not in edit["content"]
     assert proposed >= {"distrust_strongest", "exclude_wildcard"}
-    assert all(DIRECTIVES[name].on_choices for name in proposed)
+    assert all(DIRECTIVES[name].subject == "choices" for name in proposed)
 
 
 def test_notes_that_ask_for_the_same_become_one() -> None:

@@ -3,8 +3,10 @@
 What Airflow adds (processes, retries, containers) is left out; every stage and the store's rows are the product's own.
 """
 
+import asyncio
 import json
 import random
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,13 +22,14 @@ from pydantic import ValidationError
 from include.core.budget import Prices
 from include.core.config import StorageGroup, TrainConfig, nest
 from include.core.errors import ModelOutputError
-from include.core.ports import Output
+from include.core.ports import Conversing, Output
 from include.core.state import RunState
 from include.core.timeline import Moment
 from include.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
 from include.models.prices import price_of
 from include.models.standin.chat import complete
 from include.models.upstream import Upstream
+from include.rollout.workspace import ItemFolders, files_left
 from include.sandbox.workload import Outcome
 from include.store.files import DataFiles
 from include.training import candidate, ends, epoch_end, steps
@@ -246,11 +249,28 @@ class Training:
         waiting = list(work.items)
         while waiting:
             size = self.config.model.concurrency if work.pace is None else work.pace
-            wave, waiting = [self._trajectory(work, item) for item in waiting[:size]], waiting[size:]
-            work.record([Outcome(one) for one in wave], [call("target", work.stage, 400) for _ in wave])
+            wave, waiting = [self._outcome(work, item) for item in waiting[:size]], waiting[size:]
+            work.record(wave, [call("target", work.stage, 400) for _ in wave])
             if work.settled():
                 return
             yield
+
+    def _outcome(self, work: ChunkWorkload, item: Item) -> Outcome:
+        """With what the target's program left, where the benchmark has programs; they run here, in plain processes."""
+        trajectory = self._trajectory(work, item)
+        if not self.run.benchmark.runs_code or trajectory.status is not Status.OK:
+            return Outcome(trajectory)
+        assert isinstance(self.run.benchmark, Conversing)
+        with tempfile.TemporaryDirectory() as folder:
+            inputs, outputs = Path(folder) / "in", Path(folder) / "out"
+            inputs.mkdir()
+            outputs.mkdir()
+            for name, content in work.files(item).items():
+                (inputs / name).write_bytes(content)
+            workspace = ItemFolders(inputs, outputs, code_timeout=60)
+            asyncio.run(self.run.benchmark.follow_up(item.public, trajectory.messages[-1].content, workspace))
+            files = {name: (outputs / name).read_bytes() for name in files_left(str(outputs))}
+        return Outcome(trajectory.model_copy(update={"files": tuple(files)}), files)
 
     def _trajectory(self, work: ChunkWorkload, item: Item) -> Trajectory:
         self.rollouts[work.stage] += 1

@@ -17,7 +17,7 @@ ON_CHOICES = (
             "Be wary of the strongest option, it often drops a condition that the result needs.",
         ],
         "The wrong choices claimed more than the expected one.",
-        on_choices=True,
+        subject="choices",
     ),
     directive(
         "exclude_wildcard",
@@ -31,7 +31,7 @@ ON_CHOICES = (
             "Exclude an option that states nothing itself, such as that one of the rest is correct.",
         ],
         "A choice was taken that states nothing itself.",
-        on_choices=True,
+        subject="choices",
     ),
     directive(
         "longest_choice",
@@ -45,6 +45,6 @@ ON_CHOICES = (
         ],
         "A correct statement needs more words than a wrong one.",
         tempting=True,
-        on_choices=True,
+        subject="choices",
     ),
 )

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 LEAVE_OUT = (
     r"\b(?:leav(?:e|ing) out|skip\w*|exclud\w+|ignor\w+|discard\w*|drop\w*|rul(?:e|ing) out|reject\w*|eliminat\w+|"
@@ -14,14 +15,16 @@ PREFER = (
     r"boost\w*|valu(?:e|ing)|answer\w*|emphasi[sz]\w+|check\w*|writ(?:e|ing))"
 )
 
+Subject = Literal["documents", "choices", "workbooks"]
+
 
 @dataclass(frozen=True)
 class Directive:
     """Something that a skill may ask of the reader.
 
     `patterns` recognise it in lower-case clauses; `rules` are wordings with which the optimizer asks for it, and
-    `reason` is what it says for it. A tempting directive sounds right whether or not the evidence speaks for it. One
-    on choices speaks of the choices of a multiple-choice item; the others speak of documents.
+    `reason` is what it says for it. A tempting directive sounds right whether or not the evidence speaks for it. The
+    subject is what it speaks of: the documents of a question, the choices of a multiple-choice item, a workbook.
     """
 
     name: str
@@ -29,7 +32,7 @@ class Directive:
     rules: tuple[str, ...]
     reason: str
     tempting: bool = False
-    on_choices: bool = False
+    subject: Subject = "documents"
 
 
 def directive(
@@ -39,11 +42,11 @@ def directive(
     reason: str,
     *,
     tempting: bool = False,
-    on_choices: bool = False,
+    subject: Subject = "documents",
 ) -> Directive:
     """A directive from the sources of its patterns."""
     compiled = tuple(re.compile(pattern) for pattern in patterns)
-    return Directive(name, compiled, tuple(rules), reason, tempting, on_choices)
+    return Directive(name, compiled, tuple(rules), reason, tempting, subject)
 
 
 def gap(most: int, *barred: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from include.models.standin.choice_directives import ON_CHOICES
 from include.models.standin.directive import LEAVE_OUT, PREFER, Directive, directive, gap
+from include.models.standin.spreadsheet_directives import ON_WORKBOOKS
 
 _CLAUSE_END = re.compile(r"[.;:!?]\s|[.;:!?]$|\bbut\b|\bwhile\b")
 _NEGATED = re.compile(
@@ -238,7 +239,7 @@ _TEMPTING = (
         tempting=True,
     ),
 )
-_FAMILIES = (_PHRASES, _EVIDENCE, _TEMPTING, ON_CHOICES)
+_FAMILIES = (_PHRASES, _EVIDENCE, _TEMPTING, ON_CHOICES, ON_WORKBOOKS)
 DIRECTIVES: dict[str, Directive] = {member.name: member for family in _FAMILIES for member in family}
 
 

@@ -11,6 +11,7 @@ from include.models.standin.memory import Memory, asked_by
 from include.models.standin.proposing import JsonEdit, addition, denial, edit, free_tempting, repeated_lines
 from include.models.standin.ranking import Active
 from include.models.standin.reflect import WORTH_A_RULE
+from include.models.standin.requests import subject_of
 
 _MOST_LINES = 4
 _MOST_NEW_LINES = 2
@@ -30,7 +31,7 @@ def slow_update(request: SlowUpdateRequest) -> dict[str, Any]:
     new = list(_new_lines(request, helpful, active, kept))[:_MOST_NEW_LINES]
     lines = [*kept[: _MOST_LINES - len(new)], *new]
     seed = "|".join([request.skill, request.guidance, *(item.item_id for item in groups.everything)])
-    free = free_tempting(active, on_choices=any(item.on_choices for item in groups.everything))
+    free = free_tempting(active, subject_of(groups.everything))
     if groups.everything and free and fraction(seed, "temptation") < _GULLIBILITY:
         lines = [*lines[: _MOST_LINES - 1], f"- {pick(DIRECTIVES[pick(free, seed, 'tempting')].rules, seed)}"]
     counts = f"{len(groups.persistent_failure)} items still fail and {len(groups.regressed)} got worse"

@@ -9,6 +9,7 @@ from include.models.standin.exercise import Candidate, Exercise
 from include.models.standin.ranking import Active, rank
 from include.models.standin.reader import phrase
 from include.models.standin.requests import SeenTrajectory
+from include.models.standin.symptoms import symptoms
 from include.models.standin.words import key, without_possessive
 
 
@@ -31,7 +32,7 @@ def toggles(trajectories: Sequence[SeenTrajectory], active: Active) -> list[Togg
     return sorted(tried, key=lambda toggle: (-toggle.gain, toggle.name))
 
 
-def _toggle(name: str, cases: Sequence["_Case | _ChoiceCase"], before: Sequence["_Verdict"], active: Active) -> Toggle:
+def _toggle(name: str, cases: Sequence["_AnyCase"], before: Sequence["_Verdict"], active: Active) -> Toggle:
     gain, fixed = 0.0, []
     for case, old in zip(cases, before, strict=True):
         new = case.verdict(active)
@@ -41,7 +42,9 @@ def _toggle(name: str, cases: Sequence["_Case | _ChoiceCase"], before: Sequence[
     return Toggle(name, gain, tuple(fixed))
 
 
-def _case(trajectory: SeenTrajectory) -> "_Case | _ChoiceCase | None":
+def _case(trajectory: SeenTrajectory) -> "_AnyCase | None":
+    if trajectory.subject == "workbooks":
+        return _WorkbookCase(trajectory)
     question = Question.of_prompt(trajectory.prompt)
     if question is not None and trajectory.expected_label:
         return _ChoiceCase(trajectory, question)
@@ -67,6 +70,19 @@ class _ChoiceCase:
         return _Verdict(right, float(right))
 
 
+class _WorkbookCase:
+    """A workbook that came out wrong, and what the wrong cells point to."""
+
+    def __init__(self, trajectory: SeenTrajectory) -> None:
+        self.item_id = trajectory.item_id
+        self._symptoms = symptoms(trajectory.feedback, trajectory.prompt)
+
+    def verdict(self, active: Active) -> _Verdict:
+        asked = sum((name in active) is wanted for name, wanted in self._symptoms.items())
+        right = bool(self._symptoms) and asked == len(self._symptoms)
+        return _Verdict(right, float(right))
+
+
 class _Case:
     """A trajectory's text, parsed once, and the answers that were expected."""
 
@@ -88,3 +104,6 @@ class _Case:
             if name in self.expected:
                 return 1.0 / place
         return 0.0
+
+
+_AnyCase = _Case | _ChoiceCase | _WorkbookCase

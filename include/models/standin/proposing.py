@@ -5,6 +5,7 @@ from collections.abc import Collection
 from typing import Any
 
 from include.models.standin.chance import fraction, pick
+from include.models.standin.directive import Subject
 from include.models.standin.directives import DIRECTIVES, recognise
 
 JsonEdit = dict[str, Any]
@@ -58,12 +59,12 @@ def denial(name: str) -> str | None:
     return None
 
 
-def free_tempting(barred: Collection[str], *, on_choices: bool) -> list[str]:
-    """Tempting directives for that kind of item which are not among the barred ones."""
+def free_tempting(barred: Collection[str], subject: Subject) -> list[str]:
+    """Tempting directives on the subject which are not among the barred ones."""
     return [
         name
         for name, directive in DIRECTIVES.items()
-        if directive.tempting and directive.on_choices == on_choices and name not in barred
+        if directive.tempting and directive.subject == subject and name not in barred
     ]
 
 

@@ -1,5 +1,7 @@
-"""The stand-in as target: answers from the documents or the choices of the request, as the skill directs."""
+"""The stand-in as target: answers from the documents or choices of the request, or changes its workbook, as the
+skill directs."""
 
+from include.models.standin import spreadsheet
 from include.models.standin.choices import Question
 from include.models.standin.directives import recognise
 from include.models.standin.exercise import Candidate, Exercise
@@ -8,8 +10,10 @@ from include.models.standin.words import key, without_possessive
 
 
 def respond(skill: str, prompt: str) -> str:
-    """One line on how the answer was found, then the answer inside <answer></answer>."""
+    """One line on how the answer was found, then the answer inside <answer></answer>, or a program on a workbook."""
     active = recognise(skill)
+    if spreadsheet.is_workbook_task(prompt):
+        return spreadsheet.reply(active, prompt)
     question = Question.of_prompt(prompt)
     if question is not None:
         picked = question.pick(active)

@@ -1,10 +1,11 @@
 """The stand-in as optimizer, stage reflect: edits that would have helped, and some that only sound so."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from include.models.standin.chance import fraction, pick
+from include.models.standin.directive import Subject
 from include.models.standin.directives import DIRECTIVES, recognise, spoken_of
 from include.models.standin.evidence import Toggle, toggles
 from include.models.standin.memory import Memory
@@ -17,15 +18,21 @@ WORTH_A_RULE = 0.2
 """Gain (see Toggle) from which on a directive is proposed."""
 _MOST_NOTES = 2
 _MISSING_ANCHOR = "## Checks before answering"
-_EMPTY_ADVICE = (
-    ("Read every document before you decide.", "A hasty reading may miss the answer."),
-    ("Check the spelling of the answer against the documents.", "A misspelt answer does not match."),
-    ("Stay with what worked: one clue, one answer.", "The rollouts that went well gave one answer."),
-)
-_EMPTY_ADVICE_ON_CHOICES = (
-    ("Read the statement to its end before you decide.", "A hasty reading may miss a condition."),
-    ("Stay with what worked: one statement, one letter.", "The rollouts that went well gave one letter."),
-)
+_EMPTY_ADVICE: Mapping[Subject, Sequence[tuple[str, str]]] = {
+    "documents": (
+        ("Read every document before you decide.", "A hasty reading may miss the answer."),
+        ("Check the spelling of the answer against the documents.", "A misspelt answer does not match."),
+        ("Stay with what worked: one clue, one answer.", "The rollouts that went well gave one answer."),
+    ),
+    "choices": (
+        ("Read the statement to its end before you decide.", "A hasty reading may miss a condition."),
+        ("Stay with what worked: one statement, one letter.", "The rollouts that went well gave one letter."),
+    ),
+    "workbooks": (
+        ("Look at the whole workbook before you change it.", "A hasty program may miss a sheet."),
+        ("Stay with what worked: one program that loads, changes and saves.", "The rollouts that went well did that."),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ def _doubtful(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
     if not request.trajectories or any(trajectory.follow_up is not None for trajectory in request.trajectories):
         return []
     if draw < 0.25:
-        free = free_tempting(study.active | study.barred, on_choices=request.on_choices)
+        free = free_tempting(study.active | study.barred, request.subject)
         return [addition(request.skill, pick(free, study.seed, "tempting"), study.seed)] if free else []
     if draw < 0.4:
         return [_empty_advice(request, study.seed)]
@@ -142,14 +149,14 @@ def _doubtful(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
 def _unexplained_kind(request: ReflectRequest, study: _Study) -> bool:
     """Whether nothing helps, on items that no directive for documents can speak of."""
     readable = any(trajectory.references for trajectory in request.trajectories)
-    return bool(request.trajectories) and not study.helpful and (request.on_choices or not readable)
+    return bool(request.trajectories) and not study.helpful and (request.subject != "documents" or not readable)
 
 
 def _guess(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
-    """Without evidence: some rule on choices if there are choices, or empty advice."""
-    known = study.active | study.barred
-    free = [name for name, directive in DIRECTIVES.items() if directive.on_choices and name not in known]
-    if request.on_choices and free and fraction(study.seed, "guess") < 0.7:
+    """Without evidence: some rule on the choices or the workbook, or empty advice."""
+    known, subject = study.active | study.barred, request.subject
+    free = [name for name, directive in DIRECTIVES.items() if directive.subject == subject and name not in known]
+    if subject != "documents" and free and fraction(study.seed, "guess") < 0.7:
         return [addition(request.skill, pick(free, study.seed, "guess"), study.seed)]
     return [_empty_advice(request, study.seed)]
 
@@ -190,5 +197,5 @@ def _sound(active: Active) -> list[str]:
 
 
 def _empty_advice(request: ReflectRequest, seed: str) -> JsonEdit:
-    advice, reason = pick(_EMPTY_ADVICE_ON_CHOICES if request.on_choices else _EMPTY_ADVICE, seed, "advice")
+    advice, reason = pick(_EMPTY_ADVICE[request.subject], seed, "advice")
     return edit("append", "", f"- {advice}", reason)

@@ -1,11 +1,14 @@
 """What the requests of a step's stages hold."""
 
 import re
+from collections.abc import Iterable
 
 from pydantic import BaseModel, ConfigDict
 
 from include.core.types import AnyEditOp, Message, SourceType
+from include.models.standin.directive import Subject
 from include.models.standin.sections import Sections
+from include.models.standin.spreadsheet import is_workbook_task
 
 _EXPECTED_CHOICE = re.compile(r"^expected (?P<label>[A-Z])\b")
 _EXPECTED = re.compile(r'^expected "(?P<references>.*?)"; answered "', re.DOTALL)
@@ -45,15 +48,22 @@ class SeenTrajectory(Received):
         return tuple(match["references"].split('" or "')) if match else ()
 
     @property
-    def on_choices(self) -> bool:
-        """Whether the item is multiple choice, by the feedback, which names a label and not a phrase."""
-        return bool(self.expected_label)
+    def subject(self) -> Subject:
+        """Choices by the feedback, which names a label and not a phrase; workbooks by the task."""
+        if self.expected_label:
+            return "choices"
+        return "workbooks" if is_workbook_task(self.prompt) else "documents"
 
     @property
     def expected_label(self) -> str:
         """The letter of the right choice; empty if the feedback names none."""
         match = _EXPECTED_CHOICE.match(self.feedback)
         return match["label"] if match else ""
+
+
+def subject_of(trajectories: Iterable[SeenTrajectory]) -> Subject:
+    """What they are about: that of one suffices, for only the feedback on some choices names a label."""
+    return next((one.subject for one in trajectories if one.subject != "documents"), "documents")
 
 
 class BareEdit(Received):
@@ -90,9 +100,9 @@ class ReflectRequest(Received):
     meta_skill: str = ""
 
     @property
-    def on_choices(self) -> bool:
-        """Whether the minibatch is of multiple choice."""
-        return any(trajectory.on_choices for trajectory in self.trajectories)
+    def subject(self) -> Subject:
+        """What the minibatch is about."""
+        return subject_of(self.trajectories)
 
 
 class EditsRequest(Received):

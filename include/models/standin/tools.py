@@ -5,7 +5,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from include.models.standin.conversation import Call, Reply
+from include.models.standin.directives import recognise
 from include.models.standin.reader import respond
+from include.models.standin.spreadsheet import use_tool
 
 _QUESTION = re.compile(r"Question:(?P<question>.*?)(?:\n\s*\n|\Z)", re.DOTALL)
 
@@ -20,5 +22,8 @@ def search(skill: str, task: str, results: Sequence[str]) -> Reply:
     return Reply(respond(skill, f"<documents>\n{found}\n</documents>\n\nQuestion: {question}\n\n"))
 
 
-TOOLS: Mapping[str, Callable[[str, str, Sequence[str]], Reply]] = {"search_documents": search}
+TOOLS: Mapping[str, Callable[[str, str, Sequence[str]], Reply]] = {
+    "search_documents": search,
+    "run_python": lambda skill, task, results: use_tool(recognise(skill), task, results),
+}
 """By the tool's name: from skill, task and what the calls so far gave to the next turn."""

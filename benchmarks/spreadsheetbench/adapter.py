@@ -1,0 +1,179 @@
+"""SpreadsheetBench: instructions on real workbooks, carried out by Python code that the target writes."""
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from include.core.errors import DataError
+from include.core.ports import Workspace
+from include.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
+
+INPUT, OUTPUT, GOLDEN = "input.xlsx", "output.xlsx", "golden.xlsx"
+_TASK = """Change a workbook as the instruction says.
+
+Instruction:
+{instruction}
+
+Kind of instruction: {instruction_type}
+Answer position: {answer_position}
+
+The workbook is {input}. Save the changed workbook as {output}, with all its sheets. Only the cells of the answer
+position are judged, by their values: a formula counts as an empty cell, since nothing calculates it."""
+_BY_CODE = """
+
+Reply with one Python program in a ```python block. It runs with openpyxl and pandas at hand, without network, and
+finds the path of the workbook in the variable INPUT_PATH and the path to save to in OUTPUT_PATH. You are told what it
+prints, and may look at the workbook before you change it; the work ends once a workbook is saved."""
+_BLOCK = re.compile(r"```(?:python|py)[^\S\n]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_CORNER = r"\$?([A-Z]{1,3})\$?(\d*)"
+_CELLS = re.compile(rf"{_CORNER}(?::{_CORNER})?", re.IGNORECASE)
+
+
+class Cells(NamedTuple):
+    """A rectangle of the answer position, 1-based and inclusive."""
+
+    sheet: str
+    """Empty for the first sheet of the reference workbook."""
+    left: int
+    top: int
+    right: int
+    bottom: int | None
+    """None for whole columns."""
+
+
+class SpreadsheetBench:
+    """Items with an instruction and a workbook; records as `dataset.json` of the benchmark's verified part has them."""
+
+    runs_code = True
+    text_columns: tuple[str, ...] = ("instruction", "instruction_type", "answer_position", "spreadsheet_path")
+    list_columns: tuple[str, ...] = ()
+
+    def identity(self, record: JsonObject) -> str:
+        """The record's id, a text or a number.
+
+        Raises:
+            DataError: there is none.
+        """
+        identity = record.get("id")
+        if isinstance(identity, bool) or not isinstance(identity, str | int) or not str(identity).strip():
+            raise DataError(f"id: expected a text or a whole number, got {identity!r}")
+        return str(identity)
+
+    def item(self, record: JsonObject) -> Item:
+        """One record as an item; its workbooks lie in the folder `spreadsheet_path`, under names that vary.
+
+        Raises:
+            DataError: a key is missing, or the answer position names no cells.
+        """
+        public: JsonObject = {key: _text(record, key) for key in ("instruction", "instruction_type", "answer_position")}
+        folder = _text(record, "spreadsheet_path").strip("/")
+        answer_cells(str(public["answer_position"]))
+        return Item(
+            id=self.identity(record),
+            public=public,
+            reference={},
+            # 1_<id>_init.xlsx and 1_<id>_golden.xlsx; of a few ids initial.xlsx, or a golden one with another id.
+            files=(ItemFile(name=INPUT, path=f"{folder}/*init*.xlsx"),),
+            reference_files=(ItemFile(name=GOLDEN, path=f"{folder}/*golden*.xlsx"),),
+        )
+
+    def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
+        """The skill as system message, then the instruction and where workbook and result have their place."""
+        return (Message(role="system", content=skill), Message(role="user", content=self.task(public) + _BY_CODE))
+
+    def task(self, public: JsonObject) -> str:
+        """The instruction, for an agent that has its own ways to run code."""
+        return _TASK.format(**public, input=INPUT, output=OUTPUT)
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
+        """One that runs a program."""
+
+        async def run_python(code: str) -> str:
+            """Run a Python program with openpyxl and pandas at hand; returns what it prints and how it ended.
+
+            The path of the workbook is in the variable INPUT_PATH, the path to save the result to in OUTPUT_PATH.
+            Nothing else is kept between two programs but the files in the working folder.
+
+            Args:
+                code: the whole program.
+            """
+            return await workspace.run_python(_program(code, workspace))
+
+        return (run_python,)
+
+    async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
+        """Run the program of a reply; what it printed, unless there is a result now or the reply has no program."""
+        code = self.answer(response)
+        if not code:
+            return None
+        printed = await workspace.run_python(_program(code, workspace))
+        if os.path.isfile(os.path.join(workspace.outputs, OUTPUT)):  # noqa: PTH113, PTH118 - async code, one stat
+            return None
+        return f"Your program ran and saved nothing as OUTPUT_PATH yet. Its output:\n\n{printed}"
+
+    def answer(self, response: str) -> str:
+        """The last Python block of a response; empty if it has none."""
+        blocks = _BLOCK.findall(response)
+        return str(blocks[-1]).strip() if blocks else ""
+
+    def score(self, item: Item, trajectory: Trajectory) -> Score:
+        """Of no use: a trajectory does not tell what is in the workbook. See `score_files`.
+
+        Raises:
+            NotImplementedError: always, rather than a score that means nothing.
+        """
+        raise NotImplementedError(f"item {item.id}: workbooks are judged by score_files")
+
+    def score_files(self, item: Item, trajectory: Trajectory, produced: str, references: str) -> Score:
+        """Whether all cells of the answer position have the reference's values as hard, the share that has as soft."""
+        from benchmarks.spreadsheetbench.scoring import compare
+
+        found, golden = os.path.join(produced, OUTPUT), os.path.join(references, GOLDEN)  # noqa: PTH118
+        return compare(golden, found, answer_cells(str(item.public["answer_position"])))
+
+
+def answer_cells(position: str) -> list[Cells]:
+    """The rectangles of an answer position, such as `D2:D9`, `'Sheet 1'!B5,C1:C3` or `A:C`, quotes half missing or not.
+
+    Raises:
+        DataError: a part of it names no cells.
+    """
+    found = []
+    for part in position.split(","):
+        sheet, _, cells = part.rpartition("!")
+        match = _CELLS.fullmatch(cells.strip(" '\""))
+        if match is None:
+            raise DataError(f"answer_position: expected cells such as 'Sheet1'!A1:B2, got {part.strip()!r}")
+        found.append(_rectangle(sheet.strip(" '\""), *match.groups()))
+    return found
+
+
+def _rectangle(sheet: str, left: str, top: str, right: str | None, bottom: str | None) -> Cells:
+    if right is None:
+        right, bottom = left, top
+    last = int(bottom) if bottom else None
+    return Cells(sheet, _number(left), int(top) if top else 1, _number(right), last)
+
+
+def _number(column: str) -> int:
+    """Column A is 1, column AA 27."""
+    number = 0
+    for letter in column.upper():
+        number = 26 * number + ord(letter) - ord("A") + 1
+    return number
+
+
+def _program(code: str, workspace: Workspace) -> str:
+    paths = os.path.join(workspace.inputs, INPUT), os.path.join(workspace.outputs, OUTPUT)  # noqa: PTH118
+    return f"INPUT_PATH, OUTPUT_PATH = {paths!r}\n{code}"
+
+
+def _text(record: JsonObject, key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(f"{key}: expected a non-empty text, got {value!r}")
+    return value
+
+
+BENCHMARK = SpreadsheetBench()

@@ -1,0 +1,150 @@
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from openpyxl import Workbook
+
+from benchmarks.spreadsheetbench.adapter import BENCHMARK, Cells, answer_cells
+from include.core.errors import DataError
+from include.core.ports import Conversing, Equipped, JudgesFiles
+from include.core.types import JsonObject, Status, Trajectory
+
+RECORD: JsonObject = {
+    "id": 32438,
+    "instruction": "Double {A} into B.",
+    "instruction_type": "Cell-Level Manipulation",
+    "answer_position": "'My Sheet'!B1:B2",
+    "spreadsheet_path": "spreadsheet/32438",
+    "data_position": "A1:A2",
+}
+
+
+@dataclass
+class Folders:
+    """A workspace without a sandbox, for code of this file's own."""
+
+    inputs: str
+    outputs: str
+    programs: list[str] = field(default_factory=list)
+
+    async def run_python(self, code: str) -> str:
+        self.programs.append(code)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=self.outputs, capture_output=True, text=True, check=False
+        )
+        return f"{done.stdout}{done.stderr}[exit status {done.returncode}]"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Folders:
+    folders = tmp_path / "it's in", tmp_path / "out"
+    for folder in folders:
+        folder.mkdir()
+    workbook = Workbook()
+    workbook.active["A1"] = 21  # type: ignore[index]
+    workbook.save(folders[0] / "input.xlsx")
+    return Folders(*map(str, folders))
+
+
+def test_it_has_what_harnesses_and_host_look_for() -> None:
+    assert BENCHMARK.runs_code
+    assert isinstance(BENCHMARK, Conversing)
+    assert isinstance(BENCHMARK, Equipped)
+    assert isinstance(BENCHMARK, JudgesFiles)
+
+
+def test_a_record_becomes_an_item_whose_reference_stays_on_the_host() -> None:
+    item = BENCHMARK.item(RECORD)
+    assert item.id == "32438"
+    assert item.public == {key: RECORD[key] for key in ("instruction", "instruction_type", "answer_position")}
+    assert [(file.name, file.path) for file in item.files] == [("input.xlsx", "spreadsheet/32438/*init*.xlsx")]
+    assert [(file.name, file.path) for file in item.reference_files] == [
+        ("golden.xlsx", "spreadsheet/32438/*golden*.xlsx")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": True}, "id: expected a text or a whole number, got True"),
+        ({"id": " "}, "id: expected"),
+        ({"instruction": ""}, "instruction: expected a non-empty text"),
+        ({"answer_position": "the last row"}, r"answer_position: expected cells such as .* got 'the last row'"),
+        ({"answer_position": "A1,"}, "answer_position: expected cells"),
+        ({"spreadsheet_path": None}, "spreadsheet_path: expected"),
+    ],
+)
+def test_a_broken_record_is_named(change: JsonObject, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        BENCHMARK.item({**RECORD, **change})
+
+
+@pytest.mark.parametrize(
+    ("position", "cells"),
+    [
+        ("K40", [Cells("", 11, 40, 11, 40)]),
+        ("D1,D5", [Cells("", 4, 1, 4, 1), Cells("", 4, 5, 4, 5)]),
+        ("Daily Numbers'!Q3:Q24", [Cells("Daily Numbers", 17, 3, 17, 24)]),
+        ("'Sheet1!'A1:A50,'S 3!'A1:A50'", [Cells("Sheet1", 1, 1, 1, 50), Cells("S 3", 1, 1, 1, 50)]),
+        ("'工作表1'!AO9:AZ12", [Cells("工作表1", 41, 9, 52, 12)]),
+        ("'S'!A:G", [Cells("S", 1, 1, 7, None)]),
+        ("C", [Cells("", 3, 1, 3, None)]),
+    ],
+)
+def test_answer_positions_of_all_kinds(position: str, cells: Sequence[Cells]) -> None:
+    assert answer_cells(position) == cells
+
+
+def test_the_prompt_has_instruction_and_position_and_the_skill_apart() -> None:
+    system, user = BENCHMARK.messages(BENCHMARK.item(RECORD).public, "the {skill}")
+    assert (system.role, system.content, user.role) == ("system", "the {skill}", "user")
+    for part in ("Double {A} into B.", "'My Sheet'!B1:B2", "INPUT_PATH", "OUTPUT_PATH", "```python"):
+        assert part in user.content
+    task = BENCHMARK.task(BENCHMARK.item(RECORD).public)
+    assert "input.xlsx" in task
+    assert "output.xlsx" in task
+    assert "INPUT_PATH" not in task
+
+
+@pytest.mark.parametrize(
+    ("response", "code"),
+    [
+        ("no program", ""),
+        ("```python\na = 1\n```", "a = 1"),
+        ("```python\na = 1\n```\nno, rather\n```py \nb = 2\n```\n```text\nc\n```", "b = 2"),
+        ("```python\nprint('cut off", "print('cut off"),
+    ],
+)
+def test_the_last_python_block_is_the_answer(response: str, code: str) -> None:
+    assert BENCHMARK.answer(response) == code
+
+
+def test_a_conversation_goes_on_until_a_workbook_is_saved(workspace: Folders) -> None:
+    def told(code: str) -> str | None:
+        return asyncio.run(BENCHMARK.follow_up({}, f"So:\n```python\n{code}\n```", workspace))
+
+    load = "from openpyxl import load_workbook\nbook = load_workbook(INPUT_PATH)\n"
+    assert "21" in str(told(f"{load}print(book.active['A1'].value)"))
+    assert "NameError" in str(told("save(book)"))
+    assert told(f"{load}book.active['B1'] = 42\nbook.save(OUTPUT_PATH)") is None
+    assert (Path(workspace.outputs) / "output.xlsx").is_file()
+    assert asyncio.run(BENCHMARK.follow_up({}, "I am done.", workspace)) is None
+    assert len(workspace.programs) == 3
+
+
+def test_the_tool_runs_programs_with_both_paths(workspace: Folders) -> None:
+    (run_python,) = BENCHMARK.tools({}, workspace)
+    assert (run_python.__name__, list(run_python.__annotations__)) == ("run_python", ["code", "return"])
+    assert "OUTPUT_PATH" in str(run_python.__doc__)
+    printed = asyncio.run(run_python("print(INPUT_PATH, OUTPUT_PATH)"))  # type: ignore[arg-type]
+    assert f"{workspace.inputs}/input.xlsx {workspace.outputs}/output.xlsx" in printed
+
+
+def test_a_trajectory_without_files_gets_no_score_by_mistake() -> None:
+    item = BENCHMARK.item(RECORD)
+    with pytest.raises(NotImplementedError, match="score_files"):
+        BENCHMARK.score(item, Trajectory(item_id=item.id, status=Status.OK))

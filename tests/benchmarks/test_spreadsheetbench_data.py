@@ -1,0 +1,81 @@
+"""The sample, and the benchmark's own items where they are at hand."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.spreadsheetbench import make_sample
+from benchmarks.spreadsheetbench.adapter import BENCHMARK, answer_cells
+from benchmarks.spreadsheetbench.scoring import compare
+from include.core.types import DATA_SPLITS, Item, JsonObject, Score
+from include.store.datasets import read_records
+from include.store.files import DataFiles
+
+SAMPLE = Path(make_sample.FOLDER)
+REAL = Path(__file__).parents[3] / "shared" / "data" / "spreadsheetbench"
+SOLVED_BY_DOING_NOTHING = {"408-39", "108-24", "463-17"}
+"""Items whose initial workbook already holds the reference's values, by the benchmark's rules."""
+
+
+def judged(item: Item, folder: Path, place: Path, *, initial: bool) -> Score:
+    files = DataFiles(str(folder), folder, None)  # type: ignore[arg-type]
+    golden, output = place / "golden.xlsx", place / "output.xlsx"
+    golden.write_bytes(files.read(item.reference_files[0].path))
+    output.write_bytes(files.read((item.files if initial else item.reference_files)[0].path))
+    return compare(str(golden), str(output), answer_cells(str(item.public["answer_position"])))
+
+
+def sample_items() -> list[Item]:
+    records = read_records(str(SAMPLE), SAMPLE, "split_dir", None)  # type: ignore[arg-type]
+    return [BENCHMARK.item(record) for split in DATA_SPLITS for record in records[split.value]]
+
+
+def test_the_sample_is_what_its_script_writes_byte_for_byte(tmp_path: Path) -> None:
+    make_sample.main(tmp_path)
+    written = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*.*")}
+    kept = {path.relative_to(SAMPLE): path.read_bytes() for path in SAMPLE.rglob("*.*")}
+    assert written == kept
+    assert sum(map(len, kept.values())) < 600_000
+
+
+def test_every_item_of_the_sample_is_unsolved_and_solved_by_its_reference(tmp_path: Path) -> None:
+    for item in sample_items():
+        assert judged(item, SAMPLE, tmp_path, initial=False).hard == 1.0
+        assert judged(item, SAMPLE, tmp_path, initial=True).hard == 0.0
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the benchmark's own data are not at hand")
+@pytest.mark.filterwarnings("ignore")
+def test_the_benchmark_s_own_items(tmp_path: Path) -> None:
+    records: list[JsonObject] = [
+        record
+        for name in ("train.json", "val.json")
+        for record in read_records(name, REAL, "ratio", None)["all"]  # type: ignore[arg-type]
+    ]
+    items = [BENCHMARK.item(record) for record in records]
+    assert len({item.id for item in items}) == 120
+    golden = {item.id: judged(item, REAL, tmp_path, initial=False) for item in items}
+    assert {(score.hard, score.soft) for score in golden.values()} == {(1.0, 1.0)}
+    initial = {item.id: judged(item, REAL, tmp_path, initial=True) for item in items}
+    assert {item for item, score in initial.items() if score.hard == 1.0} == SOLVED_BY_DOING_NOTHING
+    assert sum(score.soft for score in initial.values()) / 120 == pytest.approx(0.382, abs=0.001)
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the benchmark's own data are not at hand")
+def test_the_documented_layout_reads_as_splits(tmp_path: Path) -> None:
+    """What the README says to do with the files of the benchmark."""
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+        shutil.copy(REAL / f"{split}.json", tmp_path / split / "items.json")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "items.json").write_text("[]")
+    (tmp_path / "spreadsheet").symlink_to(REAL / "spreadsheet")
+    records: dict[str, Any] = read_records(str(tmp_path), tmp_path, "split_dir", None)  # type: ignore[arg-type]
+    files = DataFiles(str(tmp_path), tmp_path, None)  # type: ignore[arg-type]
+    for record in (*records["train"], *records["val"]):
+        item = BENCHMARK.item(record)
+        assert all(files.read(file.path).startswith(b"PK") for file in (*item.files, *item.reference_files))
+    assert json.loads((tmp_path / "val" / "items.json").read_text())[0]["id"] == 45635

@@ -1,0 +1,268 @@
+"""Judging workbooks that are made to hurt whoever opens them; each is opened for real, in the judge's process."""
+
+import io
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openpyxl import Workbook, load_workbook
+
+from benchmarks.spreadsheetbench.adapter import BENCHMARK
+from include.core.errors import SandboxError
+from include.core.types import Status, Trajectory
+from include.training import judging
+from include.training.judging import Case, judge
+
+MEGABYTE = 1024 * 1024
+CANARY = "canary-of-the-judge"
+SHEET = "xl/worksheets/sheet1.xml"
+HEAD = b'<?xml version="1.0" encoding="UTF-8"?>\n'
+MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+
+CASE = Case(
+    benchmark="spreadsheetbench",
+    item=BENCHMARK.item(
+        {
+            "id": "1",
+            "instruction": "Double.",
+            "instruction_type": "Cell-Level Manipulation",
+            "answer_position": "A1:A2",
+            "spreadsheet_path": "books/1",
+        }
+    ),
+    trajectory=Trajectory(item_id="1", status=Status.OK, files=("output.xlsx",)),
+)
+
+
+def book(*column: Any) -> bytes:
+    workbook = Workbook()
+    for row, value in enumerate(column, start=1):
+        workbook.active.cell(row, 1, value)  # type: ignore[union-attr]
+    content = io.BytesIO()
+    workbook.save(content)
+    workbook.close()
+    return content.getvalue()
+
+
+GOLDEN = {"golden.xlsx": book(1, 2)}
+
+
+def with_part(name: str, content: bytes, whole: bytes = book(1, 2)) -> bytes:
+    """The workbook with one part of its archive replaced or added."""
+    changed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as new:
+        for part in old.namelist():
+            if part != name:
+                new.writestr(part, old.read(part))
+        new.writestr(name, content)
+    return changed.getvalue()
+
+
+def sheet(rows: str, before: str = "", dtd: str = "") -> bytes:
+    return HEAD + f"{dtd}<worksheet {MAIN}>{before}<sheetData>{rows}</sheetData></worksheet>".encode()
+
+
+def text_cell(text: str) -> str:
+    return f'<row r="1"><c r="A1" t="inlineStr"><is><t>{text}</t></is></c></row>'
+
+
+def zip_bomb() -> bytes:
+    """1.2 GB of blanks in a part that is read whole."""
+    content = io.BytesIO(with_part("x", b"x"))
+    with (
+        zipfile.ZipFile(content, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("xl/comments/comment1.xml", "w", force_zip64=True) as part,
+    ):
+        for _ in range(1200):
+            part.write(b" " * MEGABYTE)
+    relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/comments"
+    relations = (
+        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+        f'<Relationship Id="r1" Type="{relation}" Target="/xl/comments/comment1.xml"/></Relationships>'
+    )
+    return with_relations(content.getvalue(), relations)
+
+
+def with_relations(whole: bytes, relations: str) -> bytes:
+    content = io.BytesIO(whole)
+    with zipfile.ZipFile(content, "a") as archive:
+        archive.writestr("xl/worksheets/_rels/sheet1.xml.rels", HEAD + relations.encode())
+    return content.getvalue()
+
+
+def zip_bomb_of_cells() -> bytes:
+    """1.2 GB of texts, each a cell's own."""
+    text = "x" * 32_000
+    row = '<row r="{row}"><c r="A{row}" t="inlineStr"><is><t>{text}</t></is></c></row>'
+    return with_part(SHEET, sheet("".join(row.format(row=number, text=text) for number in range(1, 37_500))))
+
+
+def billion_laughs() -> bytes:
+    entities = '<!ENTITY a0 "ha">' + "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 10))
+    return with_part(SHEET, sheet(text_cell("&a9;"), dtd=f"<!DOCTYPE worksheet [{entities}]>"))
+
+
+def quadratic_entity() -> bytes:
+    entity = f'<!DOCTYPE worksheet [<!ENTITY a "{"x" * 100_000}">]>'
+    return with_part(SHEET, sheet(text_cell("&a;" * 100_000), dtd=entity))
+
+
+def external_entity(folder: Path) -> bytes:
+    entity = f'<!DOCTYPE worksheet [<!ENTITY a SYSTEM "{(folder / "secret").as_uri()}">]>'
+    return with_part(SHEET, sheet(text_cell("&a;"), dtd=entity))
+
+
+def laughing_strings() -> bytes:
+    entities = '<!ENTITY a0 "ha">' + "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 10))
+    content = f"<!DOCTYPE sst [{entities}]><sst {MAIN}><si><t>&a9;</t></si></sst>".encode()
+    types = zipfile.ZipFile(io.BytesIO(book(1, 2))).read("[Content_Types].xml").decode()
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
+    listed = types.replace("</Types>", f'<Override PartName="/xl/sharedStrings.xml" ContentType="{kind}"/></Types>')
+    return with_part("xl/sharedStrings.xml", HEAD + content, whole=with_part("[Content_Types].xml", listed.encode()))
+
+
+def deep_nesting() -> bytes:
+    return with_part("xl/styles.xml", HEAD + f"<styleSheet {MAIN}>".encode() + b"<a>" * 2_000_000)
+
+
+def truncated() -> bytes:
+    return book(1, 2)[:-700]
+
+
+def linked_archive(folder: Path) -> bytes:
+    """A part that is a symbolic link, one with an absolute name and one that climbs out."""
+    content = io.BytesIO(book(1, 2))
+    with zipfile.ZipFile(content, "a") as archive:
+        link = zipfile.ZipInfo("xl/media/link")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, str(folder / "secret"))
+        archive.writestr(str(folder / "written"), "x")
+        archive.writestr("../../../../../../tmp/skillopt-climbed-out", "x")
+    return content.getvalue()
+
+
+HOSTILE: Mapping[str, Callable[..., bytes]] = {
+    "zip bomb": zip_bomb,
+    "zip bomb of cells": zip_bomb_of_cells,
+    "billion laughs": billion_laughs,
+    "billion laughs in the shared strings": laughing_strings,
+    "quadratic entity": quadratic_entity,
+    "external entity": lambda: external_entity(Path("/etc")),
+    "deep nesting": deep_nesting,
+    "truncated": truncated,
+    "no archive": lambda: b"\xd0\xcf\x11\xe0" + b"x" * 1000,
+    "empty": lambda: b"",
+    "another archive": lambda: with_part("x", b"x", whole=b"PK\x05\x06" + b"\0" * 18),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_workbook_scores_zero_and_the_target_is_told_why(kind: str) -> None:
+    score = judge(CASE, {"output.xlsx": HOSTILE[kind]()}, GOLDEN)
+    assert (score.hard, score.soft) == (0.0, 0.0)
+    assert "cannot be read as a workbook" in score.feedback or "could not be read within" in score.feedback
+    assert len(score.feedback) < 400
+
+
+def test_a_workbook_without_sheets_is_wrong_even_where_nothing_is_expected() -> None:
+    none = with_part("xl/workbook.xml", HEAD + f"<workbook {MAIN}/>".encode())
+    score = judge(CASE, {"output.xlsx": none}, {"golden.xlsx": book()})
+    assert (score.hard, score.feedback.splitlines()[0]) == (0.0, "the sheet 'Sheet' is missing")
+
+
+def test_a_huge_declared_size_costs_nothing() -> None:
+    rows = '<row r="1"><c r="A1"><v>1</v></c></row><row r="2"><c r="A2"><v>2</v></c></row>'
+    far = f'{rows}<row r="1048576"><c r="XFD1048576"><v>3</v></c></row>'
+    huge = with_part(SHEET, sheet(far, before='<dimension ref="A1:XFD1048576"/>'))
+    assert judge(CASE, {"output.xlsx": huge}, GOLDEN).hard == 1.0
+
+
+def test_whole_columns_of_a_workbook_without_end_are_judged_within_the_limits() -> None:
+    item = CASE.item.model_copy(update={"public": {**CASE.item.public, "answer_position": "A:ZZ"}})
+    far = with_part(SHEET, sheet('<row r="1048576"><c r="XFD1048576"><v>3</v></c></row>'))
+    score = judge(CASE.model_copy(update={"item": item}), {"output.xlsx": far}, GOLDEN)
+    assert score.hard == 0.0
+    assert "could not be read within 30 s and 1024 MB" in score.feedback
+
+
+def test_links_and_climbing_names_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(CANARY)
+    score = judge(CASE, {"output.xlsx": linked_archive(tmp_path)}, GOLDEN)
+    assert score.hard == 1.0
+    assert CANARY not in score.feedback
+    assert not (tmp_path / "written").exists()
+    assert not Path("/tmp/skillopt-climbed-out").exists()
+
+
+def test_an_external_entity_brings_nothing_in(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(CANARY)
+    score = judge(CASE, {"output.xlsx": external_entity(tmp_path)}, GOLDEN)
+    assert score.hard == 0.0
+    assert CANARY not in score.feedback
+
+
+def test_a_reference_to_another_workbook_is_not_followed() -> None:
+    formula = '<row r="1"><c r="A1"><f>[1]Sheet1!$A$1</f></c></row>'
+    links = b'<externalReferences xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"/>'
+    score = judge(CASE, {"output.xlsx": with_part("xl/externalLinks/externalLink1.xml", HEAD + links)}, GOLDEN)
+    assert score.hard == 1.0
+    score = judge(CASE, {"output.xlsx": with_part(SHEET, sheet(formula))}, GOLDEN)
+    assert "found a formula, which nothing calculates" in score.feedback
+
+
+def test_the_golden_workbook_passes_and_another_does_not() -> None:
+    assert judge(CASE, {"output.xlsx": GOLDEN["golden.xlsx"]}, GOLDEN).hard == 1.0
+    other = judge(CASE, {"output.xlsx": book(1, 3)}, GOLDEN)
+    assert (other.hard, other.soft) == (0.0, 0.5)
+    assert judge(CASE, {}, GOLDEN).feedback == "no output.xlsx was saved"
+
+
+def test_a_reference_that_cannot_be_read_is_nobody_s_score() -> None:
+    with pytest.raises(SandboxError, match=r"item 1 of spreadsheetbench .* reference files are at fault"):
+        judge(CASE, {"output.xlsx": book(1, 2)}, {"golden.xlsx": b"broken"})
+
+
+def test_a_judge_that_cannot_start_is_nobody_s_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging.sys, "executable", "/nowhere/python")
+    with pytest.raises(SandboxError, match="could not start"):
+        judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+    monkeypatch.setattr(judging.sys, "executable", "/bin/false")
+    with pytest.raises(SandboxError, match=r"did not get ready \(exit status 1\)"):
+        judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+
+
+def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a judge of the test's own finds in its process."""
+    spy = tmp_path / "spy"
+    spy.write_text(
+        f"#!{judging.sys.executable}\n"
+        "import os, sys, json, runpy, resource\n"
+        "import benchmarks.spreadsheetbench.adapter as adapter\n"
+        "from include.core.types import Score\n"
+        "def found(*_):\n"
+        "    names = ('AS', 'CPU', 'FSIZE', 'CORE')\n"
+        "    limits = [resource.getrlimit(getattr(resource, f'RLIMIT_{name}'))[0] for name in names]\n"
+        "    return Score(hard=0, soft=0, feedback=json.dumps([limits, dict(os.environ), os.listdir('.')]))\n"
+        "adapter.SpreadsheetBench.score_files = lambda self, *files: found()\n"
+        "sys.argv = sys.argv[3:]\n"
+        "runpy.run_module('include.training.judging', run_name='__main__')\n"
+    )
+    spy.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_TARGET", CANARY)
+    monkeypatch.setattr(judging.sys, "executable", str(spy))
+    feedback = judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN).feedback
+    limits, environment, folder = __import__("json").loads(feedback)
+    assert limits == [1024 * MEGABYTE, 30, MEGABYTE, 0]
+    assert CANARY not in str(environment)
+    assert not [name for name in environment if name.startswith(("AIRFLOW", "AWS"))]
+    assert sorted(folder) == ["produced", "references"]
+    assert os.environ["AIRFLOW_CONN_SKILLOPT_TARGET"] == CANARY
+
+
+def test_what_a_workbook_says_of_itself_reads_back() -> None:
+    """The builder of this file's attacks makes workbooks that openpyxl reads when they hold nothing bad."""
+    plain = with_part(SHEET, sheet(text_cell("fine")))
+    assert load_workbook(io.BytesIO(plain)).active["A1"].value == "fine"  # type: ignore[index]
