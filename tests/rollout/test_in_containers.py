@@ -1,0 +1,74 @@
+"""Harnesses in hardened containers without network, as the operator runs them."""
+
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from include.core.config import IMAGES, Harness, SandboxGroup
+from include.core.types import Item, Status
+from include.models.upstream import Upstream
+from include.rollout.settings import RolloutSettings
+from tests.rollout.wire import DIALECTS
+from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
+from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
+
+MODEL = "stand-in-target"
+CONTEXT = "[DOC] [TLE] x [PAR] Ruritania has Strelsau. [DOC] [TLE] y [PAR] Nothing of note."
+QUESTIONS = [
+    Item(id=f"i-{n}", public={"question": f"Ruritania has this capital, {n}", "context": CONTEXT}, reference={})
+    for n in range(3)
+]
+BOMB = """
+import os
+while True:
+    try: os.fork()
+    except OSError: pass
+"""
+TABLE = """
+import os, pandas
+pandas.DataFrame({"a": [7]}).to_excel(os.environ["OUTPUTS"] + "/output.xlsx", index=False)
+"""
+
+
+def workload(harness: Harness, dialect: Any, base_url: str, items: list[Item], **changed: Any) -> FakeWorkload:
+    plain: dict[str, Any] = {"benchmark": "searchqa", "model": MODEL, "max_tokens": 512, "concurrency": 2}
+    plain |= {"harness": harness, "dialect": dialect, "call_timeout": 60, "max_attempts": 1, "max_turns": 4}
+    settings = RolloutSettings(**plain | changed)
+    return FakeWorkload(
+        items=items,
+        upstream=Upstream(dialect=dialect, base_url=base_url, model=MODEL, api_key=SecretStr("sk-never-inside")),
+        settings=settings,
+        limits=SandboxGroup(),
+        labels={"run": "in-containers", "step": "1", "chunk": f"{harness}-{dialect}"},
+        image=IMAGES[harness],
+        one_item_each=settings.benchmark != "searchqa",
+    )
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_stand_in_searches(dialect: str, docker_host: str, standin_url: str):
+    fake = workload("tools", dialect, standin_url, QUESTIONS)
+    FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    assert {row.item_id: row.status for row in fake.trajectories} == dict.fromkeys(("i-0", "i-1", "i-2"), Status.OK)
+    assert {(row.calls, row.messages[3].role) for row in fake.trajectories} == {(2, "tool")}
+
+
+@pytest.mark.engine
+def test_after_a_fork_bomb_code_runs_as_before(docker_host: str):
+    def answer(asked: Asked) -> Reply:
+        return completion(f"```python\n{BOMB if asked.number == 1 else TABLE}\n```")
+
+    item = Item(id="i", public={"instruction": "x", "instruction_type": "x", "answer_position": "A1"}, reference={})
+    with ScriptedProvider(answer) as provider:
+        changed = {"benchmark": "spreadsheetbench", "max_turns": 2, "code_timeout": 5.0}
+        fake = workload("chat", "openai-chat", provider.base_url, [item], **changed)
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    (row,) = fake.trajectories
+    assert (row.status, row.error, row.files) == (Status.OK, "", ("output.xlsx",))
+    assert "[killed: it was not done after 5 s]" in row.messages[3].content
+    assert row.calls == 2
+    assert fake.left["i"]["output.xlsx"].startswith(b"PK")
