@@ -184,6 +184,16 @@ class RetentionGroup(Group):
     """Days for which trajectories are kept, which are the cache of finished rollouts, too; for ever when unset."""
 
 
+class AlertsGroup(Group):
+    """Who is told when a run fails or a night is late."""
+
+    conn_id: ObjectName | None = None
+    """Airflow connection (type http) that gets a POST with JSON; nobody is told when unset. Fixed when the DAG is
+    parsed."""
+    late_hours: Annotated[float, Field(gt=0.0)] = 6.0
+    """Hours after a night's end at which one that is not settled is late; fixed when the DAG is parsed."""
+
+
 class Price(Group):
     """A model's price in US dollars for a million tokens."""
 
@@ -349,6 +359,7 @@ class TrainConfig(Group):
     publishing: PublishingGroup = PublishingGroup()
     regate: RegateGroup = RegateGroup()
     retention: RetentionGroup = RetentionGroup()
+    alerts: AlertsGroup = AlertsGroup()
 
     @property
     def image(self) -> str:

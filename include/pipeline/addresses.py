@@ -1,7 +1,7 @@
 """Where Airflow shows a training: the ids of its DAGs, and the page of a run's report."""
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
 
@@ -53,6 +53,14 @@ def regate_dag_id(benchmark: str) -> str:
 def cleanup_dag_id(benchmark: str) -> str:
     """The DAG whose runs keep the buckets small."""
     return f"cleanup_{benchmark}"
+
+
+def run_address(dag_id: str, run_id: str) -> str:
+    """The page of a DAG run; whole where Airflow knows its own address (`[api] base_url`)."""
+    from airflow.sdk.configuration import conf
+
+    base = str(conf.get("api", "base_url", fallback="")).rstrip("/")
+    return f"{base}/dags/{dag_id}/runs/{quote(run_id, safe='')}"
 
 
 class ReportLink(BaseOperatorLink):

@@ -7,6 +7,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from include.core.config import TrainConfig
+from include.pipeline.alerts import on_failure
 from include.pipeline.evaluation import RolloutChunk
 
 TASK_DEFAULTS: Mapping[str, Any] = {
@@ -19,8 +20,8 @@ TASK_DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def dag_of(dag_id: str, doc: str, benchmark: str, **kwargs: Any) -> DAG:
-    """A DAG that runs when it is triggered, unless it is given a schedule."""
+def dag_of(dag_id: str, doc: str, benchmark: str, config: TrainConfig, **kwargs: Any) -> DAG:
+    """A DAG that runs when it is triggered, unless it is given a schedule; its failures are told where asked for."""
     return DAG(
         dag_id,
         catchup=False,
@@ -28,7 +29,7 @@ def dag_of(dag_id: str, doc: str, benchmark: str, **kwargs: Any) -> DAG:
         tags=["skillopt", dag_id.partition("_")[0], benchmark],
         default_args=dict(TASK_DEFAULTS),
         render_template_as_native_obj=True,
-        **({"schedule": None} | kwargs),
+        **({"schedule": None, "on_failure_callback": on_failure(config)} | kwargs),
     )
 
 

@@ -30,6 +30,7 @@ def cleanup_dag(benchmark: str, config: TrainConfig) -> DAG:
         cleanup_dag_id(benchmark),
         DOC.format(benchmark=benchmark),
         benchmark,
+        config,
         schedule=CronTriggerTimetable(config.retention.schedule, timezone="UTC"),
         start_date=datetime(2020, 1, 1, tzinfo=UTC),
         max_active_runs=1,

@@ -20,6 +20,8 @@ FIXED_IN_GRAPH = (
     "retention.schedule",
     "regate.train_on_decline",
     "publishing.approval_hours",
+    "alerts.conn_id",
+    "alerts.late_hours",
     "gradient.minibatches_per_task",
     "model.batch",
     "sandbox.engine",

@@ -43,9 +43,8 @@ def champion_asset(benchmark: str) -> Asset:
 
 def publish_dag(benchmark: str, config: TrainConfig) -> DAG:
     """Open a finished run, then what a training ends with."""
-    with dag_of(
-        publish_dag_id(benchmark), PUBLISH_DOC.format(benchmark=benchmark), benchmark, params=publish_form(config)
-    ) as dag:
+    doc = PUBLISH_DOC.format(benchmark=benchmark)
+    with dag_of(publish_dag_id(benchmark), doc, benchmark, config, params=publish_form(config)) as dag:
         publication(benchmark, config, open_finished(benchmark))
     return dag
 
@@ -59,7 +58,7 @@ def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
         "model.target": params.form(config)["model.target"],
     }
     doc = ROLLBACK_DOC.format(benchmark=benchmark)
-    with dag_of(rollback_dag_id(benchmark), doc, benchmark, params=asked) as dag:
+    with dag_of(rollback_dag_id(benchmark), doc, benchmark, config, params=asked) as dag:
         request: Any = request_rollback(benchmark)
         approve = RollbackApproval(
             task_id="approve",

@@ -10,6 +10,7 @@ from include.core.config import TrainConfig
 from include.core.errors import SkillOptError
 from include.core.types import JsonObject
 from include.pipeline.addresses import regate_dag_id
+from include.pipeline.alerts import when_late
 from include.pipeline.connections import open_run
 from include.pipeline.graph import dag_of, rollouts
 from include.pipeline.publishing import Approval, announce, champion_asset
@@ -52,12 +53,14 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         regate_dag_id(benchmark),
         DOC.format(benchmark=benchmark),
         benchmark,
+        config,
         schedule=CronDataIntervalTimetable(config.regate.schedule, timezone="UTC"),
         start_date=FIRST_NIGHT,
         # Nights build on each other.
         max_active_runs=1,
         is_paused_upon_creation=True,
         params=form,
+        deadline=when_late(config),
     ) as dag:
         prepared: Any = prepare_night(benchmark)
         run = prepared["run"]

@@ -42,7 +42,7 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
         benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
     )
     declines = [decline_asset(benchmark)] if config.regate.train_on_decline else None
-    with dag_of(train_dag_id(benchmark), doc, benchmark, params=params.form(config), schedule=declines) as dag:
+    with dag_of(train_dag_id(benchmark), doc, benchmark, config, params=params.form(config), schedule=declines) as dag:
         prepared: Any = tasks.prepare(benchmark)
         run = prepared["run"]
         seed = evaluations(config, "evaluate_seed", run, prepared)
@@ -62,7 +62,7 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
     """An epoch, or a part of a long one; steps that have no batch are skipped."""
-    with dag_of(epoch_dag_id(benchmark), EPOCH_DOC.format(benchmark=benchmark), benchmark) as dag:
+    with _inner_dag(epoch_dag_id(benchmark), benchmark, config) as dag:
         batch = tasks.plan(THIS_RUN)
         for position in range(1, steps_in_part(config.train) + 1):
             batch = training_step(batch, position, config)
@@ -87,7 +87,7 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
 
 def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
     """What follows an epoch's steps: guidance from comparing two epochs, then edits from the epoch as a whole."""
-    with dag_of(epoch_end_dag_id(benchmark), EPOCH_DOC.format(benchmark=benchmark), benchmark) as dag:
+    with _inner_dag(epoch_end_dag_id(benchmark), benchmark, config) as dag:
         with TaskGroup("slow_update"):
             pair = rollouts(config, "rollout", THIS_RUN, tasks.longitudinal(THIS_RUN))
             slow_update = tasks.slow_update(THIS_RUN)
@@ -112,3 +112,8 @@ def judged(candidate: Any, at: int | MomentKind, config: TrainConfig) -> Any:
     chain(evaluate, gate)
     chain(candidate, gate)
     return gate
+
+
+def _inner_dag(dag_id: str, benchmark: str, config: TrainConfig) -> DAG:
+    """A DAG that a training waits for; the training tries it again if it fails, and tells if that is in vain."""
+    return dag_of(dag_id, EPOCH_DOC.format(benchmark=benchmark), benchmark, config, on_failure_callback=None)

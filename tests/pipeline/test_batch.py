@@ -201,7 +201,7 @@ def test_a_benchmark_that_runs_code_is_refused(server):
 
 def test_the_graph_has_one_task_for_the_whole_evaluation() -> None:
     config = configured("searchqa", {"model.batch": True})
-    with dag_of("batched", "doc", "searchqa") as dag:
+    with dag_of("batched", "doc", "searchqa", config) as dag:
         evaluations(config, "evaluate", {}, [])
         evaluations(configured("searchqa", {}), "contained", {}, [])
     assert isinstance(dag.task_dict["evaluate"], BatchRollouts)

@@ -23,8 +23,9 @@ KEY = "sk-of-the-connection"
 
 @pytest.mark.parametrize(("engine", "operator"), [("docker", RolloutChunk), ("kubernetes", PodChunk)])
 def test_the_engine_decides_the_operator(engine: str, operator: type) -> None:
-    with dag_of("engines", "doc", "searchqa") as dag:
-        rollouts(configured("searchqa", {"sandbox.engine": engine}), "rollout", {}, [])
+    config = configured("searchqa", {"sandbox.engine": engine})
+    with dag_of("engines", "doc", "searchqa", config) as dag:
+        rollouts(config, "rollout", {}, [])
     assert dag.task_dict["rollout"].operator_class is operator
 
 

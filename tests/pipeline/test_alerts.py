@@ -1,0 +1,151 @@
+"""Alerts through Airflow's own parts: the DAG processor's callbacks, the scheduler's deadlines, the triggerer."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+from airflow.serialization.serialized_objects import DagSerialization
+
+from include.core.config import TrainConfig
+from include.pipeline import alerts
+from include.pipeline.graph import dag_of
+from include.pipeline.regate import regate_dag
+from include.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+
+PROBE = Path(__file__).with_name("alert_probe.py")
+SECRET = "hook-token-7c1e"
+DAG_FILE = """
+from include.core.config import TrainConfig
+from include.pipeline.regate import regate_dag  # builds an Airflow DAG
+dag = regate_dag("searchqa", TrainConfig.from_layers({"alerts": {"conn_id": "on_call", "late_hours": 5}}))
+"""
+
+
+class Hook:
+    """A chat program's webhook."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.status = 200
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                hook.said.append((self.path, json.loads(body)))
+                self.send_response(hook.status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.connection = json.dumps(
+            {"conn_type": "http", "host": f"http://127.0.0.1:{self.server.server_port}/services/{SECRET}"}
+        )
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    hook = Hook()
+    thread = threading.Thread(target=hook.server.serve_forever, args=(0.02,))
+    thread.start()
+    yield hook
+    hook.server.shutdown()
+    thread.join()
+    hook.server.server_close()
+
+
+def configured(**group: Any) -> TrainConfig:
+    return TrainConfig.from_layers({"alerts": group})
+
+
+def test_a_failed_night_and_a_late_one_are_told_once_each(hook: Hook, tmp_path: Path) -> None:
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    (dags / "regate.py").write_text(DAG_FILE)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+    airflow = {
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__API__BASE_URL": "https://airflow.example.org/team",
+        "AIRFLOW_CONN_ON_CALL": hook.connection,
+        "PYTHONPATH": str(PROBE.parents[2]),
+    }
+    done = subprocess.run(
+        [sys.executable, str(PROBE), str(dags)], env=own | airflow, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    late_run, backfilled = sorted(json.loads(done.stdout.splitlines()[-1]), reverse=True)
+    assert backfilled.startswith("backfill__")
+    log = (dags / "processor.log").read_text()
+    assert len(hook.said) == 2, (hook.said, log)
+    assert {path for path, _ in hook.said} == {f"/services/{SECRET}"}
+    failed, late = (message for _, message in hook.said)
+    assert failed["text"] == (
+        f"regate_searchqa, run {failed['run_id']}, failed; failed tasks: prepare_night. {failed['link']}"
+    )
+    assert failed["run_id"].startswith("scheduled__")
+    assert late["run_id"] == late_run != failed["run_id"]
+    assert late["text"].startswith(f"regate_searchqa, run {late_run}, is late: running, but due by ")
+    assert late["link"] == f"https://airflow.example.org/team/dags/regate_searchqa/runs/{quote(late_run, safe='')}"
+    assert SECRET not in json.dumps([failed, late])
+
+
+def test_nobody_is_told_unless_a_connection_is_named() -> None:
+    dag = regate_dag("searchqa", configured(late_hours=1))
+    assert (dag.on_failure_callback, dag.deadline) == (None, None)
+
+
+def test_what_a_training_waits_for_and_tries_again_tells_nothing_by_itself() -> None:
+    config = configured(conn_id="on_call")
+    assert train_dag("searchqa", config).on_failure_callback is not None
+    for inner in (epoch_dag, epoch_end_dag):
+        assert inner("searchqa", config).on_failure_callback is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "night"), [("@daily", timedelta(days=1)), ("0 2 * * 1-5", timedelta(days=3)), ("30 * * * *", None)]
+)
+def test_a_night_is_due_so_many_hours_after_its_end(schedule: str, night: timedelta | None) -> None:
+    config = TrainConfig.from_layers(
+        {"alerts": {"conn_id": "on_call", "late_hours": 1.5}, "regate": {"schedule": schedule}}
+    )
+    dag = regate_dag("searchqa", config)
+    [deadline] = DagSerialization.to_dict(dag)["dag"]["deadline"]
+    assert deadline["reference"] == {"reference_type": "DagRunLogicalDateDeadline"}
+    assert alerts.longest_night(schedule) == (night or timedelta(hours=1))
+    assert dag.deadline[0].interval == (night or timedelta(hours=1)) + timedelta(hours=1.5)
+
+
+def test_many_failed_tasks_are_counted_and_a_refused_alert_is_an_error(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ON_CALL", hook.connection)
+    monkeypatch.setattr(alerts, "_failed_tasks", lambda dag_id, run_id: [f"measure_{n}" for n in range(25)])
+    context: Any = {"dag": dag_of("train_x", "doc", "x", configured()), "run_id": "manual__1", "reason": "task_failure"}
+    alerts.tell_failure("on_call", context)
+    assert "measure_19 and 5 more. " in hook.said[0][1]["text"]
+    hook.status = 500
+    with pytest.raises(AirflowException, match="500"):
+        alerts.tell_failure("on_call", context)
+
+
+def test_a_run_that_no_task_failed_says_why(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ON_CALL", hook.connection)
+    monkeypatch.setattr(alerts, "_failed_tasks", lambda dag_id, run_id: [])
+    context: Any = {"dag": dag_of("train_x", "doc", "x", configured()), "run_id": "manual__1", "reason": "timed_out"}
+    alerts.tell_failure("on_call", context)
+    assert "failed; no task failed: timed_out. " in hook.said[0][1]["text"]
