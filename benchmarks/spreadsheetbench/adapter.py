@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
 from typing import NamedTuple
 
 from include.core.errors import DataError
@@ -127,10 +128,11 @@ class SpreadsheetBench:
 
     def score_files(self, item: Item, trajectory: Trajectory, produced: str, references: str) -> Score:
         """Whether all cells of the answer position have the reference's values as hard, the share that has as soft."""
-        from benchmarks.spreadsheetbench.scoring import compare
-
+        # By name, because the comparison stays on the host: of this folder, the sandbox image gets this module alone.
+        scoring = import_module(f"{__package__}.scoring")
         found, golden = os.path.join(produced, OUTPUT), os.path.join(references, GOLDEN)  # noqa: PTH118
-        return compare(golden, found, answer_cells(str(item.public["answer_position"])))
+        score: Score = scoring.compare(golden, found, answer_cells(str(item.public["answer_position"])))
+        return score
 
 
 def answer_cells(position: str) -> list[Cells]:

@@ -11,10 +11,11 @@ from include.pipeline.connections import connected, object_store, s3_client
 from include.pipeline.params import PROJECT
 from include.pipeline.preparation import configured, connected_prices, reachable
 from include.store.artifacts import ArtifactStore
+from include.store.files import DataFiles
 from include.store.fresh import partition_uri, read_partition
 from include.store.keys import ArtifactKeys, run_name
 from include.training.ends import opened
-from include.training.preparation import checked_items, read_seed, settle
+from include.training.preparation import checked_items, read_seed, settle, store_files
 from include.training.regate import Contest, contest_of, night_table, plan_night
 from include.training.run import RunRef, TrainingRun
 
@@ -45,6 +46,7 @@ def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night |
     if records is None:
         return f"no_data: {uri} is not there; when it comes, backfill this night"
     items, quality = checked_items(uri, {Split.FRESH: records}, run.benchmark)
+    items = store_files(run, items, DataFiles(uri.rpartition("/")[0], folder, client))
     settle(run, config, items, quality, reachable(config), connected_prices(config))
     if night_table(run).read(date) is not None:
         return run, []
