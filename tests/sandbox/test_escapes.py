@@ -4,6 +4,7 @@ Each case runs as the second of three items of one task, in a real container mad
 must go on. docs/sandbox.md has a row for each case, and a test here holds it to that.
 """
 
+import io
 import json
 import os
 import re
@@ -11,21 +12,25 @@ import signal
 import socket
 import threading
 import time
+import zipfile
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import docker
 import pytest
+from openpyxl import Workbook
 
+from benchmarks.spreadsheetbench.adapter import BENCHMARK
 from include.core.errors import SandboxError
 from include.core.types import Item, Status
 from include.sandbox.collect import MAX_FILES
 from include.sandbox.hardening import MEGABYTE
 from include.sandbox.labels import FOLDER_LABEL
 from include.sandbox.staging import staged
+from include.training.judging import Case, judge
 from local import image
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all, leftovers
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
@@ -306,7 +311,10 @@ class Listener:
                 continue
         return taken
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.tcp.close()
         self.udp.close()
 
@@ -341,9 +349,8 @@ said.append(attempt(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)))
 row(said)
 """
     with ExitStack() as stack:
-        listeners = [Listener(address) for address in ("127.0.0.1", stack.enter_context(bridge_address(client)))]
-        for listener in listeners:
-            stack.callback(listener.close)
+        places = ("127.0.0.1", stack.enter_context(bridge_address(client)))
+        listeners = [stack.enter_context(Listener(address)) for address in places]
         addresses = [listener.address for listener in listeners]
         connect_all(addresses)
         assert [listener.take() for listener in listeners] == [2, 2]
@@ -577,6 +584,92 @@ row(os.path.getsize("/out/files/0/bomb.xlsx"), files=["bomb.xlsx"])
 """
     broken = attack(code, output_mb=8).run()
     assert len(broken.fake.left[HOSTILE]["bomb.xlsx"]) == broken.answer < 2 * MEGABYTE
+
+
+BOMB = """
+import zipfile
+laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
+sheet = f'''<?xml version="1.0"?><!DOCTYPE x [<!ENTITY l0 "ha">{laughs}]>
+<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData><row r="1">
+<c r="A1" t="inlineStr"><is><t>&l11;</t></is></c></row></sheetData></worksheet>'''
+with zipfile.ZipFile(INPUT_PATH) as old, zipfile.ZipFile(OUTPUT_PATH, "w") as new:
+    for name in old.namelist():
+        new.writestr(name, sheet if name == "xl/worksheets/sheet1.xml" else old.read(name))
+"""
+PROBE = """
+import os, socket, subprocess
+reached = []
+for address in (("127.0.0.1", PORT), ("BRIDGE", PORT)):
+    try:
+        reached.append(str(socket.create_connection(address, timeout=5)))
+    except OSError as error:
+        reached.append("denied")
+print("reached", reached)
+print("interfaces", os.listdir("/sys/class/net"), "user", os.getuid())
+print("environment", sorted(os.environ))
+print("inputs", sorted(os.listdir(os.path.dirname(INPUT_PATH))), os.path.exists("/var/run/docker.sock"))
+"""
+
+
+def workbook(*column: Any) -> bytes:
+    book, content = Workbook(), io.BytesIO()
+    for number, value in enumerate(column, start=1):
+        book.worksheets[0].cell(number, 1, value)
+    book.save(content)
+    book.close()
+    return content.getvalue()
+
+
+@pytest.fixture
+def spreadsheet(workload) -> Callable[[ScriptedProvider], FakeWorkload]:
+    """One item of the benchmark that runs code, with the real program in the real image."""
+
+    def make(provider: ScriptedProvider) -> FakeWorkload:
+        fake: FakeWorkload = workload(provider)
+        record = {"id": "i-0", "instruction": "Double.", "instruction_type": "Cell-Level Manipulation"}
+        fake.items = [BENCHMARK.item(record | {"answer_position": "A1:A2", "spreadsheet_path": "books/1"})]
+        fake.settings = fake.settings.model_copy(update={"benchmark": "spreadsheetbench", "max_turns": 2})
+        fake.public_files = {fake.items[0].files[0].name: workbook(1, 2)}
+        fake.one_item_each = True
+        return fake
+
+    return make
+
+
+def replies(*codes: str) -> Callable[[Asked], Reply]:
+    return lambda asked: completion(f"```python\n{codes[min(asked.number, len(codes)) - 1]}\n```")
+
+
+def test_break_out_by_the_real_harness(docker_host, client, spreadsheet):
+    with bridge_address(client) as bridge, Listener(bridge) as listener:
+        code = PROBE.replace("BRIDGE", bridge).replace("PORT", str(listener.port))
+        save = "import shutil; shutil.copy(INPUT_PATH, OUTPUT_PATH)"
+        with ScriptedProvider(replies(code, save)) as provider:
+            fake = spreadsheet(provider)
+            FakeOperator(fake=fake, docker_url=docker_host).execute({})
+        assert listener.take() == 0
+    told = provider.requests[1].body["messages"][-1]["content"]
+    assert "reached ['denied', 'denied']" in told
+    assert "interfaces ['lo'] user 10001" in told
+    assert f"inputs ['{fake.items[0].files[0].name}'] False" in told
+    assert "KEY" not in told
+    assert KEY not in told
+    assert list(fake.left["i-0"].values()) == [fake.public_files[fake.items[0].files[0].name]]
+
+
+def test_leave_a_workbook_with_an_xml_bomb(docker_host, spreadsheet):
+    with ScriptedProvider(replies(BOMB)) as provider:
+        fake = spreadsheet(provider)
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+    (row,) = fake.trajectories
+    (content,) = fake.left["i-0"].values()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert b"<!ENTITY l11" in archive.read("xl/worksheets/sheet1.xml")
+    golden = {fake.items[0].reference_files[0].name: workbook(2, 4)}
+    case = Case(benchmark="spreadsheetbench", item=fake.items[0], trajectory=row)
+    score = judge(case, fake.left["i-0"], golden)
+    assert (score.hard, score.soft) == (0.0, 0.0)
+    assert judge(case, {row.files[0]: workbook(2, 4)}, golden).hard == 1.0
 
 
 def test_speak_for_other_items(attack, caplog):
