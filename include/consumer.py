@@ -1,0 +1,489 @@
+"""Follow a published skill from a deployment. One file to copy: Python 3.11+, boto3 and nothing else; Linux or macOS.
+
+As a library, `SkillClient(bucket, benchmark, target).get()` or `.watch(seconds, stop)`; as a program
+`python consumer.py fetch --help`. What it relies on is written down in docs/consumption.md. Credentials and region come
+from boto3's own chain. What the bucket holds is data: names are checked before they become keys or paths.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+CONTRACT = 1
+_VERSION = re.compile(r"v\d{1,9}-([0-9a-f]{12})")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MOST_BYTES = {"alias": 1 << 16, "skill": 1 << 20, "manifest": 1 << 26}
+
+log = logging.getLogger("skill_consumer")
+
+
+class SkillError(Exception):
+    """Why there is no newer skill to serve; `exit_code` is the program's."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class Unavailable(SkillError):
+    """The bucket did not answer in time, or refused."""
+
+    exit_code = 3
+
+
+class Tampered(SkillError):
+    """What was published and what is there now are not the same."""
+
+    exit_code = 4
+
+
+class OutputError(SkillError):
+    """The folder cannot be written."""
+
+    exit_code = 5
+
+
+class NotPublished(SkillError):
+    """The alias does not exist."""
+
+    exit_code = 6
+
+
+@dataclass(frozen=True)
+class Skill:
+    """One verified version, and how sure it is that the alias still names it."""
+
+    text: str
+    """best_skill.md, byte for byte (UTF-8)."""
+    version: str
+    sha256: str
+    sequence: int
+    """How often the alias was moved before."""
+    moved: str
+    """When the alias was moved here, ISO 8601, UTC."""
+    etag: str
+    """Of the alias."""
+    confirmed: float = 0.0
+    """When the bucket last said that the alias names this version, in seconds since 1970."""
+    problem: str = ""
+    """Why it could not be confirmed, or not be cached, just now; empty if all is well."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was confirmed."""
+        return max(0.0, time.time() - self.confirmed)
+
+
+class SkillClient:
+    """Resolves an alias to a verified skill; safe to share between threads, and the cache between processes."""
+
+    def __init__(
+        self,
+        bucket: str,
+        benchmark: str,
+        target: str,
+        *,
+        alias: str = "champion",
+        prefix: str = "",
+        endpoint_url: str | None = None,
+        cache: Path | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            bucket: of the published skills (`storage.artifact_bucket`).
+            benchmark: as published.
+            target: the model as published, such as `openai-chat:gpt-5-mini`.
+            alias: which alias to follow.
+            prefix: before all keys (`storage.prefix`).
+            endpoint_url: of an S3-compatible server; None: boto3's own.
+            cache: folder of the last good skill; None: `$XDG_CACHE_HOME/skillopt` or `~/.cache/skillopt`.
+            timeout: most seconds that one look at the bucket takes.
+
+        Raises:
+            ValueError: the alias cannot be one.
+        """
+        if _NAME.fullmatch(alias) is None:
+            raise ValueError(f"{alias!r} is no name of an alias")
+        root = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self.benchmark, self.target, self.timeout = benchmark, target, timeout
+        self._bucket, self._alias = bucket, alias
+        self._folder = f"{root}skills/{_quoted(benchmark)}/{_quoted(target)}/"
+        self._endpoint = endpoint_url
+        self._cache = _Cache(cache or _cache_home(), f"{endpoint_url or ''} {bucket} {self._folder} {alias}")
+        self._turn = threading.Lock()
+        self._s3: S3Client | None = None
+        self._last: Skill | None = None
+
+    def get(self) -> Skill:
+        """The skill that the alias names now, or else the last good one, with `problem` saying why.
+
+        Raises:
+            SkillError: there is no last good one.
+        """
+        with self._turn:
+            last = _newer(self._last, self._cache.load())
+            try:
+                self._last = self._cache.save(_within(self.timeout, lambda: self._look(last)))
+            except SkillError as error:
+                if last is None:
+                    raise
+                self._last = replace(last, problem=str(error))
+            return self._last
+
+    def watch(self, interval: float, stop: threading.Event) -> Iterator[Skill]:
+        """The skill now, then again each time that its version changes or a problem comes or goes, until `stop` is set.
+
+        An alias that did not move costs one conditional GET (304) every `interval` seconds.
+
+        Raises:
+            SkillError: there is nothing to serve at the start.
+        """
+        seen: tuple[str, bool] | None = None
+        while not stop.is_set():
+            skill = self.get()
+            if (skill.version, bool(skill.problem)) != seen:
+                seen = (skill.version, bool(skill.problem))
+                yield skill
+            stop.wait(interval)
+
+    def _look(self, last: Skill | None) -> Skill:
+        key = f"{self._folder}aliases/{self._alias}.json"
+        found = self._read(key, "alias", "" if last is None else last.etag)
+        if found is None:
+            if last is None:
+                raise Unavailable(f"{self._address(key)}: answered 304 to a plain GET")
+            return replace(last, confirmed=time.time(), problem="")
+        wanted = self._alias_of(key, *found)
+        if last is not None and wanted.sequence <= last.sequence and wanted.version != last.version:
+            raise Tampered(
+                f"{self._address(key)} went back from move {last.sequence} ({last.version}) to move {wanted.sequence} "
+                f"({wanted.version}), which no rollback does; if the bucket was restored, remove {self._cache.path}"
+            )
+        if last is not None and wanted.sha256 == last.sha256:
+            return replace(wanted, text=last.text)
+        return replace(wanted, text=self._text(wanted))
+
+    def _alias_of(self, key: str, body: bytes, etag: str) -> Skill:
+        alias, address = _fields(body, self._address(key)), self._address(key)
+        version, digest = str(alias.get("version")), str(alias.get("sha256"))
+        sequence = alias.get("sequence", 0)
+        named = _VERSION.fullmatch(version)
+        if named is None or _SHA256.fullmatch(digest) is None or named[1] != digest[:12]:
+            raise Tampered(f"{address} names version {version!r} with SHA-256 {digest!r}, which do not fit together")
+        if not isinstance(sequence, int) or sequence < 0:
+            raise Tampered(f"{address} has sequence {sequence!r}")
+        return Skill("", version, digest, sequence, str(alias.get("moved", "")), etag, time.time())
+
+    def _text(self, wanted: Skill) -> str:
+        folder = f"{self._folder}versions/{wanted.version}/"
+        body, manifest = self._object(f"{folder}best_skill.md", "skill"), f"{folder}manifest.json"
+        said = _fields(self._object(manifest, "manifest"), self._address(manifest))
+        expected = {"version": wanted.version, "sha256": wanted.sha256}
+        expected |= {"benchmark": self.benchmark, "target": self.target}
+        for field, value in expected.items():
+            if said.get(field) != value:
+                raise Tampered(f"{self._address(manifest)} says {field} {said.get(field)!r} where {value!r} is due")
+        digest = hashlib.sha256(body).hexdigest()
+        if digest != wanted.sha256:
+            raise Tampered(
+                f"{self._address(folder)}best_skill.md has SHA-256 {digest}, published was {wanted.sha256}: refused"
+            )
+        try:
+            return body.decode()
+        except UnicodeDecodeError as error:
+            raise Tampered(f"{self._address(folder)}best_skill.md is not UTF-8: {error}") from error
+
+    def _object(self, key: str, kind: str) -> bytes:
+        try:
+            found = self._read(key, kind, "")
+        except NotPublished as error:
+            raise Tampered(f"{self._address(key)} is missing, yet the alias names its version") from error
+        return b"" if found is None else found[0]
+
+    def _read(self, key: str, kind: str, etag: str) -> tuple[bytes, str] | None:
+        """Body and tag; None if the tag is still this one."""
+        condition: Any = {"IfNoneMatch": etag} if etag else {}
+        try:
+            answer = self._connected().get_object(Bucket=self._bucket, Key=key, **condition)
+            with answer["Body"] as stream:
+                body = stream.read(_MOST_BYTES[kind] + 1)
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            if code == "304":
+                return None
+            if code in {"NoSuchKey", "404"}:
+                raise NotPublished(f"nothing is published as {self._address(key)}") from error
+            raise Unavailable(f"{self._address(key)}: {error}") from error
+        except (BotoCoreError, OSError) as error:
+            raise Unavailable(f"{self._address(key)}: {error}") from error
+        if len(body) > _MOST_BYTES[kind]:
+            raise Tampered(f"{self._address(key)} is larger than {_MOST_BYTES[kind]} bytes: refused")
+        return body, answer["ETag"]
+
+    def _connected(self) -> "S3Client":
+        if self._s3 is None:
+            config = Config(
+                connect_timeout=self.timeout / 2, read_timeout=self.timeout / 2, retries={"total_max_attempts": 2}
+            )
+            self._s3 = boto3.session.Session().client("s3", endpoint_url=self._endpoint, config=config)
+        return self._s3
+
+    def _address(self, key: str) -> str:
+        return f"s3://{self._bucket}/{key}"
+
+
+class _Cache:
+    """The last good skill in one file, which is only ever replaced as a whole, by one process at a time."""
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        self.path = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+
+    def load(self) -> Skill | None:
+        """What it holds, if that is whole; its time of change is when the bucket last confirmed it."""
+        try:
+            skill = Skill(**json.loads(self.path.read_bytes()))
+            confirmed = self.path.stat().st_mtime
+            named = _VERSION.fullmatch(skill.version)
+            whole = named is not None and hashlib.sha256(skill.text.encode()).hexdigest() == skill.sha256
+            if whole and isinstance(skill.sequence, int) and isinstance(skill.etag, str):
+                return replace(skill, confirmed=confirmed, problem="")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            log.warning("the cache %s cannot be read, and is not used: %s", self.path, error)
+            return None
+        log.warning("the cache %s is corrupt, and is not used", self.path)
+        return None
+
+    def save(self, skill: Skill) -> Skill:
+        """Keep it, unless another process keeps a newer one, which is then returned."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(self.path.with_suffix(".lock")):
+                kept = self.load()
+                if kept is not None and kept.sequence > skill.sequence:
+                    return kept
+                if kept is None or (kept.etag, kept.sha256) != (skill.etag, skill.sha256):
+                    fresh = self.path.with_suffix(".tmp")
+                    _write(fresh, json.dumps(asdict(skill)).encode())
+                    fresh.replace(self.path)
+                os.utime(self.path, (skill.confirmed, skill.confirmed))
+        except OSError as error:
+            return replace(skill, problem=f"served from memory, the cache cannot be written: {error}")
+        return skill
+
+
+def install(skill: Skill, out: Path, files: Mapping[str, str]) -> None:
+    """Make `out` a link to a folder with these files, by their names; readers see all of the old or all of the new.
+
+    The folders are beside it, in `.<name>.versions`: this one, and the one before for who still reads it.
+
+    Raises:
+        OutputError: it cannot be written, or something else is there; what was there stays.
+    """
+    store = out.parent / f".{out.name}.versions"
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        with _locked(store / ".lock"):
+            if out.is_dir() and not out.is_symlink():
+                raise OutputError(f"{out} is a folder of somebody else's: name one that does not exist yet")
+            present = out.resolve().name if out.is_symlink() else ""
+            if not _holds(out, files):
+                folder = Path(tempfile.mkdtemp(prefix=f"{skill.version}-", dir=store))
+                for name, text in files.items():
+                    _write(folder / name, text.encode())
+                # Another user's process may be the one that reads.
+                folder.chmod(0o755)
+                link = store / ".link"
+                link.unlink(missing_ok=True)
+                link.symlink_to(Path(store.name) / folder.name)
+                link.replace(out)
+                for old in store.iterdir():
+                    if old.is_dir() and old.name not in {present, folder.name}:
+                        shutil.rmtree(old)
+    except OSError as error:
+        raise OutputError(f"cannot write {out}: {error}") from error
+
+
+def skill_md(skill: Skill, name: str, description: str) -> str:
+    """SKILL.md of the Agent Skills format around the verified text.
+
+    Made here, because no checksum covers the front matter of the published one, which agents read too.
+    """
+    # A JSON string is a YAML string.
+    matter = {"name": name, "description": description, "version": skill.version}
+    lines = "".join(f"{field}: {json.dumps(value)}\n" for field, value in matter.items())
+    return f"---\n{lines}---\n\n{skill.text}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    given = _parser().parse_args(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        client = SkillClient(
+            given.bucket,
+            given.benchmark,
+            given.target,
+            alias=given.alias,
+            prefix=given.prefix,
+            endpoint_url=given.endpoint_url,
+            cache=given.cache,
+            timeout=given.timeout,
+        )
+        for skill in client.watch(given.watch, stop) if given.watch else [client.get()]:
+            install(skill, given.out, _files(skill, given))
+            if skill.problem:
+                sys.stderr.write(f"last good skill, confirmed {skill.age:.0f} s ago: {skill.problem}\n")
+            sys.stdout.write(f"{given.out}: {skill.version} sha256 {skill.sha256}\n")
+            sys.stdout.flush()
+    except SkillError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except ValueError as error:
+        sys.stderr.write(f"wrong argument: {error}\n")
+        return 2
+    return 0
+
+
+def _files(skill: Skill, given: argparse.Namespace) -> dict[str, str]:
+    # The name has to be the folder's: agents ask for that.
+    described = given.description or f"How to do the {given.benchmark} benchmark's items; trained for {given.target}."
+    document = {"SKILL.md": skill_md(skill, given.out.name, described)}
+    if given.form == "skill-folder":
+        return document
+    facts = {"benchmark": given.benchmark, "target": given.target, "alias": given.alias}
+    facts |= {"version": skill.version, "sha256": skill.sha256}
+    return document | {"best_skill.md": skill.text, "skill.json": json.dumps(facts, indent=2) + "\n"}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Follow a published skill.")
+    fetch = parser.add_subparsers(required=True).add_parser(
+        "fetch",
+        help="put the skill into a folder",
+        epilog="Exit codes: 0 written, from the cache if need be (said on stderr); 2 wrong arguments; and with no last "
+        "good skill: 3 the bucket is away, 4 tampered with, 6 not published. 5: the folder cannot be written.",
+    )
+    fetch.add_argument("--bucket", required=True)
+    fetch.add_argument("--benchmark", required=True)
+    fetch.add_argument("--target", required=True, help="the model as published, such as openai-chat:gpt-5-mini")
+    fetch.add_argument("--out", required=True, type=lambda text: Path(text).absolute(), help="becomes a link")
+    fetch.add_argument("--as", dest="form", choices=["files", "skill-folder"], default="files")
+    fetch.add_argument("--description", default="", help="in SKILL.md: when an agent should use it")
+    fetch.add_argument("--alias", default="champion")
+    fetch.add_argument("--prefix", default="")
+    fetch.add_argument("--endpoint-url")
+    fetch.add_argument("--cache", type=Path, help="folder of the last good skill")
+    fetch.add_argument("--timeout", type=_seconds, default=10.0, help="most seconds for one look at the bucket")
+    fetch.add_argument(
+        "--watch", type=_seconds, default=0.0, metavar="SECONDS", help="keep running, and look this often"
+    )
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e6:
+        raise ValueError(text)
+    return value
+
+
+def _within(seconds: float, look: Callable[[], Skill]) -> Skill:
+    """What `look` returns or raises, but no later: a server that drips bytes runs into no other time-out."""
+    outcome: list[Skill | Exception] = []
+
+    def attempt() -> None:
+        try:
+            outcome.append(look())
+        except Exception as error:  # noqa: BLE001 - handed over to the caller's thread
+            outcome.append(error)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise Unavailable(f"the bucket did not answer within {seconds:g} s")
+    if isinstance(outcome[0], Exception):
+        raise outcome[0]
+    return outcome[0]
+
+
+def _newer(one: Skill | None, other: Skill | None) -> Skill | None:
+    known = [skill for skill in (one, other) if skill is not None]
+    return max(known, key=lambda skill: (skill.sequence, skill.confirmed), default=None)
+
+
+def _fields(body: bytes, address: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Tampered(f"{address} is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise Tampered(f"{address} is no JSON object")
+    if fields.get("contract", CONTRACT) != CONTRACT:
+        raise Tampered(f"{address} follows contract {fields['contract']!r}, this consumer {CONTRACT}: get a newer one")
+    return fields
+
+
+def _holds(folder: Path, files: Mapping[str, str]) -> bool:
+    with suppress(OSError):
+        return {path.name: path.read_bytes() for path in folder.iterdir()} == {
+            name: text.encode() for name, text in files.items()
+        }
+    return False
+
+
+def _write(path: Path, body: bytes) -> None:
+    """Write, and see it on the disk."""
+    with path.open("wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process and thread at a time; the lock of one that dies is free again."""
+    with path.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _quoted(name: str) -> str:
+    encoded = quote(name, safe="")
+    return encoded.replace(".", "%2E") if encoded in {".", ".."} else encoded
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "skillopt"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from include.consumer import SkillClient
+from include.store.artifacts import ArtifactStore, Published
+from include.store.keys import ArtifactKeys
+from include.store.objects import ObjectStore
+from tests.store.conftest import free_port, s3_client, s3_endpoint, store  # noqa: F401
+from tests.store.test_artifacts import provenance
+
+PROJECT = Path(__file__).parents[2]
+CONSUMER = PROJECT / "include" / "consumer.py"
+BENCHMARK, TARGET, PREFIX = "search_qa", "openai-chat:org/model", "team/"
+KEYS = ArtifactKeys(PREFIX, BENCHMARK, TARGET)
+
+Publish = Callable[[str], Published]
+Client = Callable[..., SkillClient]
+
+
+@pytest.fixture(autouse=True)
+def boto_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials come from boto3's own chain alone."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+
+@pytest.fixture
+def publish(store: ObjectStore) -> Publish:  # noqa: F811
+    artifacts = ArtifactStore(store, KEYS)
+    return lambda text: artifacts.publish(text, provenance(), artifacts.champion.read())
+
+
+@pytest.fixture
+def client(store: ObjectStore, s3_endpoint: str, tmp_path: Path) -> Client:  # noqa: F811
+    def make(**options: Any) -> SkillClient:
+        defaults = {"prefix": PREFIX, "endpoint_url": s3_endpoint, "cache": tmp_path / "cache"}
+        return SkillClient(store.bucket, BENCHMARK, TARGET, **(defaults | options))
+
+    return make
+
+
+def cut_off(made: SkillClient) -> None:
+    """From now on nothing listens where the client's bucket was."""
+    made._endpoint, made._s3 = f"http://127.0.0.1:{free_port()}", None
+
+
+def command(bucket: str, endpoint: str, out: Path, cache: Path, *more: str) -> list[str]:
+    fixed = ["fetch", "--bucket", bucket, "--benchmark", BENCHMARK, "--target", TARGET, "--prefix", PREFIX]
+    paths = ["--endpoint-url", endpoint, "--out", str(out), "--cache", str(cache)]
+    return [sys.executable, str(CONSUMER), *fixed, *paths, *more]
+
+
+def run(words: list[str], cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words, cwd=cwd, env=os.environ | variables, capture_output=True, text=True, timeout=60, check=False
+    )
