@@ -1,0 +1,143 @@
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from include.consumer import skill_md
+from include.store.objects import ObjectStore
+from tests.consumer.conftest import KEYS, Client, Publish, command, run
+from tests.store.conftest import free_port
+
+SKILL = "# Skill\r\n\n- é: leave out words\n"
+BETTER = "- better\n"
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_fetch_writes_a_whole_folder_then_the_next(
+    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
+) -> None:
+    out, words = tmp_path / "skill", command(store.bucket, s3_endpoint, tmp_path / "skill", tmp_path / "cache")
+    first = publish(SKILL)
+    done = run(words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (out / "best_skill.md").read_bytes() == SKILL.encode()
+    assert yaml.safe_load((out / "skill.json").read_text())["version"] == first.version
+    assert out.resolve().stat().st_mode & 0o777 == 0o755
+    place = out.resolve()
+    assert run(words).returncode == 0
+    assert out.resolve() == place
+    publish(BETTER)
+    assert run(words).returncode == 0
+    assert (out / "best_skill.md").read_text() == BETTER
+    # Whoever still reads the old folder has it until the next but one.
+    assert (place / "best_skill.md").read_bytes() == SKILL.encode()
+    publish("- third\n")
+    assert run(words).returncode == 0
+    assert not place.exists()
+
+
+def test_its_skill_md_says_what_the_published_one_says(client: Client, publish: Publish, store: ObjectStore) -> None:
+    version = publish(SKILL).version
+    ours = skill_md(
+        client().get(), "search-qa", f"How to do the search_qa benchmark's items; trained for {KEYS.target}."
+    )
+    theirs = store.get_bytes(KEYS.version(version).skill_md).decode()
+    assert [yaml.safe_load(text.split("---\n")[1]) for text in (ours, theirs)] == [
+        yaml.safe_load(ours.split("---\n")[1])
+    ] * 2
+    assert ours.split("---\n\n", 1)[1] == theirs.split("---\n\n", 1)[1] == SKILL
+
+
+def test_exit_codes(publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path) -> None:
+    out, cache = tmp_path / "skill", tmp_path / "cache"
+    words, away = command(store.bucket, s3_endpoint, out, cache), f"http://127.0.0.1:{free_port()}"
+    assert run(words).returncode == 6
+    assert run(command(store.bucket, away, out, cache)).returncode == 3
+    assert run([*words, "--alias", "../x"]).returncode == 2
+    assert run([*words, "--watch", "-1"]).returncode == 2
+    published = publish(SKILL)
+    store.put_text(KEYS.version(published.version).best_skill, "- tampered")
+    refused = run(words)
+    assert refused.returncode == 4
+    assert "refused" in refused.stderr
+    assert not out.exists()
+    store.put_bytes(KEYS.version(published.version).best_skill, SKILL.encode())
+    (tmp_path / "folder" / "mine").mkdir(parents=True)
+    other = run(command(store.bucket, s3_endpoint, tmp_path / "folder", cache))
+    assert other.returncode == 5
+    assert "somebody else's" in other.stderr
+    assert (tmp_path / "folder" / "mine").is_dir()
+
+
+def test_a_refused_new_one_leaves_the_last_good_one(
+    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
+) -> None:
+    words = command(store.bucket, s3_endpoint, tmp_path / "skill", tmp_path / "cache")
+    publish(SKILL)
+    run(words)
+    store.put_text(KEYS.version(publish(BETTER).version).best_skill, "- tampered")
+    done = run(words)
+    assert done.returncode == 0
+    assert "last good skill" in done.stderr
+    assert (tmp_path / "skill" / "best_skill.md").read_bytes() == SKILL.encode()
+
+
+def test_watch_switches_whole_folders_under_a_reader(
+    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "skill"
+    publish("- rule 0\n")
+    words = command(store.bucket, s3_endpoint, out, tmp_path / "cache", "--watch", "0.02")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ) as watching:
+        try:
+            eventually(out.exists)
+            torn, stop = [], threading.Event()
+
+            def read() -> None:
+                while not stop.is_set():
+                    # One look at the link, as a reader that opens the folder does.
+                    folder = os.open(out, os.O_RDONLY)
+                    names = set(os.listdir(folder))  # noqa: PTH208
+                    os.close(folder)
+                    if names not in ({"SKILL.md", "best_skill.md", "skill.json"}, set()):
+                        torn.append(names)
+
+            reader = threading.Thread(target=read)
+            reader.start()
+            for number in range(1, 6):
+                text = f"- rule {number}\n"
+                publish(text)
+                eventually(lambda text=text: (out / "best_skill.md").read_text() == text)
+            stop.set()
+            reader.join()
+            watching.send_signal(signal.SIGTERM)
+            said, errors = watching.communicate(timeout=30)
+        finally:
+            watching.kill()
+    assert watching.returncode == 0
+    assert errors == ""
+    assert len(said.splitlines()) == 6
+    assert torn == []
+
+
+def test_processes_install_into_one_folder(
+    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
+) -> None:
+    publish(SKILL)
+    words = command(store.bucket, s3_endpoint, tmp_path / "search-qa", tmp_path / "cache")
+    running = [subprocess.Popen(words, env=os.environ, stdout=subprocess.DEVNULL) for _ in range(3)]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    assert (tmp_path / "search-qa" / "best_skill.md").read_bytes() == SKILL.encode()
+    folders = [path for path in (tmp_path / ".search-qa.versions").iterdir() if path.is_dir()]
+    assert len(folders) == 1
