@@ -1,7 +1,9 @@
 """Before a night is measured: who is the champion, and which fresh items are there."""
 
+import logging
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from include.core.config import TrainConfig
 from include.core.types import JsonObject, Split
@@ -13,11 +15,18 @@ from include.pipeline.preparation import configured, connected_prices, reachable
 from include.store.artifacts import ArtifactStore
 from include.store.files import DataFiles
 from include.store.fresh import partition_uri, read_partition
-from include.store.keys import ArtifactKeys, run_name
+from include.store.keys import ArtifactKeys, RegateKeys, run_name
+from include.store.nights import NightTable
 from include.training.ends import opened
-from include.training.preparation import checked_items, read_seed, settle, store_files
-from include.training.regate import Contest, contest_of, night_table, plan_night
+from include.training.preparation import Items, checked_items, read_items, read_seed, settle, store_files
+from include.training.quality import checked_fresh, failure_kept, items_of, stored_quality
+from include.training.regate import Contest, contest_of, plan_night
 from include.training.run import RunRef, TrainingRun
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+log = logging.getLogger(__name__)
 
 Night = tuple[TrainingRun, list[JsonObject]]
 
@@ -45,10 +54,18 @@ def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night |
     records = read_partition(uri, folder, client)
     if records is None:
         return f"no_data: {uri} is not there; when it comes, backfill this night"
-    items, quality = checked_items(uri, {Split.FRESH: records}, run.benchmark)
+    settled = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target)).read(date) is not None
+    with failure_kept(run):
+        items, quality = checked_items(uri, {Split.FRESH: records}, run.benchmark)
+        if settled:
+            # Later a training may well use what was fresh on its day.
+            quality = stored_quality(run) or quality
+        else:
+            trained = _trained_on(run, config, artifacts, folder, client)
+            quality = checked_fresh(quality, items[Split.FRESH], trained)
     items = store_files(run, items, DataFiles(uri.rpartition("/")[0], folder, client))
     settle(run, config, items, quality, reachable(config), connected_prices(config))
-    if night_table(run).read(date) is not None:
+    if settled:
         return run, []
     seed = opened(read_seed(PROJECT / "skills" / benchmark / "initial.md"), run)
     contest = contest_of(date, artifacts, seed)
@@ -84,6 +101,19 @@ def published_for(config: TrainConfig, benchmark: str) -> ArtifactStore | None:
         if artifacts.champion.read() is not None:
             return artifacts
     return None
+
+
+def _trained_on(
+    run: TrainingRun, config: TrainConfig, artifacts: ArtifactStore, folder: Path, client: "S3Client"
+) -> Items:
+    """The data of the training that made the champion, or the present data set if the bucket has them no more."""
+    champion = artifacts.champion.read()
+    name = "" if champion is None else artifacts.read(champion.version).manifest.run
+    items = items_of(run, name)
+    if items is None:
+        log.info("the items of run %s are gone; the fresh ones are compared with data.uri = %s", name, config.data.uri)
+        items, _ = read_items(config.data, folder, run.benchmark, client)
+    return items
 
 
 def _versions(contest: Contest) -> list[str]:

@@ -15,6 +15,7 @@ from include.pipeline import params
 from include.pipeline.batch import check_batch
 from include.pipeline.connections import connected, object_store, s3_client
 from include.pipeline.params import PROJECT
+from include.quality.sizes import evaluation_needs, training_needs
 from include.rollout.requirements import check_requirements
 from include.sandbox.engine import image_digest
 from include.sandbox.pod import pinned
@@ -23,12 +24,13 @@ from include.store.files import DataFiles
 from include.store.keys import ArtifactKeys, run_name
 from include.training.ends import opened, store_seed
 from include.training.preparation import check_affordable, log_size, read_items, read_seed, settle, store_files
+from include.training.quality import failure_kept
 from include.training.run import RunRef, TrainingRun
 from include.training.scorecard import Question, find_skill, scoring_plan
 
 
 def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: Mapping[str, Any]) -> TrainingRun:
-    """Everything a run needs, stored, or nothing at all.
+    """Everything a run needs, stored, or nothing but what is wrong with its data.
 
     Args:
         benchmark: the benchmark's name.
@@ -37,7 +39,7 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
         conf: what the run was triggered with; Airflow would pass over a key that is no Param.
 
     Raises:
-        SkillOptError: of the kind that says what is wrong; nothing of the run has been stored then.
+        SkillOptError: of the kind that says what is wrong; of the run nothing else has been stored then.
     """
     check_conf(conf, params.form(params.benchmark_config(benchmark)))
     config = configured(benchmark, form)
@@ -51,7 +53,8 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
     seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
     folder = PROJECT / "benchmarks" / benchmark
     client = s3_client(config.storage)
-    items, quality = read_items(config.data, folder, run.benchmark, client)
+    with failure_kept(run):
+        items, quality = read_items(config.data, folder, run.benchmark, client, training_needs(config.evaluation))
     prices = connected_prices(config)
     check_affordable(config, items, prices)
     items = store_files(run, items, DataFiles.of(config.data, folder, client))
@@ -84,7 +87,8 @@ def prepare_scoring(
     asked = [source for source in (question.skill, question.other) if source]
     skills = [find_skill(source, seed, artifacts, client) for source in asked]
     folder = PROJECT / "benchmarks" / benchmark
-    items, quality = read_items(config.data, folder, run.benchmark, client)
+    with failure_kept(run):
+        items, quality = read_items(config.data, folder, run.benchmark, client, [*evaluation_needs(config.evaluation)])
     items = store_files(run, items, DataFiles.of(config.data, folder, client))
     settle(run, config, items, quality, reachable(config), connected_prices(config))
     return run, scoring_plan(run, question, skills)

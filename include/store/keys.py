@@ -173,8 +173,18 @@ class RunKeys:
 
     @property
     def quality(self) -> str:
-        """Result of the data quality suite."""
+        """Result of the data quality suite over the records."""
         return f"{self.folder}data_quality.json"
+
+    @property
+    def rollout_quality(self) -> str:
+        """Result of the suite over the rollouts from which something is concluded."""
+        return f"{self.folder}rollout_quality.json"
+
+    @property
+    def quality_page(self) -> str:
+        """Both results, for people."""
+        return f"{self.folder}data_quality.html"
 
     def items(self, split: Split) -> str:
         """The items of one split."""

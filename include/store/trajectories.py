@@ -30,6 +30,9 @@ READERS = 8
 LOOKS = 5
 """At a partition whose parts are being merged meanwhile."""
 
+SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
+"""Columns of the trajectory table without what the target said."""
+
 
 class RolloutKey(Value):
     """What a rollout depends on besides its item: with all of it equal, a stored rollout is as good as a new one."""
@@ -77,19 +80,45 @@ class RolloutTable:
         failed = (pc.field("status") != Status.OK.value) & (pc.field("run") == run)
         return {row.rollout.trajectory.item_id: row.rollout for row in self._rows(key, items, failed)}
 
+    def unparsed(self, key: RolloutKey, run: str, items: Sequence[Item]) -> list[dict[str, Any]]:
+        """What a run's conclusions rest on, as it is stored and not yet checked: SCORED by name, in order.
+
+        That is every row of the run itself, of whatever items, and what other runs have stored of these items with
+        status ok where the run has nothing. A second row of an item counts if it is of the same write: other tasks
+        may store an item at the same time, and parts that are being merged are there twice.
+        """
+        own, ok = pc.field("run") == run, pc.field("status") == Status.OK.value
+        tables = _read_parts(self._store, self._partition(key), self._same(key) & (own | ok))
+        rows = [row for table in tables for row in table.select(SCORED).to_pylist()]
+        fingerprints = {item.id: item.fingerprint for item in items}
+        first: dict[str, dict[str, Any]] = {}
+        chosen = []
+        for row in sorted(rows, key=lambda row: row["stored"]):
+            name, mine = row["item_id"], row["run"] == run
+            if row["status"] == Status.OK and fingerprints.get(name) == row["item_fingerprint"]:
+                counted = first.setdefault(name, row)
+                if counted is row or (counted["stored"] == row["stored"] and counted != row):
+                    chosen.append(row)
+            elif mine:
+                chosen.append(row)
+        return chosen
+
     def _rows(self, key: RolloutKey, items: Sequence[Item], wanted: Any) -> Iterator[RolloutRow]:
         """Matching rows of these very items, in the order in which they were stored."""
-        same = (
-            (pc.field("skill_sha256") == key.skill_sha256)
-            & (pc.field("settings_sha256") == key.settings_sha256)
-            & (pc.field("image") == key.image)
-        )
         fingerprints = {item.id: item.fingerprint for item in items}
-        tables = _read_parts(self._store, self._partition(key), same & wanted)
+        tables = _read_parts(self._store, self._partition(key), self._same(key) & wanted)
         rows = [row for table in tables for row in rollouts_from_table(table)]
         for row in sorted(rows, key=lambda row: row.stored):
             if fingerprints.get(row.rollout.trajectory.item_id) == row.item_fingerprint:
                 yield row
+
+    @staticmethod
+    def _same(key: RolloutKey) -> Any:
+        return (
+            (pc.field("skill_sha256") == key.skill_sha256)
+            & (pc.field("settings_sha256") == key.settings_sha256)
+            & (pc.field("image") == key.image)
+        )
 
     def _partition(self, key: RolloutKey) -> str:
         return keys.trajectories(

@@ -16,6 +16,7 @@ from include.core.skill import SkillDocument
 from include.core.splits import split_by_ratio, take
 from include.core.types import DATA_SPLITS, Item, JsonObject, Split
 from include.training.estimate import Estimate, estimate
+from include.training.quality import store_quality
 from include.training.rollouts import ids
 from include.training.run import RunRecord, TrainingRun
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from include.quality.report import QualityReport
+    from include.quality.sizes import Need
     from include.store.files import DataFiles
 
 log = logging.getLogger(__name__)
@@ -30,17 +32,19 @@ log = logging.getLogger(__name__)
 Items = Mapping[Split, list[Item]]
 
 
-def read_items(data: DataGroup, root: Path, benchmark: Benchmark, client: "S3Client") -> "tuple[Items, QualityReport]":
-    """The items of all splits, after the data quality suite has passed.
+def read_items(
+    data: DataGroup, root: Path, benchmark: Benchmark, client: "S3Client", needs: "Sequence[Need]" = ()
+) -> "tuple[Items, QualityReport]":
+    """The items of all splits, after the data quality suite has passed; `needs` are those of the configuration.
 
     Raises:
         DataError: a file, record or split is not usable; the text names it.
     """
-    return checked_items(data.uri, _records(data, root, client), benchmark)
+    return checked_items(f"data.uri = {data.uri}", _records(data, root, client), benchmark, needs)
 
 
 def checked_items(
-    source: str, records: Mapping[Split, list[JsonObject]], benchmark: Benchmark
+    source: str, records: Mapping[Split, list[JsonObject]], benchmark: Benchmark, needs: "Sequence[Need]" = ()
 ) -> "tuple[Items, QualityReport]":
     """The records as items, after the data quality suite has passed; `source` is where they come from.
 
@@ -55,6 +59,7 @@ def checked_items(
         benchmark.identity,
         benchmark.text_columns,
         benchmark.list_columns,
+        needs,
     )
     quality.raise_for_failures()
     return {split: _items(benchmark, split, rows) for split, rows in records.items()}, quality
@@ -117,7 +122,7 @@ def settle(
         steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
     )
-    run.store.put_model(run.keys.quality, quality)
+    store_quality(run, quality)
     for split, rows in items.items():
         save_items(run.store, run.keys.items(split), rows)
     run.store.put_model(run.keys.data_manifest, data_manifest(config.data, items))

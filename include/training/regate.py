@@ -15,6 +15,7 @@ from include.core.types import JsonObject, Split, Value
 from include.store.aliases import Alias
 from include.store.keys import RegateKeys
 from include.store.nights import Contender, Night, NightTable
+from include.training.quality import check_measured
 from include.training.rollouts import chunks_of, ids, store_plan
 from include.training.run import TrainingRun
 
@@ -86,12 +87,13 @@ def settle_night(run: TrainingRun) -> LedgerRow:
     """What the night found, stored once; with the verdict by all nights up to it.
 
     Raises:
-        DataError: too few items have a score.
+        DataError: rows cannot be concluded from, or too few items have a score.
     """
     contest, rules = run.store.get_model(run.keys.contest, Contest), run.config.evaluation
     nights, keys = night_table(run), _keys(run)
     night = nights.read(contest.date)
     if night is None:
+        check_measured(run, Split.FRESH, {role: run.skill(version) for version, role in _roles(contest)})
         evaluations = _evaluations(run, contest)
         champion = evaluations["champion"]
         night = nights.settle(
@@ -183,9 +185,7 @@ def _counts(table: PairedTable) -> NightCounts:
 def _evaluations(run: TrainingRun, contest: Contest) -> dict[str, Evaluation]:
     """By role; the champion before it is left out where it is the seed, which is measured anyway."""
     found = {}
-    for version, role in enumerate(ROLES):
-        if role == "previous" and contest.previous is None:
-            continue
+    for version, role in _roles(contest):
         found[role] = _measured(run, run.skill(version))
         if not covers(found[role], run.config.evaluation):
             raise DataError(
@@ -193,6 +193,11 @@ def _evaluations(run: TrainingRun, contest: Contest) -> dict[str, Evaluation]:
                 f"skill; what failed: {dict(found[role].failures)}"
             )
     return found
+
+
+def _roles(contest: Contest) -> list[tuple[int, str]]:
+    """The versions under which the run keeps the texts, with the roles."""
+    return [*enumerate(ROLES if contest.previous is not None else ROLES[:2])]
 
 
 def _measured(run: TrainingRun, skill: SkillDocument) -> Evaluation:

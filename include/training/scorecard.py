@@ -9,6 +9,7 @@ from include.core.scoring import Evaluation, covers
 from include.core.skill import SkillDocument
 from include.core.types import JsonObject, Split, Status, Value
 from include.training.evaluation import measured
+from include.training.quality import check_measured
 from include.training.rollouts import chunks_of, ids, store_plan
 from include.training.run import TrainingRun
 
@@ -116,9 +117,11 @@ def scorecard(run: TrainingRun, question: Question) -> Scorecard:
     """Interval and comparison, stored as evaluation.json.
 
     Raises:
-        DataError: too few items have a score.
+        DataError: rows cannot be concluded from, or too few items have a score.
     """
     sources = [question.skill, question.other] if question.other else [question.skill]
+    names = ("first", "second")[: len(sources)]
+    check_measured(run, question.split, {name: run.skill(version) for version, name in enumerate(names)})
     evaluations = [measured(run, question.split, run.skill(version)) for version in range(len(sources))]
     scores = [
         _score(run, source, run.skill(version), evaluation)

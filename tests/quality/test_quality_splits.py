@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from include.core.errors import DataError
-from include.quality.report import QualityReport
+from include.core.types import Split, canonical_json
+from include.quality.report import CHARS_QUOTED, QualityReport
 from include.quality.sizes import Need
-from include.quality.splits import check_splits
+from include.quality.splits import MAX_CHARS, check_splits
 
 TEXTS, LISTS = ("question", "context"), ("answers",)
 
@@ -161,3 +164,71 @@ sys.exit(7 if not report.success else 0)
 
 def test_the_report_is_plain_json() -> None:
     assert json.loads(json.dumps(check(good(val=[])).model_dump(mode="json")))["success"] is False
+
+
+def test_a_record_that_is_too_long_is_named_with_what_makes_it_so() -> None:
+    long = record("e", question="q" * 50_000_000)
+    deep = record("f", deep={"er": ["x" * MAX_CHARS]})
+    report = check(good(val=[record("c"), long, deep]))
+    assert failing(report) == {(None, "val", 2, "e"), (None, "val", 3, "f")}
+    values = [row.value for result in report.expectations for row in result.failing]
+    assert values == [
+        f"{len(canonical_json(long)):,} characters, most of them in question",
+        f"{len(canonical_json(deep)):,} characters, most of them in deep",
+    ]
+    with pytest.raises(DataError, match=r"more than 1,000,000 characters in val row 2 \(id e\), val row 3 ") as raised:
+        report.raise_for_failures()
+    assert len(str(raised.value)) < 200
+    assert len(report.model_dump_json()) < 5000
+
+
+def test_an_id_or_value_that_is_too_long_is_quoted_in_short() -> None:
+    report = check(good(val=[record("n" * 10_000), record("n" * 10_000, question=["q" * 10_000])]))
+    assert {row.id for result in report.expectations for row in result.failing} == {"n" * CHARS_QUOTED}
+    (value,) = (row.value for result in report.expectations if result.column == "question" for row in result.failing)
+    assert value == f'["{"q" * (CHARS_QUOTED - 2)}… (10,004 characters)'
+
+
+def test_what_a_row_has_instead_is_quoted() -> None:
+    report = check(good(val=[record("c", question=7, answers=["", "é"])], test=[record("d", answers=[])]))
+    values = {(result.column, row.split): row.value for result in report.expectations for row in result.failing}
+    assert values == {("question", "val"): "7", ("answers", "val"): '["","é"]', ("answers", "test"): "[]"}
+
+
+def test_a_split_that_is_smaller_than_what_is_asked_of_it_is_named_with_the_reason() -> None:
+    needs = [Need(split=Split.VAL, rows=2, reason="for evaluation.val_limit = 2")]
+    assert check(good(val=[record("c"), record("e")]), needs).success
+    with pytest.raises(
+        DataError, match=r"cannot be used: 1 rows in split val, at least 2 needed for evaluation\.val_limit = 2$"
+    ):
+        check(good(), needs).raise_for_failures()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["id", "question", "context", "answers", "split", "row"]), JSON), max_size=4
+    )
+)
+def test_whatever_the_records_are_exactly_the_unusable_ones_are_named(rows: list[dict[str, Any]]) -> None:
+    report = check(good(val=rows))
+    named = {row.row for result in report.expectations for row in result.failing if row.split == "val"}
+    names = [row.get("id") for row in rows]
+    broken = {
+        number
+        for number, row in enumerate(rows, start=1)
+        if not (isinstance(row.get("id"), str) and row["id"] and names.count(row["id"]) == 1)
+        or row["id"] in ("a", "b", "d")
+        or not all(isinstance(row.get(column), str) and row[column].strip() for column in TEXTS)
+        or not (isinstance(row.get("answers"), list) and row["answers"])
+        or not all(isinstance(answer, str) and answer.strip() for answer in row["answers"])
+    }
+    assert named == broken
+    assert report.success is (not broken and bool(rows))

@@ -1,0 +1,64 @@
+"""What the configuration asks of the splits' sizes."""
+
+from typing import Any
+
+import pytest
+
+from include.core.config import EvaluationGroup
+from include.core.errors import ConfigError
+from include.core.policies import POLICIES, evidence_of
+from include.core.scoring import Evaluation, ItemScore
+from include.core.types import Split
+from include.core.verdict import Action
+from include.quality.sizes import evaluation_needs, fewest_items, training_needs
+
+
+def rules(**knobs: Any) -> EvaluationGroup:
+    return EvaluationGroup(**knobs)
+
+
+def test_limits_are_numbers_of_items_that_must_be_there() -> None:
+    needs = {need.split: (need.rows, need.reason) for need in evaluation_needs(rules(val_limit=24, test_limit=100))}
+    assert needs == {
+        Split.VAL: (24, "for evaluation.val_limit = 24"),
+        Split.TEST: (100, "for evaluation.test_limit = 100"),
+    }
+    assert list(evaluation_needs(rules())) == training_needs(rules()) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "alpha", "fewest"),
+    [
+        ("paper", 0.05, 1),
+        ("no_regression", 0.05, 1),
+        ("paired_se", 0.05, 2),
+        ("mcnemar", 0.05, 5),
+        ("mcnemar", 0.4, 5),
+        ("mcnemar", 0.01, 7),
+        ("confirm", 0.01, 7),
+        ("e_process", 0.05, 7),
+    ],
+)
+def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
+    policy: Any, alpha: float, fewest: int
+) -> None:
+    chosen = rules(gate_policy=policy, gate_alpha=alpha)
+    assert fewest_items(chosen) == fewest
+    for items, accepts in ((fewest - 1, False), (fewest, True)):
+        won, lost = (
+            Evaluation(scores={str(item): ItemScore(hard=score, soft=score) for item in range(items)})
+            for score in (1.0, 0.0)
+        )
+        if items:
+            evidence = evidence_of(won, lost, chosen, (won, lost))
+            assert (POLICIES[policy](evidence, chosen).action is Action.ACCEPT) is accepts
+
+
+def test_a_gate_needs_its_items_unless_it_is_off() -> None:
+    (need,) = training_needs(rules(gate_policy="mcnemar"))
+    assert (need.split, need.rows) == (Split.VAL, 5)
+    assert training_needs(rules(gate_policy="mcnemar", use_gate=False)) == []
+    with pytest.raises(
+        ConfigError, match=r"evaluation\.val_limit = 4: at least 5 items are needed for evaluation\.gate_p"
+    ):
+        training_needs(rules(gate_policy="mcnemar", val_limit=4))
