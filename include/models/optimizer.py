@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from json import JSONDecodeError
 from typing import TYPE_CHECKING, Self, cast
 
 from anyio.from_thread import start_blocking_portal
@@ -19,6 +20,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from include.core.config import Effort
 from include.core.errors import ModelError, ModelOutputError
@@ -34,21 +36,42 @@ log = logging.getLogger(__name__)
 OUTPUT_RETRIES = 2
 
 
+class _NoAnswer(ModelError):
+    """What came back is no answer of the provider's format."""
+
+
 class PydanticAIOptimizer:
     """An `Optimizer` over a pydantic-ai model, usable from many threads inside its `with` block.
 
     All calls share one event loop, because the provider's client keeps connections that belong to one.
-    A 429, a 5xx and a time-out are tried again by the provider's own client (the SDKs of OpenAI and Anthropic twice,
-    boto3 four times), then by the next model of a chain of fallbacks; a failed schema by pydantic-ai.
+    A 429, a 5xx and a time-out are tried again by the provider's own client, then by the next model of a chain of
+    fallbacks; an answer that is none (no JSON, or not of the provider's format) here; a failed schema by pydantic-ai.
+
+    Args:
+        model: the model.
+        on_call: called after every call.
+        reasoning_effort: the provider's default when None.
+        max_attempts: tries of one call, also of an answer that is none; boto3 keeps its own number of five.
+        call_timeout: seconds of one try.
     """
 
     def __init__(
-        self, model: "Model", on_call: Callable[[ModelCall], None], *, reasoning_effort: Effort | None = None
+        self,
+        model: "Model",
+        on_call: Callable[[ModelCall], None],
+        *,
+        reasoning_effort: Effort | None = None,
+        max_attempts: int = 1,
+        call_timeout: float | None = None,
     ) -> None:
         self._model = model
         self._on_call = on_call
+        self._max_attempts = max_attempts
         # Any provider may stand behind the model, also several, so no wire format is meant.
-        self._settings = cast("ModelSettings", sampling_settings(None, reasoning_effort=reasoning_effort))
+        settings = sampling_settings(None, reasoning_effort=reasoning_effort, timeout=call_timeout)
+        if "max_retries" not in model.unsupported_settings:
+            settings["max_retries"] = max_attempts - 1
+        self._settings = cast("ModelSettings", settings)
         self._portals = ExitStack()
 
     def __enter__(self) -> Self:
@@ -66,6 +89,13 @@ class PydanticAIOptimizer:
             ModelOutputError: the answer stayed outside `output_type`, or the model refused.
             ModelError: the provider did not answer.
         """
+        retrying = Retrying(
+            stop=stop_after_attempt(self._max_attempts), retry=retry_if_exception_type(_NoAnswer), reraise=True
+        )
+        output: Output = retrying(self._ask, stage, instructions, prompt, output_type)
+        return output
+
+    def _ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
         agent: Agent[None, Output] = Agent(
             self._model,
             output_type=ToolOutput(output_type, name=f"{stage}_result"),
@@ -86,8 +116,10 @@ class PydanticAIOptimizer:
         except FallbackExceptionGroup as group:
             tried = "; ".join(str(error) for error in group.exceptions)
             raise ModelError(f"{stage}: neither the optimizer model nor its fallbacks answered: {tried}") from group
-        except (UnexpectedModelBehavior, ContentFilterError) as error:
+        except (UnexpectedModelBehavior, ContentFilterError, JSONDecodeError) as error:
             status = 200
+            if usage.requests == 0 and not isinstance(error, ContentFilterError):
+                raise _NoAnswer(f"{stage}: the optimizer model's server answered something else: {error}") from error
             raise ModelOutputError(str(error)) from error
         except UserError as error:
             raise ModelError(f"{stage}: {error}") from error

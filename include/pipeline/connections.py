@@ -36,7 +36,13 @@ class ConnectedModels:
 
         model = self._model
         connected = optimizer_model(model.optimizer_conn_id, model.optimizer)
-        return PydanticAIOptimizer(connected, on_call, reasoning_effort=model.optimizer_reasoning_effort)
+        return PydanticAIOptimizer(
+            connected,
+            on_call,
+            reasoning_effort=model.optimizer_reasoning_effort,
+            max_attempts=model.max_attempts,
+            call_timeout=model.call_timeout,
+        )
 
     def target(self, on_call: "OnCall") -> "AbstractContextManager[Target]":
         """The target behind pydantic-ai, with the settings of its rollouts."""
