@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 START_SECONDS = 60
 
 
+@pytest.fixture
+def aws_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what finds its credentials in boto3's own way."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+
 @pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("s3")
