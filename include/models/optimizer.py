@@ -112,11 +112,12 @@ class PydanticAIOptimizer:
             status = error.status_code
             raise ModelError(f"{stage}: the optimizer model answered {error.status_code}: {error.message}") from error
         except ModelAPIError as error:
-            raise ModelError(f"{stage}: the optimizer model did not answer: {error}") from error
+            kind = _NoAnswer if isinstance(error.__cause__, JSONDecodeError) else ModelError
+            raise kind(f"{stage}: the optimizer model did not answer: {error}") from error
         except FallbackExceptionGroup as group:
             tried = "; ".join(str(error) for error in group.exceptions)
             raise ModelError(f"{stage}: neither the optimizer model nor its fallbacks answered: {tried}") from group
-        except (UnexpectedModelBehavior, ContentFilterError, JSONDecodeError) as error:
+        except (UnexpectedModelBehavior, ContentFilterError) as error:
             status = 200
             if usage.requests == 0 and not isinstance(error, ContentFilterError):
                 raise _NoAnswer(f"{stage}: the optimizer model's server answered something else: {error}") from error
