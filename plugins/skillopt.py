@@ -1,8 +1,9 @@
-"""The Airflow plugin: the reports of trainings, below /skillopt of the API server and as a tab of their DAG runs."""
+"""The Airflow plugin: reports of trainings and what was found about data, below /skillopt and as tabs of DAG runs."""
 
 from airflow.plugins_manager import AirflowPlugin
 
 from include.pipeline.addresses import UI_PREFIX
+from include.ui.quality import QUALITY_TAB
 from include.ui.reports import REPORT_TAB, app
 
 
@@ -11,4 +12,4 @@ class SkillOptPlugin(AirflowPlugin):
 
     name = "skillopt"
     fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  declared so by Airflow
-    external_views = [REPORT_TAB]  # noqa: RUF012  declared so by Airflow
+    external_views = [REPORT_TAB, QUALITY_TAB]  # noqa: RUF012  declared so by Airflow

@@ -15,7 +15,7 @@ from include.pipeline.preparation import configured, connected_prices, reachable
 from include.store.artifacts import ArtifactStore
 from include.store.files import DataFiles
 from include.store.fresh import partition_uri, read_partition
-from include.store.keys import ArtifactKeys, RegateKeys, run_name
+from include.store.keys import ArtifactKeys, RegateKeys, night_name
 from include.store.nights import NightTable
 from include.training.ends import opened
 from include.training.preparation import Items, checked_items, read_items, read_seed, settle, store_files
@@ -44,8 +44,7 @@ def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night |
     """
     config = night_config(benchmark, form)
     target = str(config.model.target)
-    name = run_name(f"regate-{date}-{target}")
-    run = connected(RunRef(benchmark=benchmark, run=name, storage=config.storage))
+    run = connected(RunRef(benchmark=benchmark, run=night_name(date, target), storage=config.storage))
     artifacts = published_for(config, benchmark)
     if artifacts is None:
         return "no_data: nothing is published, so there is no champion to check"

@@ -21,7 +21,7 @@ from include.sandbox.engine import image_digest
 from include.sandbox.pod import pinned
 from include.store.artifacts import ArtifactStore
 from include.store.files import DataFiles
-from include.store.keys import ArtifactKeys, run_name
+from include.store.keys import ArtifactKeys, run_name, scoring_name
 from include.training.ends import opened, store_seed
 from include.training.preparation import check_affordable, log_size, read_items, read_seed, settle, store_files
 from include.training.quality import failure_kept
@@ -76,9 +76,7 @@ def prepare_scoring(
     """
     check_conf(conf, form)
     config = configured(benchmark, {path: value for path, value in form.items() if path not in Question.FORM})
-    # A run id is unique within its DAG only: a training may have the same one.
-    name = run_name(f"evaluate-{dag_run_id}")
-    run = connected(RunRef(benchmark=benchmark, run=name, storage=config.storage))
+    run = connected(RunRef(benchmark=benchmark, run=scoring_name(dag_run_id), storage=config.storage))
     check_batch(config, run.benchmark)
     question, client = question_of(form), s3_client(config.storage)
     seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")

@@ -23,6 +23,16 @@ def run_name(dag_run_id: str) -> str:
     return f"{slug[: MAX_RUN_NAME - 9]}-{sha256(dag_run_id)[:8]}"
 
 
+def scoring_name(dag_run_id: str) -> str:
+    """The name of a run of the evaluation DAG: an id is unique within its DAG only, a training may have the same."""
+    return run_name(f"evaluate-{dag_run_id}")
+
+
+def night_name(date: str, target: str) -> str:
+    """The name of a night's run (YYYY-MM-DD): the same however often the night is cleared."""
+    return run_name(f"regate-{date}-{target}")
+
+
 def partition_value(name: str) -> str:
     """A name as the value of a Hive partition: percent-encoded, which pyarrow and DuckDB decode by themselves."""
     encoded = quote(name, safe="")

@@ -232,7 +232,7 @@ def test_a_connection_that_is_not_there_is_named(
 
 
 def test_airflow_takes_the_tab_and_its_address_is_the_page_s() -> None:
-    (view,) = SkillOptPlugin.external_views
+    view = SkillOptPlugin.external_views[0]
     assert ExternalViewResponse.model_validate(view).destination == "dag_run"
     filled = view["href"].replace("{DAG_ID}", "train_searchqa").replace("{RUN_ID}", RUN_ID)
     assert f"/{filled}" == f"{addresses.UI_PREFIX}{path('train_searchqa')}"

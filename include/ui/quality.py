@@ -1,0 +1,98 @@
+"""What was found about the data of a DAG run: its page as a tab of the run, also where it stopped the run."""
+
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.models.dagrun import DagRun
+from airflow.sdk.exceptions import AirflowException
+from fastapi import Depends
+from fastapi.responses import HTMLResponse
+from sqlalchemy import select
+
+import benchmarks
+from include.core.errors import DataError, ObjectMissing, SkillOptError
+from include.pipeline.addresses import UI_PREFIX, evaluate_dag_id, regate_dag_id, train_dag_id
+from include.pipeline.connections import object_store
+from include.pipeline.nights import night_config
+from include.pipeline.params import benchmark_config, run_config
+from include.store.keys import RunKeys, night_name, scoring_name
+from include.training.run import RunRef
+from include.training.scorecard import Question
+from include.ui.messages import message
+from include.ui.reports import HEADERS, app, may_read_dag_run
+from include.ui.trainings import trained_benchmark, training_of
+
+QUALITY_ROUTE = "/dag_runs/{dag_id}/{run_id}/quality"
+"""Below the plugin's prefix; the ids as Airflow's UI has them."""
+
+QUALITY_TAB = {
+    "name": "Data quality",
+    "destination": "dag_run",
+    "url_route": "skillopt-quality",
+    "href": f"{UI_PREFIX.removeprefix('/')}{QUALITY_ROUTE.format(dag_id='{DAG_ID}', run_id='{RUN_ID}')}",
+}
+"""The tab of a DAG run; Airflow shows it on those of every DAG."""
+
+
+class DagRunRow(NamedTuple):
+    """What Airflow knows of a DAG run."""
+
+    conf: dict[str, Any]
+    logical_date: datetime | None
+
+
+def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
+    """The DAG run; None if there is no such run."""
+    wanted = select(DagRun.conf, DagRun.logical_date).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+    row = session.execute(wanted).first()
+    return None if row is None else DagRunRow(row.conf or {}, row.logical_date)
+
+
+@app.get(QUALITY_ROUTE, dependencies=[Depends(may_read_dag_run)])
+def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]) -> HTMLResponse:
+    """The data_quality.html of the training, evaluation or night that the DAG run is."""
+    if row is None:
+        return _message(404, "No such run", f"{dag_id} has no run {run_id}.")
+    try:
+        checked = checked_run(dag_id, run_id, row)
+    except (SkillOptError, AirflowException) as error:
+        return _message(404, "Nothing was checked", str(error))
+    try:
+        store = object_store(checked.storage, checked.storage.bucket)
+        key = RunKeys(checked.storage.prefix, checked.benchmark, checked.run).quality_page
+        return HTMLResponse(store.get_text(key), headers=HEADERS)
+    except ObjectMissing:
+        text = (
+            "Data are checked by the run's first task, which leaves a page whatever it finds. If the task failed for "
+            f"another reason, its log says why. Looked for at {store.address(key)}."
+        )
+        return _message(404, "Nothing was checked yet", text)
+    except (SkillOptError, AirflowException) as error:
+        return _message(502, "The page cannot be read", str(error))
+
+
+def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
+    """The run behind a DAG run, with the storage that its conf may name.
+
+    Raises:
+        SkillOptError: the DAG checks no data, or was triggered with a configuration that it does not accept.
+    """
+    trained = trained_benchmark(dag_id)
+    if trained is not None:
+        return training_of(trained, dag_id, run_id, row.conf)
+    for name in benchmarks.names():
+        if dag_id == evaluate_dag_id(name):
+            form = {path: value for path, value in row.conf.items() if path not in Question.FORM}
+            storage = run_config(benchmark_config(name), form).storage
+            return RunRef(benchmark=name, run=scoring_name(run_id), storage=storage)
+        if dag_id == regate_dag_id(name) and row.logical_date is not None:
+            config = night_config(name, {"target": None, "overrides": None} | row.conf)
+            night = night_name(f"{row.logical_date:%Y-%m-%d}", str(config.model.target))
+            return RunRef(benchmark=name, run=night, storage=config.storage)
+    checking = (dag(name) for name in benchmarks.names() for dag in (train_dag_id, evaluate_dag_id, regate_dag_id))
+    raise DataError(f"Data are checked by trainings, evaluations and nights: {', '.join(checking)}.")
+
+
+def _message(status: int, title: str, text: str) -> HTMLResponse:
+    return HTMLResponse(message(title, text), status_code=status, headers=HEADERS)

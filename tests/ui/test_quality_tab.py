@@ -1,0 +1,157 @@
+"""The tab that shows what was found about the data of a run."""
+
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+import pytest
+from airflow.api_fastapi import app as airflow_app
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.models.dag import DagModel
+from botocore.response import StreamingBody
+from botocore.stub import Stubber
+from fastapi.testclient import TestClient
+
+from include.core.config import StorageGroup
+from include.pipeline import addresses
+from include.store.keys import night_name, run_name, scoring_name
+from include.store.objects import ObjectStore
+from include.training.run import RunRef
+from include.ui import quality
+from include.ui.quality import DagRunRow
+from plugins.skillopt import SkillOptPlugin
+from tests.ui.test_dag_run_tab import Airflow
+
+PAGE = "<!doctype html><title>quality</title>"
+RUN_ID = "manual__2026-11-21T04:00:00+00:00"
+DAY = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TARGET", "OPTIMIZER"):
+        connection = {"conn_type": "pydanticai", "host": "http://127.0.0.1:1/v1", "extra": {"model": "openai-chat:m"}}
+        monkeypatch.setenv(f"AIRFLOW_CONN_SKILLOPT_{name}", json.dumps(connection))
+
+
+@pytest.fixture
+def browser() -> Iterator[TestClient]:
+    with TestClient(quality.app) as client:
+        yield client
+    quality.app.dependency_overrides.clear()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
+    client = boto3.client(
+        "s3", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test", endpoint_url="http://s3"
+    )
+    monkeypatch.setattr(quality, "object_store", lambda storage, bucket: ObjectStore(client, bucket))
+    with Stubber(client) as stub:
+        yield stub
+    client.close()
+
+
+def log_in(monkeypatch: pytest.MonkeyPatch, row: DagRunRow | None, role: str | None = "viewer") -> None:
+    monkeypatch.setattr(airflow_app._AuthManagerState, "instance", SimpleAuthManager())
+    monkeypatch.setattr(DagModel, "get_team_name", lambda dag_id: None)
+    quality.app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username="ann", role=role)
+    quality.app.dependency_overrides[quality.row_of] = lambda: row
+
+
+def path(dag_id: str) -> str:
+    return quality.QUALITY_ROUTE.format(dag_id=dag_id, run_id=RUN_ID)
+
+
+def epoch() -> dict[str, Any]:
+    return RunRef(benchmark="searchqa", run="the-training", storage=StorageGroup()).model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "conf", "run"),
+    [
+        ("train_searchqa", {"train.seed": 7}, run_name(RUN_ID)),
+        ("train_searchqa_epoch", epoch(), "the-training"),
+        ("evaluate_searchqa", {"skill": "seed", "split": "val", "evaluation.draws": 2}, scoring_name(RUN_ID)),
+        ("regate_searchqa", {}, night_name("2026-11-20", "openai-chat:m")),
+        ("regate_searchqa", {"target": "openai-chat:new"}, night_name("2026-11-20", "openai-chat:new")),
+    ],
+)
+def test_a_run_shows_the_page_of_its_data(
+    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch, dag_id: str, conf: dict[str, Any], run: str
+) -> None:
+    log_in(monkeypatch, DagRunRow(conf, DAY))
+    wanted = {"Bucket": "skillopt", "Key": f"runs/searchqa/{run}/data_quality.html"}
+    bucket.add_response(
+        "get_object", {"Body": StreamingBody(io.BytesIO(PAGE.encode()), len(PAGE)), "ETag": "1"}, wanted
+    )
+    answer = browser.get(path(dag_id))
+    assert (answer.status_code, answer.text) == (200, PAGE)
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("dag_id", ["train_searchqa", "evaluate_searchqa", "regate_searchqa"])
+def test_a_run_that_stores_elsewhere(
+    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch, dag_id: str
+) -> None:
+    log_in(monkeypatch, DagRunRow({"overrides": {"storage.prefix": "team/"}}, DAY))
+    bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
+    answer = browser.get(path(dag_id))
+    assert answer.status_code == 404
+    assert "s3://skillopt/team/runs/searchqa/" in answer.text
+
+
+def test_without_a_login_or_right_there_is_nothing_to_see(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert browser.get(path("train_searchqa")).status_code == 401
+    log_in(monkeypatch, DagRunRow({}, DAY), role=None)
+    assert browser.get(path("regate_searchqa")).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "row", "said"),
+    [
+        ("train_searchqa", None, "has no run"),
+        ("another_dag", DagRunRow({}, DAY), "Data are checked by trainings, evaluations and nights: train_"),
+        ("cleanup_searchqa", DagRunRow({}, DAY), "Data are checked by trainings, evaluations and nights: train_"),
+        ("regate_searchqa", DagRunRow({}, None), "Data are checked by"),
+        ("train_searchqa", DagRunRow({"overrides": {"train.<b>": 1}}, DAY), "train.&lt;b&gt;"),
+    ],
+)
+def test_what_has_no_page_says_so(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch, dag_id: str, row: DagRunRow | None, said: str
+) -> None:
+    log_in(monkeypatch, row)
+    answer = browser.get(path(dag_id))
+    assert answer.status_code == 404
+    assert said in answer.text
+
+
+def test_a_store_that_refuses_is_named(browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_in(monkeypatch, DagRunRow({}, DAY))
+    bucket.add_client_error("get_object", "AccessDenied", http_status_code=403)
+    answer = browser.get(path("train_searchqa"))
+    assert (answer.status_code, "s3://skillopt" in answer.text) == (502, True)
+
+
+def test_airflow_takes_the_tab_and_its_address_is_the_page_s() -> None:
+    view = SkillOptPlugin.external_views[1]
+    assert ExternalViewResponse.model_validate(view).destination == "dag_run"
+    filled = view["href"].replace("{DAG_ID}", "train_searchqa").replace("{RUN_ID}", RUN_ID)
+    assert f"/{filled}" == f"{addresses.UI_PREFIX}{path('train_searchqa')}"
+
+
+def test_a_run_s_row_is_that_of_airflow_s_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = Airflow(monkeypatch)
+    airflow.has_run("train_searchqa", RUN_ID)
+    airflow.has_run("evaluate_searchqa", RUN_ID, {"split": "val"})
+    assert quality.row_of("train_searchqa", RUN_ID, airflow.session) == DagRunRow({}, None)
+    assert quality.row_of("evaluate_searchqa", RUN_ID, airflow.session) == DagRunRow({"split": "val"}, None)
+    assert quality.row_of("regate_searchqa", RUN_ID, airflow.session) is None
+    airflow.session.close()
+    airflow.session.get_bind().dispose()  # type: ignore[union-attr]
