@@ -345,7 +345,7 @@ def test_an_optimizers_client_tries_again_by_itself(
     fields["extra"] |= {"base_url": server.address} if "conn_type" in fields else {}
     conn_id = connect(**({"host": server.address, "password": KEY} | fields))
     with pytest.raises(ModelError, match=r"^rank: the optimizer model answered 503"):
-        optimize(conn_id)
+        optimize(conn_id, max_attempts=3)
     assert len(server.requests) == tries
 
 
