@@ -7,7 +7,7 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.core.config import TrainConfig
-from include.core.errors import SkillOptError
+from include.core.errors import Conflict, DataError, SkillOptError
 from include.core.types import JsonObject
 from include.pipeline.addresses import regate_dag_id
 from include.pipeline.alerts import when_late
@@ -129,7 +129,7 @@ def settle_night(run: JsonObject) -> JsonObject:
     opened = open_run(run)
     try:
         row = settle_night(opened)
-    except SkillOptError as error:
+    except DataError as error:
         raise AirflowFailException(str(error)) from None
     write_transfer(opened, base_target(opened.ref.benchmark))
     return {"date": row.night.date, **row.judgement.model_dump(mode="json")}
@@ -143,12 +143,13 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
     context = get_current_context()
     opened, row, artifacts = _night(run)
     seen = _to_demote(opened, row, artifacts)
-    if seen is None:
-        raise AirflowSkipException("the champion has moved meanwhile")
     try:
-        alias = demote(artifacts, row, seen, opened.ref.run)
-    except SkillOptError as error:
+        alias = artifacts.champion.read() if seen is None else demote(artifacts, row, seen, opened.ref.run)
+    except Conflict as error:
         raise AirflowFailException(str(error)) from None
+    # It may be this task that moved it, killed before it could tell.
+    if alias is None or alias.run != opened.ref.run:
+        raise AirflowSkipException("the champion has moved meanwhile")
     announce(context, benchmark, row.night.target, alias)
     return alias.model_dump(mode="json")
 

@@ -106,5 +106,5 @@ class ChampionAlias:
             stands = f"run {present.run} made {present.version} the champion"
         raise Conflict(
             f"{self._store.address(self._keys.champion)}: {stands} while {wanted.version} was on its way; "
-            f"{wanted.version} is stored but not the champion: compare the two, then publish again"
+            f"{wanted.version} is stored but not the champion, with which it has to be compared first"
         )
