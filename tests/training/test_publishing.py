@@ -1,5 +1,8 @@
 """Publishing what a whole training found, in-process and against real conditional writes."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from include.core.config import PublishingGroup
@@ -8,9 +11,12 @@ from include.core.gate import GateDecision
 from include.core.types import Split
 from include.store.artifacts import ArtifactStore
 from include.store.keys import ArtifactKeys
+from include.store.objects import ObjectStore
 from include.training.approval import MAX_DIFF_CHARS, fenced, publication_body
 from include.training.publishing import (
     FIRST_FRESH_DRAW,
+    Publication,
+    PublishContest,
     fresh,
     gate_publication,
     plan_publication,
@@ -18,7 +24,7 @@ from include.training.publishing import (
 )
 from include.training.rollback import describe, roll_back, rollback_request
 from include.training.rollouts import planned
-from tests.training.in_process import Training
+from tests.training.in_process import Training, configured
 from tests.training.local_store import LocalStore
 
 NAME = "run"
@@ -110,6 +116,84 @@ def test_the_approval_shows_difference_scores_and_origins(trained: Training, art
     added = [line for line in trained.skill().splitlines() if line and line not in trained.run.skill(0).text]
     assert added
     assert all(f"+{line}" in body for line in added)
+
+
+@pytest.fixture(scope="module")
+def rivals(trained: Training) -> dict[str, Training]:
+    """Three trainings of one benchmark in one bucket: two about as good as each other, and one that is worse."""
+    common = {"train.num_epochs": 1, "optimizer.use_slow_update": False, "evaluation.val_limit": None}
+    changes = {
+        "good": {},
+        "as_good": {"optimizer.learning_rate": 1, "optimizer.min_learning_rate": 1},
+        "worse": {"train.seed": 7},
+    }
+    found = {
+        name: Training(configured("searchqa", common | more), name=name, store=trained.store)
+        for name, more in changes.items()
+    }
+    for training in found.values():
+        training()
+    assert len({training.skill() for training in found.values()}) == 3
+    return found
+
+
+def contestants(training: Training, name: str) -> PublishContest:
+    return training.store.get_model(training.run.keys.publication(name).contest, PublishContest)
+
+
+@pytest.mark.parametrize("champion", [False, True], ids=["first", "later"])
+def test_of_two_trainings_that_publish_at_the_same_moment_one_has_to_compare_again(
+    rivals: dict[str, Training], store: ObjectStore, champion: bool
+) -> None:
+    artifacts = ArtifactStore(store, ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))
+    if champion:
+        artifacts.publish("# Former\n", provenance_of(rivals["good"], artifacts), None)
+    name, racers = f"race-{champion}", [rivals["good"], rivals["as_good"]]
+    assert [contest(one, artifacts, name) for one in racers] == ["", ""]
+    start = threading.Barrier(2)
+
+    def enter(racer: Training) -> Publication | Conflict:
+        start.wait(60)
+        try:
+            return publish_best(racer.run, artifacts, name)
+        except Conflict as conflict:
+            return conflict
+
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = dict(zip(("good", "as_good"), pool.map(enter, racers), strict=True))
+    [(winner, published)] = [(who, one) for who, one in outcomes.items() if isinstance(one, Publication)]
+    [(loser, refused)] = [(who, one) for who, one in outcomes.items() if isinstance(one, Conflict)]
+    assert f"run {winner} made {published.version} the champion" in str(refused)
+    assert "with which it has to be compared first" in str(refused)
+    after = artifacts.champion.read()
+    assert after is not None
+    assert (after.version, after.run, after.sequence) == (published.version, winner, int(champion))
+    # Trying the same again changes nothing.
+    with pytest.raises(Conflict):
+        publish_best(rivals[loser].run, artifacts, name)
+    # What publish_<benchmark> does: it compares with the new champion, which is no worse.
+    withheld = contest(rivals[loser], artifacts, f"again-{champion}")
+    assert contestants(rivals[loser], f"again-{champion}").champion == after
+    assert withheld.startswith(f"the publish gate says reject against champion {published.version}")
+    assert artifacts.champion.read() == after
+
+
+def test_a_better_skill_that_was_overtaken_is_published_by_comparing_again(
+    rivals: dict[str, Training], store: ObjectStore
+) -> None:
+    artifacts = ArtifactStore(store, ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))
+    for name in ("good", "worse"):
+        assert contest(rivals[name], artifacts, "overtaken") == ""
+    overtaking = publish_best(rivals["worse"].run, artifacts, "overtaken")
+    with pytest.raises(Conflict, match=f"run worse made {overtaking.version} the champion"):
+        publish_best(rivals["good"].run, artifacts, "overtaken")
+    assert contest(rivals["good"], artifacts, "compared") == ""
+    published = publish_best(rivals["good"].run, artifacts, "compared")
+    history = artifacts.champion.history()
+    assert [alias.version for alias in history] == [overtaking.version, published.version]
+    assert f"against champion {overtaking.version}" in history[-1].reason
+    assert all(artifacts.read(version) for version in artifacts.list_versions())
+    assert len(artifacts.list_versions()) == 2
 
 
 @pytest.mark.parametrize("text", ["plain", "```\n<script>alert(1)</script>\n```", "`" * 7, "x" * (MAX_DIFF_CHARS + 1)])
