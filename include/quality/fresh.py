@@ -96,7 +96,7 @@ def _unknown() -> Iterator[Any]:
     from great_expectations import expectations as gxe
 
     for column, problem in _KNOWN.items():
-        yield gxe.ExpectColumnValuesToBeNull(column=column, meta=about(None, problem))
+        yield gxe.ExpectColumnValuesToBeNull(column=column, meta=about("whole item", problem))
 
 
 def _unordered(value: JsonValue) -> JsonValue:

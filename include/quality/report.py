@@ -36,6 +36,8 @@ class ExpectationResult(Value):
     column: str | None
     """None if it is about a split as a whole."""
     success: bool
+    limits: str
+    """Its bounds and on which rows it is asked, or empty."""
     problem: str
     """What is wrong, or empty."""
     failing: tuple[FailingRow, ...] = ()

@@ -137,7 +137,7 @@ def _columns(frame: "pd.DataFrame", texts: Sequence[str], lists: Sequence[str]) 
             empty = about(column, f"{column} is empty")
             yield gxe.ExpectColumnValuesToBeBetween(column=name, min_value=1, meta=empty)
     problem = f"the record has more than {MAX_CHARS:,} characters"
-    yield gxe.ExpectColumnValuesToBeBetween(column=_CHARS, max_value=MAX_CHARS, meta=about(None, problem))
+    yield gxe.ExpectColumnValuesToBeBetween(column=_CHARS, max_value=MAX_CHARS, meta=about("whole record", problem))
 
 
 def _identified(identity: Identity, record: JsonObject) -> dict[str, str | int | None]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from include.core.types import JsonObject
-from include.quality.report import CHARS_QUOTED, ExpectationResult, FailingRow
+from include.quality.report import CHARS_QUOTED, ExpectationResult, FailingRow, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,9 +79,25 @@ def _result(outcome: Mapping[str, Any], shown: Callable[[str, FailingRow, Any], 
         expectation=configuration["type"],
         column=meta[_ABOUT],
         success=not failed,
+        limits=_limits(kwargs),
         problem=_problem(outcome, str(meta[_PROBLEM])) if failed else "",
         failing=tuple(_failing(str(kwargs.get("column")), row, shown) for row in rows),
     )
+
+
+def _limits(kwargs: Mapping[str, Any]) -> str:
+    parts = [
+        # A bound that was given as 1 comes back as 1.0.
+        f"{word} {quoted(kwargs[name]).removesuffix('.0')}"
+        for name, word in (("min_value", "at least"), ("max_value", "at most"), ("value_set", "one of"))
+        if kwargs.get(name) is not None
+    ]
+    if kwargs.get("mostly") is not None:
+        parts.append(f"for {kwargs['mostly']:.0%} of the rows")
+    condition = kwargs.get("row_condition")
+    if condition is not None:
+        parts.append(f"where {condition['column']['name']} {condition['operator']} {condition['parameter']}")
+    return ", ".join(parts)
 
 
 def _problem(outcome: Mapping[str, Any], problem: str) -> str:

@@ -170,7 +170,7 @@ def test_a_record_that_is_too_long_is_named_with_what_makes_it_so() -> None:
     long = record("e", question="q" * 50_000_000)
     deep = record("f", deep={"er": ["x" * MAX_CHARS]})
     report = check(good(val=[record("c"), long, deep]))
-    assert failing(report) == {(None, "val", 2, "e"), (None, "val", 3, "f")}
+    assert failing(report) == {("whole record", "val", 2, "e"), ("whole record", "val", 3, "f")}
     values = [row.value for result in report.expectations for row in result.failing]
     assert values == [
         f"{len(canonical_json(long)):,} characters, most of them in question",

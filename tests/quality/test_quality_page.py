@@ -1,0 +1,64 @@
+"""The page of what was found: complete, self-contained, and everything from data escaped."""
+
+import re
+from html.parser import HTMLParser
+
+from include.quality.page import ROWS_SHOWN, render
+from include.quality.report import ExpectationResult, FailingRow, QualityReport
+
+HOSTILE = "<script>alert('1')</script><img src=x onerror=alert(1)>\"'&\x00\x07\u202e"
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def report(rows: int, text: str = "plain") -> QualityReport:
+    failing = tuple(FailingRow(split=text, row=row, id=f"{text} {row}", value=f"{text} value") for row in range(rows))
+    missed = ExpectationResult(
+        expectation="expect_it", column=text, success=False, limits=text, problem=f"{text} problem", failing=failing
+    )
+    met = missed.model_copy(update={"success": True, "failing": (), "problem": ""})
+    return QualityReport(
+        suite="records", source=text, success=False, rows={text: rows}, expectations=(missed, met), notes=(text,)
+    )
+
+
+def test_every_text_of_the_data_is_escaped_and_nothing_is_loaded() -> None:
+    page = render(HOSTILE, HOSTILE, [report(2, HOSTILE)])
+    parsed = Page(page)
+    assert not parsed.tags & {"script", "img", "link", "iframe", "form", "a"}
+    assert not {name for name in parsed.attributes if name.startswith("on") or name in ("src", "href")}
+    assert "url(" not in page
+    assert "@import" not in page
+    assert parsed.text.count("<script>alert('1')</script>") >= 12
+    assert not re.search(r"[\x00\x07]", page)
+
+
+def test_every_row_is_there_up_to_a_limit_that_is_said() -> None:
+    few, many = (Page(render("b", "r", [report(rows)])).text for rows in (ROWS_SHOWN, ROWS_SHOWN + 1))
+    assert few.count("plain value") == many.count("plain value") == ROWS_SHOWN
+    said = f"The first {ROWS_SHOWN} of {ROWS_SHOWN + 1} rows"
+    assert said not in few
+    assert said in many
+
+
+def test_both_results_of_a_run_and_how_each_ended() -> None:
+    passed = report(0).model_copy(update={"suite": "rollouts", "success": True})
+    text = Page(render("b", "r", [report(1), passed])).text
+    assert re.search(r"Records\s+✕ failed.*Rollouts\s+✓ passed", text, re.DOTALL)
+    assert "plain problem" in text
