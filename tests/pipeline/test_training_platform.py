@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ def test_every_rollout_ran_in_a_container(trained: TrainedRun, event_log: list[d
 def test_the_keys_are_those_that_the_readme_lists(trained: TrainedRun) -> None:
     keys, stored = trained.keys, set(trained.store.list_keys(trained.prefix))
     expected = [keys.config, keys.data_manifest, keys.quality, keys.history, keys.runtime_state, keys.best_skill]
-    expected += [keys.report, keys.skill(0), *(keys.items(split) for split in DATA_SPLITS)]
+    expected += [keys.report, keys.quality_page, keys.skill(0), *(keys.items(split) for split in DATA_SPLITS)]
     for number in range(1, 7):
         step = keys.step(number)
         expected += [step.merged_patch, step.ranked_edits, step.candidate_skill, step.edit_apply_report]
@@ -191,7 +191,7 @@ def test_bad_settings_fail_the_first_task_and_leave_nothing(
         ("blank-question", {"question": "  "}, "question"),
     ],
 )
-def test_bad_data_fails_the_first_task_and_leaves_nothing(
+def test_bad_data_fails_the_first_task_and_leaves_only_what_is_wrong(
     platform: Any, tmp_path: Path, name: str, spoil: dict[str, Any], sentence: str
 ) -> None:
     sample = PROJECT / "benchmarks" / "searchqa" / "sample"
@@ -201,7 +201,8 @@ def test_bad_data_fails_the_first_task_and_leaves_nothing(
             rows[1:3] = [row | spoil for row in rows[1:3]]
         (tmp_path / split).mkdir()
         (tmp_path / split / "items.json").write_text(json.dumps(rows))
-    fails_at_prepare(platform, name, {"data.uri": str(tmp_path), "data.split_mode": "split_dir"}, sentence)
+    overrides = {"data.uri": str(tmp_path), "data.split_mode": "split_dir"}
+    fails_at_prepare(platform, name, overrides, sentence, lambda run: [run.keys.quality_page, run.keys.quality])
 
 
 def test_a_wrong_provider_address_fails_the_first_task(platform: Any) -> None:
@@ -259,10 +260,17 @@ def kill_workers(platform: Any) -> None:
     raise AssertionError("no scheduler runs")
 
 
-def fails_at_prepare(platform: Any, name: str, overrides: dict[str, Any], sentence: str) -> None:
+def fails_at_prepare(
+    platform: Any,
+    name: str,
+    overrides: dict[str, Any],
+    sentence: str,
+    left: Callable[[TrainedRun], list[str]] = lambda run: [],
+) -> None:
     run = TrainedRun.trigger(platform, f"bad-{name}-{time.time_ns()}", overrides)
     assert platform.api.wait(DAG, run.run_id, seconds=300) == "failed"
     [failed] = [row for row in run.task_instances() if row["state"] == "failed"]
     assert (failed["task_id"], failed["try_number"]) == ("prepare", 1)
     assert any(sentence in line for line in run.log(failed)), run.log(failed)
-    assert not run.store.list_keys(run.keys.folder)
+    # What is wrong with the data, if they are why.
+    assert run.store.list_keys(run.keys.folder) == left(run)

@@ -161,3 +161,23 @@ def test_usage_of_a_run_comes_back_in_order(store: ObjectStore) -> None:
     usage.append("searchqa", "run", [], 1)
     assert [(row.step, row.call.started) for row in usage.read("searchqa", "run")] == [(1, 1.0), (0, 2.0), (1, 3.0)]
     assert usage.read("searchqa", "never") == []
+
+
+def test_unparsed_are_all_rows_of_a_run_and_what_others_have_scored(table: RolloutTable, store: ObjectStore) -> None:
+    elsewhere = Item(id="z", public={}, reference={})
+    table.append(KEY, "run", [failed(ITEMS[0]), ok(ITEMS[1])])
+    table.append(KEY, "other", [ok(ITEMS[0]), ok(ITEMS[1]), failed(ITEMS[2]), ok(elsewhere)])
+    table.append(KEY, "run", [ok(elsewhere)])
+    table.append(KEY.model_copy(update={"image": "sha256:2"}), "run", [ok(ITEMS[3])])
+    # As while parts are merged.
+    for key in store.list_keys("team/trajectories/"):
+        store.put_bytes(key.replace("part-", "part-again-"), store.get_bytes(key))
+    rows = [(row["run"], row["item_id"], row["status"]) for row in table.unparsed(KEY, "run", ITEMS)]
+    assert set(rows) == {("run", "a", "timeout"), ("run", "b", "ok"), ("other", "a", "ok"), ("run", "z", "ok")}
+    assert rows.count(("run", "b", "ok")) == rows.count(("other", "a", "ok")) == 1
+
+
+def test_unparsed_has_both_rows_of_an_item_that_one_write_has_twice(table: RolloutTable) -> None:
+    table.append(KEY, "run", [ok(ITEMS[0]), ok(ITEMS[0], hard=0.0)])
+    table.append(KEY, "run", [ok(ITEMS[0])])
+    assert [row["hard"] for row in table.unparsed(KEY, "run", ITEMS)] == [1.0, 0.0]

@@ -1,0 +1,222 @@
+"""Broken data stop a training, a night and what is concluded from rollouts, with the rows named and nothing paid."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from include.core.errors import DataError
+from include.core.types import DATA_SPLITS, Split
+from include.pipeline import nights, preparation
+from include.pipeline.params import benchmark_config, form
+from include.quality.report import DataQualityError, QualityReport
+from include.store.artifacts import ArtifactStore
+from include.store.items import save_items
+from include.store.keys import ArtifactKeys, RunKeys, night_name
+from include.training.run import RunRef, TrainingRun
+from tests.store.test_artifacts import provenance
+from tests.training.in_process import PROJECT
+from tests.training.local_store import LocalStore
+
+RUN, DATE, TARGET = "manual-1", "2026-11-20", "openai-chat:stand-in-target"
+Records = list[dict[str, Any]]
+Spoil = Callable[[Records], Any]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+    """The bucket of runs; whoever reaches a model or engine has got further than broken data may."""
+    runs, published = LocalStore(), LocalStore()
+
+    def reached(*arguments: Any) -> Any:
+        raise AssertionError("a model or engine was asked")
+
+    for module in (preparation, nights):
+        monkeypatch.setattr(module, "connected", lambda ref: TrainingRun(ref, runs))
+        monkeypatch.setattr(module, "object_store", lambda storage, bucket: published)
+        monkeypatch.setattr(module, "s3_client", lambda storage: None)
+        monkeypatch.setattr(module, "reachable", reached)
+    for name in ("target", "optimizer"):
+        fields = {"conn_type": "pydanticai", "extra": {"model": f"openai-chat:stand-in-{name}"}}
+        monkeypatch.setenv(f"AIRFLOW_CONN_SKILLOPT_{name.upper()}", json.dumps(fields))
+    artifacts = ArtifactStore(published, ArtifactKeys("", "searchqa", TARGET))
+    artifacts.publish("# Champion\n", provenance("training"), None)
+    return runs
+
+
+def sample(split: Split) -> Records:
+    path = PROJECT / "benchmarks" / "searchqa" / "sample" / split / "items.json"
+    records: Records = json.loads(path.read_text(encoding="utf-8"))
+    return records
+
+
+def spoiled(key: str, value: Any) -> Spoil:
+    def spoil(records: Records) -> None:
+        records[2][key] = value
+
+    return spoil
+
+
+def without(key: str) -> Spoil:
+    return lambda records: records[2].pop(key)
+
+
+def prepare(folder: Path, spoil: Spoil, **overrides: Any) -> None:
+    for split in DATA_SPLITS:
+        records = sample(split)[:8]
+        if split is Split.VAL:
+            spoil(records)
+        (folder / split).mkdir()
+        (folder / split / "items.json").write_text(json.dumps(records))
+    fields = {name: field.value for name, field in form(benchmark_config("searchqa")).items()}
+    chosen = {"data.uri": str(folder), "data.split_mode": "split_dir", **overrides}
+    preparation.prepare_run("searchqa", RUN, fields | {"overrides": chosen}, {})
+
+
+def left(store: LocalStore, run: str, split: Split) -> QualityReport:
+    """The result, after a look that nothing else of the run is there."""
+    keys = RunKeys("", "searchqa", run)
+    assert store.list_keys(keys.folder) == [keys.quality_page, keys.quality]
+    assert f'<td class="keep">{split}</td>' in store.get_text(keys.quality_page)
+    return store.get_model(keys.quality, QualityReport)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        pytest.param(without("id"), r"no id can be told \(id: expected .*\) in val row 3 \(id None\)", id="no id"),
+        pytest.param(
+            lambda rows: rows[2].update(id=rows[0]["id"]),
+            "same id is used more than once in val row 1 .* val row 3",
+            id="twice",
+        ),
+        pytest.param(
+            lambda rows: rows[2].update(sample(Split.TRAIN)[4]),
+            "same id is used more than once in train row 5 .* val row 3",
+            id="in two splits",
+        ),
+        pytest.param(without("question"), r"question is missing, .* in val row 3 \(id ", id="no question"),
+        pytest.param(spoiled("question", " \n"), r"question is missing, blank .* in val row 3 \(id ", id="blank"),
+        pytest.param(spoiled("context", 7), r"context is .* not a text in val row 3 \(id ", id="a number"),
+        pytest.param(without("answers"), r"answers is missing or .* in val row 3 \(id ", id="no reference"),
+        pytest.param(spoiled("answers", []), r"answers is empty in val row 3 \(id ", id="empty reference"),
+        pytest.param(
+            spoiled("answers", ["a", ""]), r"answers is .* not blank in val row 3 \(id ", id="blank reference"
+        ),
+        pytest.param(spoiled("answers", "a"), r"answers is .* not a list .* in val row 3 \(id ", id="no list"),
+        pytest.param(
+            spoiled("context", "x" * 50_000_000), r"more than 1,000,000 characters in val row 3 \(id ", id="too long"
+        ),
+        pytest.param(
+            spoiled("extra", ["x" * 10_000] * 101), r"more than 1,000,000 characters in val row 3 \(id ", id="deep"
+        ),
+    ],
+)
+def test_broken_records_stop_a_training_and_only_the_result_is_left(
+    store: LocalStore, tmp_path: Path, spoil: Spoil, said: str
+) -> None:
+    with pytest.raises(DataQualityError, match=rf"^data\.uri = {tmp_path}: these records cannot be used: .*{said}"):
+        prepare(tmp_path, spoil)
+    assert not left(store, RUN, Split.VAL).success
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"evaluation.val_limit": 9}, "8 rows in split val, at least 9 needed for evaluation.val_limit = 9"),
+        ({"evaluation.test_limit": 50}, "8 rows in split test, at least 50 needed for evaluation.test_limit = 50"),
+        (
+            {"evaluation.gate_policy": "mcnemar", "evaluation.gate_alpha": 0.001},
+            "8 rows in split val, at least 10 needed for evaluation.gate_policy = mcnemar to accept anything",
+        ),
+    ],
+)
+def test_splits_that_are_too_small_for_the_configuration_stop_a_training(
+    store: LocalStore, tmp_path: Path, overrides: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(DataQualityError) as raised:
+        prepare(tmp_path, lambda rows: None, **overrides)
+    assert str(raised.value) == f"data.uri = {tmp_path}: these records cannot be used: {said}"
+    keys = RunKeys("", "searchqa", RUN)
+    assert store.list_keys(keys.folder) == [keys.quality_page, keys.quality]
+
+
+def test_good_records_get_as_far_as_the_models_and_leave_nothing_before(store: LocalStore, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="a model or engine was asked"):
+        prepare(tmp_path, lambda rows: None, **{"evaluation.val_limit": 8})
+    assert store.objects == {}
+
+
+def fresh(folder: Path, spoil: Spoil, count: int = 30) -> None:
+    """A night of items that are new, but for what is spoiled."""
+    records = [record | {"id": f"new-{record['id']}"} for record in sample(Split.TEST)[:count]]
+    changed = spoil(records)
+    path = folder / f"date={DATE}" / "items.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(changed if isinstance(changed, list) else records))
+    nights.prepare_night("searchqa", DATE, {"target": None, "overrides": {"regate.fresh_uri": str(folder)}})
+
+
+def stretched(records: Records) -> Records:
+    return [record | {"context": " ".join([record["context"]] * 3)} for record in records]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        pytest.param(
+            lambda rows: rows[2].update(id=sample(Split.TRAIN)[4]["id"]),
+            r"item with the same id in fresh row 3 \(id ",
+            id="trained on",
+        ),
+        pytest.param(
+            lambda rows: rows[2].update(id=sample(Split.VAL)[4]["id"]),
+            r"item with the same id in fresh row 3 \(id ",
+            id="selected on",
+        ),
+        pytest.param(
+            lambda rows: rows[2].update(sample(Split.TRAIN)[4] | {"id": "another", "answers": ["other"]}),
+            r"looks the same to the target in fresh row 3 \(id another\)$",
+            id="trained on under another id",
+        ),
+        pytest.param(
+            stretched, r"public\.context is much longer than it was .* in fresh row 1 \(id new-", id="lengths"
+        ),
+        pytest.param(spoiled("answers", []), r"answers is empty in fresh row 3 \(id ", id="no reference"),
+        pytest.param(
+            lambda rows: rows[2].update(id=rows[0]["id"]), "same id is used more than once in fresh row 1", id="twice"
+        ),
+    ],
+)
+def test_broken_items_stop_a_night_and_only_the_result_is_left(
+    store: LocalStore, tmp_path: Path, spoil: Spoil, said: str
+) -> None:
+    with pytest.raises(DataQualityError, match=said):
+        fresh(tmp_path, spoil)
+    assert not left(store, night_name(DATE, TARGET), Split.FRESH).success
+
+
+def test_a_night_like_the_training_gets_as_far_as_the_models(store: LocalStore, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="a model or engine was asked"):
+        fresh(tmp_path, lambda rows: None)
+
+
+def test_a_night_is_compared_with_what_the_champion_was_trained_on_not_with_the_present_data(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    """The training, of which the champion's manifest tells, had the items of the sample's test split."""
+    training = TrainingRun(
+        RunRef(benchmark="searchqa", run="training", storage=benchmark_config("searchqa").storage), store
+    )
+    items = [training.benchmark.item(record) for record in sample(Split.TEST)]
+    for split, part in zip(DATA_SPLITS, (items[:30], items[30:60], items[60:]), strict=True):
+        save_items(store, training.keys.items(split), part)
+    with pytest.raises(DataError, match=r"looks the same to the target in fresh row 1 .* and 25 more rows$"):
+        fresh(tmp_path, lambda rows: None)
+
+
+def test_a_small_night_is_not_judged_by_its_lengths(store: LocalStore, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="a model or engine was asked"):
+        fresh(tmp_path, stretched, count=9)

@@ -1,0 +1,111 @@
+"""Rollouts are checked before a night is settled or a skill scored: broken ones are named and nothing is concluded."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from include.core.skill import SkillDocument
+from include.core.types import Split
+from include.quality.report import DataQualityError, QualityReport
+from include.store.tables import TRAJECTORIES, from_parquet, to_parquet
+from include.training.preparation import checked_items, settle
+from include.training.regate import contest_of, plan_night, settle_night
+from include.training.run import TrainingRun
+from include.training.scorecard import Question, scorecard, scoring_plan
+from tests.training.in_process import Training, configured
+from tests.training.local_store import LocalStore
+from tests.training.test_regate_nights import CHAMPION, FORMER, SEED, Nights, date, healthy
+
+Rows = list[dict[str, Any]]
+
+
+def measured_night() -> TrainingRun:
+    """A night whose rollouts are stored, and nothing concluded yet."""
+    nights = Nights()
+    for text in (FORMER, CHAMPION):
+        nights.publish(text)
+    config = configured("searchqa", {"model.target": nights.target})
+    training = Training(config, name="regate-night", store=nights.store)
+    items, quality = checked_items("fresh", {Split.FRESH: healthy(1, 6)}, training.run.benchmark)
+    settle(training.run, config, items, quality, "sha256:in-process", {"target": None, "optimizer": None})
+    contest = contest_of(date(1), nights.artifacts, SkillDocument(SEED))
+    training._run_containers(plan_night(training.run, contest, [CHAMPION, SEED, FORMER]))
+    return training.run
+
+
+def spoil(store: LocalStore, change: Callable[[Rows], Any], of: str = "") -> None:
+    """Change the rows of the first part of the trajectory table, as a faulty writer would."""
+    key = next(key for key in store.list_keys("trajectories/") if f"skill={of[:12]}" in key)
+    rows = from_parquet(store.get_bytes(key)).to_pylist()
+    change(rows)
+    store.put_bytes(key, to_parquet(pa.Table.from_pylist(rows, schema=TRAJECTORIES)))
+
+
+def settled(store: LocalStore) -> list[str]:
+    return store.list_keys("regate/")
+
+
+def test_a_night_that_is_as_it_should_be_shows_both_results_on_its_page() -> None:
+    run = measured_night()
+    settle_night(run)
+    found = run.store.get_model(run.keys.rollout_quality, QualityReport)
+    assert found.success
+    assert found.rows == {f"{role} skill, draw 0": 6 for role in ("champion", "seed", "previous")}
+    page = run.store.get_text(run.keys.quality_page)
+    assert "Records" in page
+    assert "Rollouts" in page
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rows: rows[0].update(hard=1.5), r"the hard score is not between 0 and 1"),
+        (lambda rows: rows[0].update(soft=-1.0), r"the soft score is not between 0 and 1"),
+        (lambda rows: rows[0].update(hard=None, soft=None), r"the hard score is missing although the status is ok"),
+        (lambda rows: rows[0].update(status="melted"), r"the status is none of ok, "),
+        (lambda rows: rows[0].update(status="timeout"), r"there is a hard score although the status is not ok"),
+        (lambda rows: rows[0].update(item_id="zebra"), r"the item is none of those that were measured"),
+        (
+            lambda rows: rows.append({**rows[0], "started": None, "hard": 1.0 - rows[0]["hard"]}),
+            r"the same item has more than one row with a score",
+        ),
+    ],
+)
+def test_broken_rollouts_stop_a_night_before_it_is_settled(change: Callable[[Rows], Any], said: str) -> None:
+    run = measured_night()
+    assert isinstance(run.store, LocalStore)
+    spoil(run.store, change, SkillDocument(SEED).sha256)
+    with pytest.raises(
+        DataQualityError,
+        match=rf"^regate-night on fresh: these rollouts cannot be used: {said}.* in seed skill, draw 0 row ",
+    ):
+        settle_night(run)
+    assert settled(run.store) == []
+    assert "failed, the run was stopped" in run.store.get_text(run.keys.quality_page)
+
+
+def test_rows_that_are_no_fault_do_not_stop_a_night() -> None:
+    """Parts that are being merged are there twice, and other runs store what they like."""
+    run = measured_night()
+    assert isinstance(run.store, LocalStore)
+    for key in run.store.list_keys("trajectories/"):
+        run.store.put_bytes(key.replace("part-", "part-merged-"), run.store.get_bytes(key))
+    spoil(run.store, lambda rows: rows[0].update(run="other", status="melted"))
+    spoil(run.store, lambda rows: rows[1].update(run="other", item_id="zebra"))
+    settle_night(run)
+    assert settled(run.store)
+
+
+def test_broken_rollouts_stop_a_score() -> None:
+    training = Training(configured("searchqa", {"evaluation.test_limit": 6}), name="evaluate-1")
+    training._prepare()
+    question = Question(skill="seed", other="", split=Split.TEST)
+    training._run_containers(scoring_plan(training.run, question, [SkillDocument(SEED)]))
+    assert scorecard(training.run, question).skill.items == 6
+    spoil(training.store, lambda rows: rows[0].update(hard=2.0), SkillDocument(SEED).sha256)
+    training.store.delete(training.run.keys.scorecard)
+    with pytest.raises(DataQualityError, match=r"^evaluate-1 on test: these rollouts .* in first skill, draw 0 row \d"):
+        scorecard(training.run, question)
+    assert not training.store.exists(training.run.keys.scorecard)
