@@ -1,0 +1,105 @@
+"""What docs/ tells a user to type is right for today's code: Airflow's own parser, the DAGs' forms, the connections."""
+
+import json
+import re
+import shlex
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG
+
+from include.core.config import TrainConfig, fields_by_path
+from include.pipeline import params
+from include.pipeline.operations import cleanup_dag
+from include.pipeline.publishing import publish_dag, rollback_dag
+from include.pipeline.regate import regate_dag
+from include.pipeline.scoring import evaluate_dag
+from include.pipeline.training import train_dag
+
+PROJECT = Path(__file__).resolve().parent.parent
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((PROJECT / "docs").glob("*.md"))}
+KINDS = {"airflow", "export"}
+FACTORIES = {
+    "cleanup": cleanup_dag,
+    "evaluate": evaluate_dag,
+    "publish": publish_dag,
+    "regate": regate_dag,
+    "rollback": rollback_dag,
+    "train": train_dag,
+}
+
+
+def commands(page: str, word: str) -> list[list[str]]:
+    blocks = re.findall(r"```console\n(.*?)```", PAGES[page], re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line) for line in lines if line.split()[:1] == [word]]
+
+
+AIRFLOW = [words for page in PAGES for words in commands(page, "airflow")]
+
+
+@cache
+def dag_of(dag_id: str) -> DAG:
+    family, _, benchmark = dag_id.partition("_")
+    return FACTORIES[family](benchmark, params.benchmark_config(benchmark))
+
+
+@pytest.mark.parametrize("page", ["publishing.md", "regate.md"])
+def test_every_command_is_of_a_kind_that_is_checked_here(page: str) -> None:
+    blocks = re.findall(r"```console\n(.*?)```", PAGES[page], re.DOTALL)
+    assert blocks
+    assert {line.split()[0] for block in blocks for line in block.splitlines()} <= KINDS
+
+
+@pytest.mark.parametrize("words", AIRFLOW, ids=" ".join)
+def test_airflow_understands_the_command_and_its_dag_takes_what_it_is_given(words: list[str]) -> None:
+    # It loads the commands of all providers.
+    from airflow.cli.cli_parser import get_parser
+
+    asked = get_parser().parse_args(words[1:])
+    dag = dag_of(asked.dag_id)
+    conf = json.loads(getattr(asked, "conf", None) or getattr(asked, "dag_run_conf", None) or "{}")
+    assert conf.keys() <= set(dag.params)
+    form = deepcopy(dag.params)
+    form.update(conf)
+    filled = form.validate()
+    assert {key: filled[key] for key in conf} == conf
+    if asked.subcommand == "unpause":
+        assert dag.is_paused_upon_creation
+
+
+def test_the_connection_that_gets_alerts_leads_to_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.http.hooks.http import HttpHook
+
+    [[_, assignment]] = commands("publishing.md", "export")
+    name, _, value = assignment.partition("=")
+    monkeypatch.setenv(name, value)
+    hook = HttpHook(http_conn_id=name.removeprefix("AIRFLOW_CONN_").lower())
+    assert hook.url_from_endpoint(None) == json.loads(value)["host"]
+
+
+def test_the_settings_that_pages_show_are_configurations() -> None:
+    import yaml
+
+    shown = [
+        yaml.safe_load(block)
+        for page in ("publishing.md", "regate.md")
+        for block in re.findall(r"```yaml\n(.*?)```", PAGES[page], re.DOTALL)
+    ]
+    assert shown
+    for layer in shown:
+        assert TrainConfig.from_layers(layer) != TrainConfig()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_knob_and_file_that_a_page_names_exists(page: str) -> None:
+    text = PAGES[page]
+    groups = "|".join(TrainConfig.model_fields)
+    named = set(re.findall(rf"`((?:{groups})\.[a-z_]+)(?:: [a-z]+)?`", text))
+    assert named <= set(fields_by_path())
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
+    files = re.findall(r"`((?:docker|include|bench|benchmarks|docs|examples|tests)/[\w./]+)`", text)
+    missing = [link for link in links if link and not (PROJECT / "docs" / link).exists()]
+    assert not missing + [name for name in files if not (PROJECT / name).exists()]
