@@ -1,4 +1,4 @@
-"""What docs/ tells a user to type is right for today's code: Airflow's own parser, the DAGs' forms, the connections."""
+"""What README and docs/ tell a user to type is right: Airflow's own parser, the DAGs' forms, the connections."""
 
 import json
 import re
@@ -32,12 +32,13 @@ FACTORIES = {
 
 
 def commands(page: str, word: str) -> list[list[str]]:
-    blocks = re.findall(r"```console\n(.*?)```", PAGES[page], re.DOTALL)
+    text = PAGES.get(page) or (PROJECT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [shlex.split(line) for line in lines if line.split()[:1] == [word]]
 
 
-AIRFLOW = [words for page in PAGES for words in commands(page, "airflow")]
+AIRFLOW = [words for page in [*PAGES, "README.md"] for words in commands(page, "airflow")]
 
 
 @cache

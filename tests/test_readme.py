@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from include import consumer
 from include.models import connection
-from include.pipeline import params, scoring
+from include.pipeline import params
 
 PROJECT = Path(__file__).resolve().parent.parent
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -27,7 +28,7 @@ def commands(word: str) -> list[list[str]]:
 
 
 def test_every_command_is_of_a_kind_that_is_checked_here() -> None:
-    assert {line.split()[0] for line in COMMANDS} == {"make", "export", "airflow"}
+    assert {line.split()[0] for line in COMMANDS} == {"make", "export", "airflow", "python"}
 
 
 def test_the_first_two_commands_are_demo_and_test() -> None:
@@ -40,16 +41,18 @@ def test_every_make_target_exists() -> None:
     assert named <= targets
 
 
-def test_the_overrides_of_a_triggered_run_are_legal() -> None:
+def test_the_overrides_of_a_triggered_training_are_legal() -> None:
+    # That Airflow and the DAG's form take every command is in test_docs.
     for words in commands("airflow"):
-        assert words[:3] == ["airflow", "dags", "trigger"]
-        conf = json.loads(words[words.index("--conf") + 1])
-        family, _, benchmark = words[3].partition("_")
-        config = params.benchmark_config(benchmark)
-        if family == "evaluate":
-            assert conf.keys() <= scoring.form(config).keys()
-        else:
-            assert params.run_config(config, conf) != config
+        if words[2] == "trigger" and words[3].startswith("train_"):
+            config = params.benchmark_config(words[3].removeprefix("train_"))
+            assert params.run_config(config, json.loads(words[words.index("--conf") + 1])) != config
+
+
+def test_the_consumer_understands_its_command() -> None:
+    for words in commands("python"):
+        assert words[1] == "include/consumer.py"
+        assert consumer._parser().parse_args(words[2:]).bucket
 
 
 def test_the_connections_lead_to_models(monkeypatch: pytest.MonkeyPatch) -> None:
