@@ -7,8 +7,8 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Asset, Param, TaskGroup, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from include.core.config import TrainConfig
-from include.core.errors import SkillOptError
+from include.core.config import StorageGroup, TrainConfig
+from include.core.errors import Conflict, ObjectMissing, SkillOptError
 from include.core.types import JsonObject
 from include.pipeline import params
 from include.pipeline.addresses import publish_dag_id, rollback_dag_id
@@ -51,11 +51,13 @@ def publish_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
     """Check what is asked for, have it approved, move the alias."""
+    knobs = params.form(config)
     asked = {
         "version": Param(type="string", minLength=1, description="Such as `v0003-0123456789ab`."),
         "reason": Param(type="string", minLength=1, format="multiline", description="Kept in the alias's history."),
         "approval": Param(True, type="boolean", description="Whether a person has to approve."),
-        "model.target": params.form(config)["model.target"],
+        "model.target": knobs["model.target"],
+        "overrides": knobs["overrides"],
     }
     doc = ROLLBACK_DOC.format(benchmark=benchmark)
     with dag_of(rollback_dag_id(benchmark), doc, benchmark, config, params=asked) as dag:
@@ -89,11 +91,11 @@ def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
 
 
 def publish_form(config: TrainConfig) -> dict[str, Param]:
-    """Which run, and the rules of publishing."""
+    """Which run, the rules of publishing, and where the run is stored if not at the usual place."""
     run = Param(type="string", minLength=1, description="Folder of the training's run, as its report names it.")
     knobs = params.form(config)
     return {"run": run} | {
-        path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("publishing", "storage")
+        path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("publishing", "overrides")
     }
 
 
@@ -168,11 +170,15 @@ def open_finished(benchmark: str) -> JsonObject:
     """The reference of the run that the form names."""
     from include.training.run import RunRef
 
-    config, asked = params.benchmark_config(benchmark), get_current_context()["params"]
-    run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=config.storage).model_dump())
+    asked = get_current_context()["params"]
+    try:
+        storage = params.run_config(params.benchmark_config(benchmark), asked).storage
+    except SkillOptError as error:
+        raise AirflowFailException(str(error)) from None
+    run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=storage).model_dump())
     try:
         run.state(run.timeline[-1])
-    except SkillOptError as error:
+    except ObjectMissing as error:
         raise AirflowFailException(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
     return run.ref.model_dump()
 
@@ -183,11 +189,7 @@ def plan_publication(run: JsonObject) -> list[JsonObject]:
     from include.training.publishing import artifact_store, plan_publication
 
     opened, context = open_run(run), get_current_context()
-    rules = opened.config.publishing
-    asked = {
-        path.partition(".")[2]: value for path, value in context["params"].items() if path.startswith("publishing.")
-    }
-    rules = rules.model_validate(rules.model_dump() | asked)
+    rules = params.run_config(opened.config, context["params"]).publishing
     return plan_publication(opened, artifact_store(opened, _artifacts(opened)), _name(context), rules)
 
 
@@ -213,9 +215,11 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
     artifacts = artifact_store(opened, _artifacts(opened))
     try:
         published = publish_best(opened, artifacts, _name(context))
-    except SkillOptError as error:
+    except Conflict as error:
         # Trying again would meet the same champion, with which nothing was compared.
-        raise AirflowFailException(str(error)) from None
+        beaten = f"{error}: trigger {publish_dag_id(benchmark)} with run = {opened.ref.run}"
+        _tell(opened, beaten)
+        raise AirflowFailException(beaten) from None
     write_report(opened, published)
     champion = artifacts.champion.read()
     if champion is not None:
@@ -230,15 +234,20 @@ def request_rollback(benchmark: str) -> JsonObject:
     from include.training.rollback import rollback_request
 
     context = get_current_context()
-    asked, config = context["params"], params.benchmark_config(benchmark)
+    asked = context["params"]
     try:
-        target = connection.model_name(config.model.target_conn_id, asked["model.target"])
-        request = rollback_request(
-            _published(config, benchmark, target), _name(context), asked["version"], asked["reason"], asked["approval"]
-        )
+        config = params.run_config(params.benchmark_config(benchmark), asked)
+        target = connection.model_name(config.model.target_conn_id, config.model.target)
+        artifacts = _published(config.storage, benchmark, target)
+        request = rollback_request(artifacts, _name(context), asked["version"], asked["reason"], asked["approval"])
     except SkillOptError as error:
         raise AirflowFailException(str(error)) from None
-    return {"benchmark": benchmark, "target": target, "request": request.model_dump(mode="json")}
+    return {
+        "benchmark": benchmark,
+        "target": target,
+        "storage": config.storage.model_dump(),
+        "request": request.model_dump(mode="json"),
+    }
 
 
 @task
@@ -249,7 +258,7 @@ def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
     artifacts, request = _rollback(reference)
     try:
         alias = roll_back(artifacts, request)
-    except SkillOptError as error:
+    except Conflict as error:
         raise AirflowFailException(str(error)) from None
     announce(get_current_context(), benchmark, str(reference["target"]), alias)
     return alias.model_dump(mode="json")
@@ -258,17 +267,15 @@ def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
 def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
     from include.training.rollback import RollbackRequest
 
-    benchmark = str(reference["benchmark"])
-    config = params.benchmark_config(benchmark)
-    artifacts = _published(config, benchmark, str(reference["target"]))
+    storage = StorageGroup.model_validate(reference["storage"])
+    artifacts = _published(storage, str(reference["benchmark"]), str(reference["target"]))
     return artifacts, RollbackRequest.model_validate(reference["request"])
 
 
-def _published(config: TrainConfig, benchmark: str, target: str) -> "ArtifactStore":
+def _published(storage: StorageGroup, benchmark: str, target: str) -> "ArtifactStore":
     from include.store.artifacts import ArtifactStore
     from include.store.keys import ArtifactKeys
 
-    storage = config.storage
     keys = ArtifactKeys(storage.prefix, benchmark, target)
     return ArtifactStore(object_store(storage, storage.artifact_bucket), keys)
 
