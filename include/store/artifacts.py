@@ -136,14 +136,20 @@ class ArtifactStore:
 
         An unfinished one stays: it may be about to be completed, and costs next to nothing.
         """
-        used = {alias.version for alias in self.champion.history()}
-        dropped = [version for version in self.list_versions() if version not in used and self._is_old(version, before)]
-        for version in dropped:
+        used, dropped = self._ever_champion(), []
+        for version in self.list_versions():
+            # Asked anew before each removal: somebody may have published an old one meanwhile.
+            if version in used or not self._is_old(version, before) or version in self._ever_champion():
+                continue
+            dropped.append(version)
             keys = self._keys.version(version)
             # The manifest first: what lacks it is no version to anybody.
             for key in (keys.manifest, keys.skill_md, keys.best_skill):
                 self._store.delete(key)
         return dropped
+
+    def _ever_champion(self) -> set[str]:
+        return {alias.version for alias in self.champion.history()}
 
     def _is_old(self, version: str, before: datetime) -> bool:
         try:

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from include.core.errors import ObjectMissing
+from include.core.errors import Conflict, ObjectMissing
 from include.core.types import Item, Rollout, Score, Split, Status, Trajectory
 from include.store.artifacts import ArtifactStore
 from include.store.keys import ArtifactKeys
@@ -105,6 +105,23 @@ def test_versions_that_an_alias_ever_pointed_to_are_kept(store: ObjectStore) -> 
     with pytest.raises(ObjectMissing):
         artifacts.read("v0003-0123456789ab")
     assert artifacts.list_versions() == [first.version, second.version]
+
+
+def test_an_old_version_that_is_published_while_others_are_removed_stays(store: ObjectStore) -> None:
+    artifacts = ArtifactStore(store, KEYS)
+    publish(artifacts, "one", provenance())
+    with pytest.raises(Conflict):
+        artifacts.publish("overtaken", provenance(), None)
+    other = ArtifactStore(store, KEYS)
+
+    class Overtaken(ArtifactStore):
+        def _is_old(self, version: str, before: datetime) -> bool:
+            publish(other, "overtaken", provenance("again"))
+            publish(other, "three", provenance("later"))
+            return super()._is_old(version, before)
+
+    assert Overtaken(store, KEYS).drop_unused(FUTURE) == []
+    assert [artifacts.read(version).skill for version in artifacts.list_versions()] == ["one", "overtaken", "three"]
 
 
 def test_targets_are_told_by_the_keys(store: ObjectStore) -> None:
