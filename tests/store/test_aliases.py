@@ -1,3 +1,4 @@
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -124,3 +125,19 @@ def race_fifty_times(artifacts: ArtifactStore) -> None:
         champion = artifacts.champion.read()
         assert champion is not None
         assert (champion.version, champion.sequence) == (winner, turn)
+
+
+@pytest.mark.usefixtures("aws_variables")
+def test_the_reader_would_notice_an_alias_that_comes_before_its_version(
+    artifacts: ArtifactStore, store: ObjectStore, tmp_path: Path
+) -> None:
+    reader = PollingReader(store, KEYS, tmp_path)
+    digest = sha256("two")
+    publish(artifacts, "one", provenance())
+    reader.look()
+    artifacts.champion.move(f"v0002-{digest[:12]}", digest, "run", "early", artifacts.champion.read())
+    with pytest.raises(ObjectMissing):
+        reader.look()
+    with pytest.raises(ObjectMissing), reader.polling():
+        time.sleep(0.1)
+    assert "is missing, yet the alias names its version" in reader.client.get().problem

@@ -1,0 +1,86 @@
+"""The task that publishes, called as a function on a training in this process."""
+
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from include.core.config import PublishingGroup
+from include.core.errors import StoreError
+from include.core.types import JsonObject
+from include.pipeline import publishing
+from include.store.artifacts import ArtifactStore
+from include.store.keys import ArtifactKeys
+from include.training.history import History
+from include.training.publishing import gate_publication, plan_publication
+from tests.store.test_artifacts import provenance
+from tests.training.in_process import Training
+from tests.training.local_store import LocalStore
+
+NAME = "manual__a"
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch) -> Training:
+    """A run that passed the gate when there was no champion."""
+    training = Training.of(train__num_epochs=1, optimizer__use_slow_update=False, evaluation__val_limit=None)
+    training()
+    artifacts = ArtifactStore(LocalStore(), ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))
+    training._run_containers(plan_publication(training.run, artifacts, NAME, PublishingGroup()))
+    assert gate_publication(training.run, NAME) == ""
+    monkeypatch.setattr(publishing, "open_run", lambda ref: training.run)
+    monkeypatch.setattr(publishing, "_artifacts", lambda run: artifacts._store)
+    monkeypatch.setattr(publishing, "get_current_context", lambda: {"run_id": NAME, "outlet_events": Events()})
+    return training
+
+
+class Events(dict[Any, Any]):
+    """What a task's assets were told."""
+
+    def __missing__(self, asset: Any) -> Any:
+        self[asset] = type("Event", (), {"extra": None})()
+        return self[asset]
+
+
+def publish() -> JsonObject:
+    published: JsonObject = publishing.publish.function("searchqa", {})
+    return published
+
+
+def artifacts_of(training: Training) -> ArtifactStore:
+    return ArtifactStore(
+        publishing._artifacts(training.run), ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")
+    )
+
+
+def told(training: Training) -> History:
+    return training.store.get_model(training.run.keys.history, History)
+
+
+def test_what_is_published_is_in_the_report(training: Training) -> None:
+    published = publish()
+    assert told(training).published is not None
+    assert published["version"] == artifacts_of(training).list_versions()[0]
+
+
+def test_who_was_overtaken_is_told_what_to_do_and_does_not_try_again(training: Training) -> None:
+    artifacts_of(training).publish("# Faster\n", provenance("manual__b"), None)
+    with pytest.raises(AirflowFailException) as raised:
+        publish()
+    said = str(raised.value)
+    assert "run manual__b made v0001-" in said
+    assert said.endswith("with which it has to be compared first: trigger publish_searchqa with run = run")
+    assert told(training).withheld == said
+    assert "trigger publish_searchqa with run = run" in training.store.get_text(training.run.keys.report)
+
+
+def test_a_store_that_is_away_is_tried_again(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise StoreError("the object store did not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing._artifacts(training.run), "list_keys", away)
+        # Not the one of Airflow's that ends a task for good.
+        with pytest.raises(StoreError, match="did not answer"):
+            publish()
+    assert publish()["created"] is True
