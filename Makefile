@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo image clean test fast-tests platform-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo image clean test fast-tests slow-tests platform-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -33,10 +33,14 @@ clean: down  ## stop the platform and delete all its data; the virtual environme
 
 test: venv lint  ## lint, then the fast tests, then those that need a Docker engine or the whole platform
 	@$(MAKE) --no-print-directory fast-tests
+	@$(MAKE) --no-print-directory slow-tests
 	@$(MAKE) --no-print-directory platform-tests
 
 fast-tests: venv  ## tests that need nothing but Python
-	$(PYTHON) -m pytest -n auto --dist worksteal -m "not engine and not platform and not provider"
+	$(PYTHON) -m pytest -n auto --dist worksteal -m "not slow and not engine and not platform and not provider"
+
+slow-tests: venv  ## tests that need nothing but Python, and minutes
+	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider"
 
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
 	$(PYTHON) -m pytest -m "engine or platform"

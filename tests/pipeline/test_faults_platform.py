@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -15,7 +15,7 @@ import psutil
 import psycopg2
 import pyarrow.parquet as pq
 import pytest
-from docker.errors import NotFound
+from docker.errors import APIError
 
 from tests.pipeline.faulty_model import FaultyModel, faulty_model
 from tests.pipeline.trained_run import TrainedRun, create_connection, executions, stand_in
@@ -39,13 +39,15 @@ class Watch:
 
     def follow(self) -> None:
         while not self.stopping.wait(0.2):
-            for container in self.engine.containers.list(filters={"label": f"skillopt.run={self.run}"}):
+            engine = self.engine.api
+            for row in engine.containers(filters={"label": f"skillopt.run={self.run}"}):
                 try:
-                    description = self.engine.api.inspect_container(container.id)
-                    processes = [_process(pid) for pid in _pids(container)]
-                except NotFound:
+                    description = engine.inspect_container(row["Id"])
+                    processes = [_process(pid) for pid in _pids(engine.top(row["Id"], ps_args="-eo pid,comm"))]
+                except APIError:
+                    # It has ended meanwhile.
                     continue
-                self.seen[container.id] = json.dumps([description, processes])
+                self.seen[row["Id"]] = json.dumps([description, processes])
 
 
 @dataclass
@@ -151,10 +153,9 @@ def test_the_key_is_in_no_image(platform: Any, faulty: FaultyRun) -> None:
         engine.close()
 
 
-def _pids(container: Any) -> list[int]:
-    titles_and_rows = container.top(ps_args="-eo pid,comm")
-    column = titles_and_rows["Titles"].index("PID")
-    return [int(row[column]) for row in titles_and_rows["Processes"]]
+def _pids(top: Mapping[str, Any]) -> list[int]:
+    column = top["Titles"].index("PID")
+    return [int(row[column]) for row in top["Processes"]]
 
 
 def _process(pid: int) -> dict[str, Any]:

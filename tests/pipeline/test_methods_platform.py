@@ -60,6 +60,19 @@ def test_any_skill_is_scored_on_any_split_against_another(platform: Any, full: T
     assert alone.paired is None
 
 
+def test_the_same_skill_scores_the_same_in_every_harness(platform: Any, full: TrainedRun, cli_docker_host: str) -> None:
+    trained = full.store.address(full.keys.best_skill)
+    asked = {"skill": trained, "compare_to": "seed", "split": "test", "data.limit": 10}
+    cards = {
+        harness: scored(platform, full, asked | {"model.harness": harness})
+        for harness in ("chat", "codex", "claude_code")
+    }
+    assert [card.harness for card in cards.values()] == list(cards)
+    scores = {harness: (card.skill.score, card.other and card.other.score) for harness, card in cards.items()}
+    assert scores["codex"] == scores["claude_code"] == scores["chat"]
+    assert scores["chat"][0] > scores["chat"][1]
+
+
 def test_the_tab_of_a_run_shows_its_report_to_who_is_logged_in(platform: Any, full: TrainedRun) -> None:
     url = f"{airflow_url(platform.settings)}/skillopt/dag_runs/{DAG}/{full.run_id}/report"
     assert httpx.get(url).status_code == 401

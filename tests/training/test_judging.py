@@ -159,6 +159,7 @@ HOSTILE: Mapping[str, Callable[..., bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_workbook_scores_zero_and_the_target_is_told_why(kind: str) -> None:
     score = judge(CASE, {"output.xlsx": HOSTILE[kind]()}, GOLDEN)
@@ -180,6 +181,7 @@ def test_a_huge_declared_size_costs_nothing() -> None:
     assert judge(CASE, {"output.xlsx": huge}, GOLDEN).hard == 1.0
 
 
+@pytest.mark.slow
 def test_whole_columns_of_a_workbook_without_end_are_judged_within_the_limits() -> None:
     item = CASE.item.model_copy(update={"public": {**CASE.item.public, "answer_position": "A:ZZ"}})
     far = with_part(SHEET, sheet('<row r="1048576"><c r="XFD1048576"><v>3</v></c></row>'))

@@ -6,6 +6,8 @@ from include.core.types import Split
 from include.store.files import FileStore
 from tests.training.in_process import Training
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def training() -> Training:
