@@ -138,9 +138,9 @@ class EvaluationGroup(Group):
     min_coverage: Fraction = 0.95
     """Share of items that must have a score, else an evaluation decides nothing."""
     val_limit: Positive | None = None
-    """Evaluate on the first so many items of the selection split; all when unset."""
+    """Evaluate on the first so many items of the selection split, which must have them; all when unset."""
     test_limit: Positive | None = None
-    """Test on the first so many items of the test split; all when unset."""
+    """Test on the first so many items of the test split, which must have them; all when unset."""
     eval_test: bool = True
     """Measure the seed, the best and the last skill on the test split; equal texts once."""
 

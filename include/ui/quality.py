@@ -14,11 +14,9 @@ import benchmarks
 from include.core.errors import DataError, ObjectMissing, SkillOptError
 from include.pipeline.addresses import UI_PREFIX, evaluate_dag_id, regate_dag_id, train_dag_id
 from include.pipeline.connections import object_store
-from include.pipeline.nights import night_config
 from include.pipeline.params import benchmark_config, run_config
 from include.store.keys import RunKeys, night_name, scoring_name
 from include.training.run import RunRef
-from include.training.scorecard import Question
 from include.ui.messages import message
 from include.ui.reports import HEADERS, app, may_read_dag_run
 from include.ui.trainings import trained_benchmark, training_of
@@ -78,6 +76,10 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
     Raises:
         SkillOptError: the DAG checks no data, or was triggered with a configuration that it does not accept.
     """
+    # Plugins are loaded into every process of Airflow, and these bring Arrow along.
+    from include.pipeline.nights import night_config
+    from include.training.scorecard import Question
+
     trained = trained_benchmark(dag_id)
     if trained is not None:
         return training_of(trained, dag_id, run_id, row.conf)
