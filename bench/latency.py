@@ -32,7 +32,7 @@ NOTE = (
     f"{ITEMS} items through {CONTAINERS} containers against a server that takes {LATENCY:g} s for every call; seconds. "
     "The latency bound is latency x items / (containers x items at a time). The containers' start is the wall time of "
     "as many containers with one item each and a server that answers at once. The gateways of the containers share one "
-    "limit of calls in flight, which starts small and doubles; that is part of the wall time."
+    "limit of calls in flight, which starts at 32 and grows until the server asks for less."
 )
 
 
@@ -75,7 +75,7 @@ class Chunk:
 class ChunkOperator(RolloutOperator):
     """Runs one chunk outside of Airflow."""
 
-    def __init__(self, chunk: Chunk, **kwargs: Any) -> None:
+    def __init__(self, *, chunk: Chunk, **kwargs: Any) -> None:
         super().__init__(task_id="rollout", **kwargs)
         self._chunk = chunk
 
@@ -139,7 +139,7 @@ def _warm(_: int) -> None:
 
 
 def _run(docker_url: str, chunk: Chunk) -> int:
-    done: int = ChunkOperator(chunk, docker_url=docker_url).execute({})
+    done: int = ChunkOperator(chunk=chunk, docker_url=docker_url).execute({})
     return done
 
 
