@@ -8,13 +8,14 @@ import pytest
 
 from include.core.config import EvaluationGroup
 from include.core.edits import EditApplyReport
-from include.core.errors import ModelOutputError
+from include.core.errors import ConfigError, ModelOutputError
 from include.core.gate import GateDecision
 from include.core.provenance import LinesOfSkill
 from include.core.skill import SkillDocument
 from include.core.types import Patch, Split, Status
 from include.training.candidate import gate as decide_again
 from include.training.history import History, history_of
+from include.training.preparation import check_unchanged
 from include.training.rollouts import RolloutPlan
 from tests.training.in_process import InterruptedRun, Training
 from tests.training.local_store import LocalStore
@@ -603,3 +604,13 @@ def test_a_second_attempt_that_is_stopped_does_not_end_with_the_first_ones_state
     final = again()
     assert final.stopped
     assert final.step == 1
+
+
+def test_a_run_goes_on_under_its_own_settings_only() -> None:
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
+    check_unchanged(training.run, training.config)
+    training()
+    check_unchanged(training.run, training.config)
+    other = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False, train__seed=7)
+    with pytest.raises(ConfigError, match=r"changed since: train\.seed; trigger a new run"):
+        check_unchanged(training.run, other.config)

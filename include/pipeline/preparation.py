@@ -23,7 +23,15 @@ from include.store.artifacts import ArtifactStore
 from include.store.files import DataFiles
 from include.store.keys import ArtifactKeys, run_name, scoring_name
 from include.training.ends import opened, store_seed
-from include.training.preparation import check_affordable, log_size, read_items, read_seed, settle, store_files
+from include.training.preparation import (
+    check_affordable,
+    check_unchanged,
+    log_size,
+    read_items,
+    read_seed,
+    settle,
+    store_files,
+)
 from include.training.quality import failure_kept
 from include.training.run import RunRef, TrainingRun
 from include.training.scorecard import Question, find_skill, scoring_plan
@@ -50,6 +58,7 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
     object_store(config.storage, config.storage.artifact_bucket).list_keys(
         f"{config.storage.prefix}skills/{benchmark}/"
     )
+    check_unchanged(run, config)
     seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
     folder = PROJECT / "benchmarks" / benchmark
     client = s3_client(config.storage)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from include.core import schedule
 from include.core.budget import Prices, unpriced
 from include.core.config import DataGroup, TrainConfig
-from include.core.errors import ConfigError, DataError
+from include.core.errors import ConfigError, DataError, ObjectMissing
 from include.core.policies import unknown_protected_items
 from include.core.ports import Benchmark
 from include.core.skill import SkillDocument
@@ -103,6 +103,27 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
     if unknown:
         raise ConfigError(
             f"evaluation.gate_protected_items: the selection split has no item {', '.join(unknown)}; name its ids"
+        )
+
+
+def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
+    """A run that is prepared again, such as after clearing, goes on under its own settings only.
+
+    Raises:
+        ConfigError: it has states of other settings; the text names the keys.
+    """
+    try:
+        before = run.store.get_model(run.keys.config, RunRecord).config.model_dump(mode="json")
+    except ObjectMissing:
+        return
+    now = config.model_dump(mode="json")
+    changed = [
+        f"{group}.{key}" for group, knobs in now.items() for key, value in knobs.items() if before[group][key] != value
+    ]
+    if changed and run.store.exists(run.keys.runtime_state):
+        raise ConfigError(
+            f"run {run.ref.run} has steps under other settings, and its settings changed since: {', '.join(changed)}; "
+            "trigger a new run, which finds the finished rollouts of this one"
         )
 
 
