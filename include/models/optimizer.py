@@ -124,6 +124,9 @@ class PydanticAIOptimizer:
             raise ModelOutputError(str(error)) from error
         except UserError as error:
             raise ModelError(f"{stage}: {error}") from error
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            # The provider's client stumbled over JSON that is no answer.
+            raise _NoAnswer(f"{stage}: the optimizer model's server answered something else: {error!r}") from error
         finally:
             self._record(stage, status, usage, started, time.monotonic() - clock)
         return output

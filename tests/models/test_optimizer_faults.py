@@ -1,6 +1,5 @@
 """The optimizer behind a provider that fails two tries of five."""
 
-from openai import AsyncOpenAI
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -15,8 +14,7 @@ SKILL = "# Skill\n\n- Read the question.\n"
 def test_every_question_gets_its_answer_from_a_provider_that_keeps_failing(standin_url: str) -> None:
     calls: list[ModelCall] = []
     with faulty_model(standin_url, hang=2.0) as server:
-        client = AsyncOpenAI(base_url=server.base_url, api_key="none")
-        model = OpenAIChatModel("stand-in-optimizer", provider=OpenAIProvider(openai_client=client))
+        model = OpenAIChatModel("stand-in-optimizer", provider=OpenAIProvider(base_url=server.base_url, api_key="none"))
         with PydanticAIOptimizer(model, calls.append, max_attempts=12, call_timeout=0.5) as optimizer:
             for number in range(45):
                 patch = Patch(edits=tuple(Edit(op="append", content=f"- rule {number} {n}") for n in range(3)))

@@ -1,6 +1,7 @@
 """A model server that passes everything on to another one, and fails a fixed share of the tries."""
 
 import hashlib
+import json
 import threading
 import time
 import urllib.request
@@ -25,8 +26,8 @@ class FaultyModel(ThreadingHTTPServer):
         self.upstream = upstream
         self.hang = hang
         self.tries: Counter[bytes] = Counter()
-        self.answers: Counter[bytes] = Counter()
-        """Good answers by request."""
+        self.answers: Counter[str] = Counter()
+        """Good answers by model."""
         self.outcomes: Counter[str] = Counter()
         self.keys: set[str] = set()
         """Credentials that came with the requests."""
@@ -54,7 +55,7 @@ class FaultyModel(ThreadingHTTPServer):
             drawn -= share
         with self._lock:
             self.outcomes[chosen] += 1
-            self.answers[body] += chosen == "answer"
+            self.answers[json.loads(body)["model"]] += chosen == "answer"
         return chosen
 
 
