@@ -1,0 +1,178 @@
+"""Airflow's pages as a person uses them: the login, the form of a run, the approval of a task, a run's report."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+SECONDS = 60
+"""Until a page shows what it is asked for; it polls the server every few seconds."""
+
+Locator = tuple[str, str]
+APPROVE: Locator = (By.CSS_SELECTOR, "[data-testid=hitl-option-Approve]")
+DIALOG: Locator = (By.CSS_SELECTOR, "[data-scope=dialog][data-part=content]")
+
+
+class Page:
+    """What the browser shows; each look waits until it is there."""
+
+    def __init__(self, driver: WebDriver, url: str) -> None:
+        self.driver = driver
+        self.url = url
+
+    def open(self, path: str) -> None:
+        self.driver.get(f"{self.url}{path}")
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        wait = WebDriverWait(self.driver, SECONDS, ignored_exceptions=[StaleElementReferenceException])
+        try:
+            return wait.until(lambda _: condition())
+        except TimeoutException:
+            raise AssertionError(f"no {what} on {self.driver.current_url}, which shows:\n{self.text()}") from None
+
+    def shown(self, locator: Locator) -> WebElement:
+        """The first visible element."""
+
+        def find() -> WebElement | None:
+            found = self.driver.find_elements(*locator)
+            return next((element for element in found if element.is_displayed()), None)
+
+        element: WebElement = self.until(find, f"visible {locator[1]}")
+        return element
+
+    def click(self, locator: Locator) -> None:
+        element = self.shown(locator)
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        self.until(element.is_enabled, f"enabled {locator[1]}")
+        element.click()
+
+    def text(self) -> str:
+        return self.driver.find_element(By.TAG_NAME, "body").text
+
+    def wait_for_text(self, *parts: str) -> str:
+        """The page's visible text, once all parts are in it."""
+        for part in parts:
+            self.until(lambda part=part: part in self.text(), repr(part))
+        return self.text()
+
+    def log_in(self, username: str, password: str) -> None:
+        self.open("/")
+        self.shown((By.NAME, "username")).send_keys(username)
+        self.shown((By.NAME, "password")).send_keys(password)
+        self.click((By.CSS_SELECTOR, "button[type=submit]"))
+        self.until(lambda: "/auth/login" not in self.driver.current_url, "way past the login")
+
+    def trigger(self, dag_id: str, run_id: str, fields: Mapping[str, Mapping[str, Any]]) -> None:
+        """By the form: `fields` are the values to change, by section and Param."""
+        self.open(f"/dags/{dag_id}")
+        self.click((By.CSS_SELECTOR, "[data-testid=trigger-dag-button]"))
+        form = TriggerForm(self)
+        for section, values in fields.items():
+            form.open_section(section)
+            for name, value in values.items():
+                form.fill(name, value)
+        form.open_section("advancedOptions")
+        form.type_into((By.NAME, "dagRunId"), run_id)
+        form.submit()
+
+    def open_approval(self, dag_id: str, run_id: str, task_id: str, *parts: str) -> str:
+        """The page that asks to approve a waiting task; its text, once all parts are in it."""
+        self.open(f"/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/required_actions")
+        self.shown(APPROVE)
+        return self.wait_for_text(*parts)
+
+    def approve(self) -> None:
+        """On the page of an approval."""
+        self.click(APPROVE)
+        self.until(lambda: not self._can_approve(), "answer taken")
+
+    def _can_approve(self) -> bool:
+        return any(button.is_enabled() for button in self.driver.find_elements(*APPROVE))
+
+    def report(self, dag_id: str, run_id: str, *parts: str) -> str:
+        """What the tab Report of a run shows, once all parts are in it."""
+        self.open(f"/dags/{dag_id}/runs/{run_id}")
+        self.click((By.LINK_TEXT, "Report"))
+        self.driver.switch_to.frame(self.shown((By.TAG_NAME, "iframe")))
+        try:
+            return self.wait_for_text(*parts)
+        finally:
+            self.driver.switch_to.default_content()
+
+
+class TriggerForm:
+    """The dialog of the button Trigger. Airflow names the control of a Param `element_<Param>`."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        page.shown(DIALOG)
+
+    def open_section(self, name: str) -> None:
+        """Params without a section are in `Run Parameters`."""
+        heading = (By.CSS_SELECTOR, f"[data-part=item-trigger][id$=':trigger:{name}']")
+        if self.page.shown(heading).get_attribute("aria-expanded") != "true":
+            self.page.click(heading)
+        body = (By.CSS_SELECTOR, f"[data-part=item-content][aria-labelledby$=':trigger:{name}']")
+        self.page.shown(body)
+
+    def fill(self, name: str, value: Any) -> None:
+        element = f"element_{name}"
+        if isinstance(value, bool):
+            self._switch(element, value)
+        elif isinstance(value, Mapping):
+            self._edit(element, value)
+        elif self.page.driver.find_elements(By.CSS_SELECTOR, f"[id='{element}'] [role=combobox]"):
+            self._choose(element, value)
+        else:
+            self.type_into((By.NAME, element), str(value))
+
+    def type_into(self, locator: Locator, text: str) -> None:
+        field = self.page.shown(locator)
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(text, Keys.TAB)
+        self.page.until(lambda: self.page.shown(locator).get_attribute("value") == text, f"{text!r} in {locator[1]}")
+
+    def submit(self) -> None:
+        self.page.click((By.CSS_SELECTOR, "[data-testid=trigger-dag-submit]"))
+        self.page.until(lambda: not self._is_open(), "end of the form")
+
+    def _is_open(self) -> bool:
+        return any(element.is_displayed() for element in self.page.driver.find_elements(*DIALOG))
+
+    def _switch(self, element: str, wanted: bool) -> None:
+        switch = (By.CSS_SELECTOR, f"[id='switch:{element}']")
+        state = "checked" if wanted else "unchecked"
+        if self.page.shown(switch).get_attribute("data-state") != state:
+            self.page.click((By.CSS_SELECTOR, f"[id='switch:{element}:control']"))
+        self.page.until(lambda: self.page.shown(switch).get_attribute("data-state") == state, f"{element} {state}")
+
+    def _choose(self, element: str, option: str) -> None:
+        box = self.page.shown((By.CSS_SELECTOR, f"[id='{element}'] [role=combobox]"))
+        box.send_keys(option)
+        self.page.until(lambda: box.get_attribute("aria-expanded") == "true", f"options of {element}")
+        box.send_keys(Keys.ENTER)
+        hidden = self.page.driver.find_element(By.NAME, element)
+        self.page.until(lambda: hidden.get_attribute("value") == option, f"{option} in {element}")
+
+    def _edit(self, element: str, value: Mapping[str, Any]) -> None:
+        """At once: key by key the editor would close brackets and quotes by itself."""
+        lines = (By.CSS_SELECTOR, f"[id='{element}'] .view-lines")
+        self.page.click(lines)
+        focused = self.page.driver.switch_to.active_element
+        focused.send_keys(Keys.CONTROL, "a")
+        focused.send_keys(Keys.DELETE)
+        self.page.driver.execute_cdp_cmd("Input.insertText", {"text": json.dumps(value)})
+        # What the form has taken it indents.
+        taken = _stripped(json.dumps(value, indent=2))
+        self.page.until(lambda: _stripped(self.page.shown(lines).text) == taken, f"{value} in the editor")
+
+
+def _stripped(text: str) -> set[str]:
+    """Its lines; the editor has them in any order, and with spaces that don't break."""
+    return {line.replace("\xa0", " ").strip() for line in text.splitlines()}

@@ -1,0 +1,154 @@
+"""A skill's life by clicks in Airflow's UI alone: train with changed Params, approve the publication, roll back."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from include.pipeline.params import PROJECT
+from include.store.artifacts import ArtifactStore
+from include.store.keys import ArtifactKeys, run_name
+from include.store.objects import ObjectStore
+from include.training.publishing import PublishContest
+from local.airflow_api import FINISHED
+from local.environment import airflow_url
+from local.home import ADMIN
+from tests.pipeline.trained_run import DAG, EPOCH_DAGS, TrainedRun
+from tests.store.test_artifacts import provenance
+from tests.ui.airflow_pages import Page
+
+pytestmark = pytest.mark.platform
+
+ROLLBACK = "rollback_searchqa"
+TARGET = "openai-chat:standin-target"
+APPROVE_PUBLICATION = "publication.approve"
+APPROVE_ROLLBACK = "approve"
+WAITING = "awaiting_input"
+CHANGED = {
+    "train": {"train.num_epochs": 1, "train.steps_per_epoch": 3, "train.seed": 7},
+    "evaluation": {"evaluation.eval_test": False},
+    # However few items a short training wins by, it publishes.
+    "publishing": {"publishing.gate_policy": "paper", "publishing.approval": True},
+}
+DRAWS = {"publishing.draws": 2}
+"""Among the overrides, which win over the form's own field."""
+REASON = "worse on fresh items since <b>Monday</b>"
+
+
+class Published:
+    """A part of the buckets with a champion: the seed skill, as an earlier run would have published it."""
+
+    def __init__(self, platform: Any) -> None:
+        self.name = f"ui-{time.time_ns()}"
+        self.prefix = f"{self.name}/"
+        keys = ArtifactKeys(self.prefix, "searchqa", TARGET)
+        self.artifacts = ArtifactStore(ObjectStore(platform.s3, "skillopt-artifacts"), keys)
+        seed = (PROJECT / "skills" / "searchqa" / "initial.md").read_text(encoding="utf-8")
+        self.first = self.artifacts.publish(seed, provenance("earlier"), None).version
+
+    def more(self, **overrides: Any) -> dict[str, Any]:
+        """The form's field for what has no field of its own."""
+        return {"overrides": {"storage.prefix": self.prefix} | overrides}
+
+    @property
+    def champion(self) -> str:
+        alias = self.artifacts.champion.read()
+        assert alias is not None
+        return alias.version
+
+
+@pytest.fixture(scope="module")
+def page(platform: Any, browser: WebDriver) -> Page:
+    page = Page(browser, airflow_url(platform.settings))
+    page.log_in(ADMIN, platform.settings.password)
+    return page
+
+
+@pytest.fixture(scope="module")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def before(platform: Any) -> Published:
+    for dag in (DAG, *EPOCH_DAGS, ROLLBACK):
+        platform.api.wait_for_dag(dag)
+    return Published(platform)
+
+
+@pytest.fixture(scope="module")
+def trained(platform: Any, page: Page, before: Published, shots: Path) -> TrainedRun:
+    """Triggered by the form, approved by the button."""
+    page.trigger(DAG, before.name, CHANGED | {"more": before.more(**DRAWS)})
+    run = TrainedRun(platform, before.name, before.prefix)
+    wait_for_approval(platform, DAG, before.name, APPROVE_PUBLICATION)
+    asked = page.open_approval(DAG, before.name, APPROVE_PUBLICATION, "Publish a new champion of searchqa?")
+    page.driver.save_screenshot(str(shots / "publication.png"))
+    assert f"wants to replace champion {before.first}." in asked
+    assert "candidate present difference (95 %) won lost tied" in asked
+    # The difference has lines that stay, and new ones.
+    assert "\n - " in asked
+    assert "\n+- " in asked
+    assert before.champion == before.first
+    page.approve()
+    return run.wait()
+
+
+def test_the_form_changes_what_the_run_does(platform: Any, trained: TrainedRun, before: Published) -> None:
+    asked = platform.api.run(DAG, trained.run_id)["conf"]
+    wanted = {name: value for values in CHANGED.values() for name, value in values.items()}
+    wanted |= before.more(**DRAWS)
+    assert {name: asked[name] for name in wanted} == wanted
+    assert len(trained.history.steps) == 3
+    keys = trained.keys.publication(run_name(trained.run_id))
+    rules = trained.store.get_model(keys.contest, PublishContest).rules
+    assert (rules.gate_policy, rules.approval, rules.draws) == ("paper", True, 2)
+
+
+def test_what_was_approved_is_the_champion_and_is_seen_in_the_ui(
+    page: Page, trained: TrainedRun, before: Published
+) -> None:
+    version = before.champion
+    assert version.startswith("v0002-")
+    assert before.artifacts.read(version).manifest.run == run_name(trained.run_id)
+    assert "The gate accepted" in page.report(DAG, trained.run_id, f"The run published {version}.")
+
+
+def test_a_rollback_by_the_form_waits_for_its_approval(
+    platform: Any, page: Page, trained: TrainedRun, before: Published, shots: Path
+) -> None:
+    left, run_id = before.champion, f"back-{before.name}"
+    asked = {"Run Parameters": {"version": before.first, "reason": REASON}, "more": before.more()}
+    page.trigger(ROLLBACK, run_id, asked)
+    wait_for_approval(platform, ROLLBACK, run_id, APPROVE_ROLLBACK)
+    page.open_approval(ROLLBACK, run_id, APPROVE_ROLLBACK, "Roll back the champion of searchqa?", left, REASON)
+    page.driver.save_screenshot(str(shots / "rollback.png"))
+    assert before.champion == left
+    page.approve()
+    assert platform.api.wait(ROLLBACK, run_id, seconds=120) == "success"
+    assert before.champion == before.first
+    history = before.artifacts.champion.history()
+    assert [alias.version for alias in history] == [before.first, left, before.first]
+    assert history[-1].reason == REASON
+
+
+def wait_for_approval(platform: Any, dag_id: str, run_id: str, task_id: str) -> None:
+    """Over REST; pressing the button is left to the page."""
+    for states in polled_states(platform, dag_id, run_id):
+        if states.get(task_id) == WAITING:
+            return
+    raise AssertionError(f"{dag_id} {run_id} ended before {task_id} asked anybody: {states}")
+
+
+def polled_states(platform: Any, dag_id: str, run_id: str, seconds: float = 600.0) -> Iterator[dict[str, str]]:
+    """The states of the run's tasks, again and again until it ends."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        finished = platform.api.run(dag_id, run_id)["state"] in FINISHED
+        yield {row["task_id"]: row["state"] for row in platform.api.task_instances(dag_id, run_id)}
+        if finished:
+            return
+        time.sleep(1)
