@@ -29,7 +29,7 @@ champion before it and the seed skill run on the same items; the evidence of all
 or stale.
 A night is settled once, however often its run is cleared. Past nights, also for another target model:
 
-    airflow backfill create --dag-id regate_{benchmark} --from-date 2026-11-01 --to-date 2026-11-30
+    airflow backfill create --dag-id regate_{benchmark} --from-date 2026-11-01 --to-date 2026-11-30 --max-active-runs 1
     airflow backfill create --dag-id regate_{benchmark} ... --dag-run-conf '{{"target": "openai-chat:new-model"}}'
 """
 

@@ -73,8 +73,10 @@ class Month:
             },
         }
         self.platform.api.wait_for_dag(DAG)
+        self._switch_on()
         days = ["--from-date", date(first), "--to-date", date(last)]
-        command = ["backfill", "create", "--dag-id", DAG, *days, "--dag-run-conf", json.dumps(conf)]
+        one_by_one = ["--max-active-runs", "1"]
+        command = ["backfill", "create", "--dag-id", DAG, *days, *one_by_one, "--dag-run-conf", json.dumps(conf)]
         again = ["--reprocess-behavior", "completed"] if target else []
         done = subprocess.run(
             [sys.executable, "-m", "airflow", *command, *again],
@@ -105,6 +107,12 @@ class Month:
         body = {"dag_run_id": run["dag_run_id"], "dry_run": False, "only_failed": False, "reset_dag_runs": True}
         httpx.post(url, headers=headers, json=body, timeout=60).raise_for_status()
         assert self.platform.api.wait(DAG, run["dag_run_id"], seconds=SECONDS) == "success"
+
+    def _switch_on(self) -> None:
+        """A DAG with a schedule waits for that, and so do its backfills."""
+        headers = {"Authorization": f"Bearer {token(self.platform)}"}
+        url = f"{airflow_url(self.platform.settings)}/api/v2/dags/{DAG}"
+        httpx.patch(url, headers=headers, json={"is_paused": False}).raise_for_status()
 
     def _wait(self, dates: set[str], conf: dict[str, Any]) -> dict[str, dict[str, Any]]:
         deadline = time.monotonic() + SECONDS
