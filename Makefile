@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo image clean test fast-tests slow-tests platform-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo image clean test fast-tests slow-tests platform-tests nights-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -37,13 +37,16 @@ test: venv lint  ## lint, then the fast tests, then those that need a Docker eng
 	@$(MAKE) --no-print-directory platform-tests
 
 fast-tests: venv  ## tests that need nothing but Python
-	$(PYTHON) -m pytest -n auto --dist worksteal -m "not slow and not engine and not platform and not provider"
+	$(PYTHON) -m pytest -n auto --dist worksteal -m "not slow and not engine and not platform and not provider and not nights"
 
 slow-tests: venv  ## tests that need nothing but Python, and minutes
-	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider"
+	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider and not nights"
 
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
 	$(PYTHON) -m pytest -m "engine or platform"
+
+nights-tests: venv  ## thirty nights of re-gating on the whole platform; not part of `make test`
+	$(PYTHON) -m pytest -m nights
 
 lint: ruff format-check types imports  ## all static checks
 

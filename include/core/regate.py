@@ -66,7 +66,7 @@ def judge_nights(
     relation = "at least" if found >= threshold else "below"
     return Judgement(
         verdict=verdict,
-        reason=f"{said}, E = {_plain(found)} over {len(against_seed)} nights, {relation} {_plain(threshold)}",
+        reason=f"{said}, E = {_plain(found)} over {len(against_seed)} night{"" if len(against_seed) == 1 else "s"}, {relation} {_plain(threshold)}",
         gain_on_seed=gain,
         decline_to_seed=decline,
         decline_to_previous=demotion,

@@ -90,5 +90,5 @@ def test_the_mean_over_a_nights_outcomes_is_one_under_fair_coins(good: int, disc
 
 def test_the_reason_tells_the_evidence_and_what_it_would_take() -> None:
     reason = judge_nights([NightCounts(wins=2)], None, ALPHA).reason
-    assert reason == "nothing certain: better than the seed skill, E = 2.33 over 1 nights, below 20"
+    assert reason == "nothing certain: better than the seed skill, E = 2.33 over 1 night, below 20"
     assert "E = 10^" in judge_nights([NightCounts(wins=40)] * 5, None, ALPHA).reason

@@ -24,7 +24,7 @@ from tests.pipeline.trained_run import token
 from tests.store.test_artifacts import provenance
 from tests.training.test_regate_nights import CHAMPION, FORMER, changed, date, healthy
 
-pytestmark = pytest.mark.platform
+pytestmark = pytest.mark.nights
 
 BENCHMARK, DAG = "searchqa", "regate_searchqa"
 NIGHTS, CHANGE = 30, 12
