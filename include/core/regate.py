@@ -64,9 +64,10 @@ def judge_nights(
     else:
         verdict, said, found = NightVerdict.WATCH, "nothing certain: better than the seed skill", gain
     relation = "at least" if found >= threshold else "below"
+    nights = "1 night" if len(against_seed) == 1 else f"{len(against_seed)} nights"
     return Judgement(
         verdict=verdict,
-        reason=f"{said}, E = {_plain(found)} over {len(against_seed)} night{"" if len(against_seed) == 1 else "s"}, {relation} {_plain(threshold)}",
+        reason=f"{said}, E = {_plain(found)} over {nights}, {relation} {_plain(threshold)}",
         gain_on_seed=gain,
         decline_to_seed=decline,
         decline_to_previous=demotion,
