@@ -2,6 +2,7 @@ import itertools
 import json
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -215,23 +216,25 @@ def test_a_pause_that_the_server_asks_for_holds_for_every_call(rig):
 
 
 def test_a_provider_that_fails_two_calls_of_five_loses_none(rig):
-    """20 % 429, 10 % 500, 5 % hang, 5 % garbage, by the number of the request."""
+    """20 % 429, 10 % 500, 5 % hang, 5 % garbage, by the question and how often it came: the order is no matter."""
     faults = [failure(429, **{"retry-after": "0"})] * 4 + [failure(500, **{"retry-after": "0"})] * 2
     kinds = itertools.cycle(sorted(set(GARBAGE) - {"a redirection"}))
     lock, release = threading.Lock(), threading.Event()
-    lost = [0]
+    lost, asked_before = [0], Counter[int]()
 
     def faulty(asked: Asked) -> Reply:
-        # 7 and 20 have no common divisor, so that every fault comes in every twenty requests and none in a row.
-        place = asked.number * 7 % 20
+        question = int(asked.body["messages"])
         with lock:
+            # 7 has no common divisor with 20: every fault comes as often as it should, and at most two in a row.
+            place = (question + 7 * asked_before[question]) % 20
+            asked_before[question] += 1
             lost[0] += place < 8
             kind = next(kinds) if place == 7 else ""
         if place == 6:
-            release.wait(2)
+            release.wait(20)
         return GARBAGE[kind] if kind else faults[place] if place < 6 else completion(asked.body["messages"])
 
-    one = rig(faulty, max_attempts=6, call_timeout=0.5)
+    one = rig(faulty, max_attempts=6, call_timeout=1)
     with ThreadPoolExecutor(8) as pool:
         responses = list(pool.map(lambda number: one.post(messages=str(number)), range(200)))
     release.set()
@@ -241,8 +244,8 @@ def test_a_provider_that_fails_two_calls_of_five_loses_none(rig):
     ]
     assert len(one.calls) == 200
     assert {call.http_status for call in one.calls} == {200}
-    assert sum(call.attempts - 1 for call in one.calls) == lost[0] == len(one.provider.requests) - 200
-    assert 0.3 < lost[0] / len(one.provider.requests) < 0.5
+    # A busy machine may be late once more, which is one more attempt and no lost call.
+    assert sum(call.attempts - 1 for call in one.calls) == len(one.provider.requests) - 200 >= lost[0] == 90
 
 
 def test_the_usage_of_a_stream_is_asked_for(rig):
