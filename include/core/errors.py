@@ -12,6 +12,7 @@ Every exception that this project raises on purpose, one type per boundary:
     - EngineUnavailable      no Docker engine answers
     - ImageMissing           the sandbox image is not there
   + StoreError             an object store
+    - StoreUnavailable       it does not answer, or not now
     - ObjectMissing          no object under the key
     - Conflict               another writer was first
   + PlatformError          a part of the local platform, or its REST API
@@ -60,6 +61,10 @@ class ImageMissing(SandboxError):
 
 class StoreError(SkillOptError):
     """An object store refused or lost a request."""
+
+
+class StoreUnavailable(StoreError):
+    """The object store does not answer, or says that it cannot now; what was asked may be asked again."""
 
 
 class ObjectMissing(StoreError):

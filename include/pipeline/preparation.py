@@ -139,6 +139,30 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     return config.model_copy(update={"model": model.model_copy(update=named)})
 
 
+def for_target(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] | None) -> RunRef:
+    """The reference of a finished run, with another target model if one is asked for.
+
+    Args:
+        run: the run.
+        target: as `provider:name`, or None for the run's own.
+        overrides: may name `model.target_conn_id`, the connection behind which that model is.
+
+    Raises:
+        ConfigError: the model cannot be asked what the run asks.
+        ModelConnectionError: the connection does not lead to the model.
+    """
+    if target is None:
+        return run.ref
+    asked = {**({} if overrides is None else overrides), "model.target": target}
+    model = params.run_config(run.config, {"overrides": asked}).model
+    name = connection.model_name(model.target_conn_id, model.target)
+    if name == run.config.model.target:
+        return run.ref
+    check_sampling(connection.target_upstream(model.target_conn_id, name, model.harness), model)
+    connection.check(model.target_conn_id, name)
+    return run.ref.model_copy(update={"target": name, "target_conn_id": model.target_conn_id})
+
+
 def connected_prices(config: TrainConfig) -> Prices:
     """What the models of the run's connections cost, as far as it is known."""
     model, overrides = config.model, config.budget.prices

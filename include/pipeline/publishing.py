@@ -8,11 +8,12 @@ from airflow.sdk import DAG, Asset, Param, TaskGroup, chain, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.core.config import StorageGroup, TrainConfig
-from include.core.errors import Conflict, ObjectMissing, SkillOptError
+from include.core.errors import Conflict, DataError, ObjectMissing
 from include.core.types import JsonObject
 from include.pipeline import params
 from include.pipeline.addresses import publish_dag_id, rollback_dag_id
 from include.pipeline.connections import object_store, open_run
+from include.pipeline.failures import wrong_input_fails
 from include.pipeline.graph import dag_of, rollouts
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 PUBLISH_DOC = """
 Publishes the best skill of a finished run of `train_{benchmark}`: it and the present champion run once more on the
 selection split, the publish gate compares them, a person approves if `publishing.approval` says so, and the alias
-`champion` moves. A training ends with the same tasks; this DAG is for later, or under other rules.
+`champion` moves. A training ends with the same tasks; this DAG is for later, under other rules, or for another model:
+with `target`, everything is measured on that model, and the champion is that model's.
 """
 
 ROLLBACK_DOC = """
@@ -91,12 +93,15 @@ def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
 
 
 def publish_form(config: TrainConfig) -> dict[str, Param]:
-    """Which run, the rules of publishing, and where the run is stored if not at the usual place."""
-    run = Param(type="string", minLength=1, description="Folder of the training's run, as its report names it.")
-    knobs = params.form(config)
-    return {"run": run} | {
-        path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("publishing", "overrides")
+    """Which run, for which model, the rules of publishing, and where the run is stored if not at the usual place."""
+    asked = {
+        "run": Param(type="string", minLength=1, description="Folder of the training's run, as its report names it."),
+        "target": Param(
+            None, type=["string", "null"], description="Another target model than the run's; the gate is on that model."
+        ),
     }
+    knobs = params.form(config)
+    return asked | {path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("publishing", "overrides")}
 
 
 class Approval(ApprovalOperator):
@@ -167,20 +172,19 @@ class RollbackApproval(Approval):
 
 @task
 def open_finished(benchmark: str) -> JsonObject:
-    """The reference of the run that the form names."""
+    """The reference of the run that the form names, with the target if it is to be another."""
+    from include.pipeline.preparation import for_target
     from include.training.run import RunRef
 
     asked = get_current_context()["params"]
-    try:
+    with wrong_input_fails():
         storage = params.run_config(params.benchmark_config(benchmark), asked).storage
-    except SkillOptError as error:
-        raise AirflowFailException(str(error)) from None
-    run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=storage).model_dump())
-    try:
-        run.state(run.timeline[-1])
-    except ObjectMissing as error:
-        raise AirflowFailException(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
-    return run.ref.model_dump()
+        run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=storage).model_dump())
+        try:
+            run.state(run.timeline[-1])
+        except ObjectMissing as error:
+            raise DataError(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
+        return for_target(run, asked["target"], asked["overrides"]).model_dump()
 
 
 @task(trigger_rule="none_failed")
@@ -217,10 +221,12 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
         published = publish_best(opened, artifacts, _name(context))
     except Conflict as error:
         # Trying again would meet the same champion, with which nothing was compared.
-        beaten = f"{error}: trigger {publish_dag_id(benchmark)} with run = {opened.ref.run}"
+        target = f" and target = {opened.ref.target}" if opened.ref.target else ""
+        beaten = f"{error}: trigger {publish_dag_id(benchmark)} with run = {opened.ref.run}{target}"
         _tell(opened, beaten)
         raise AirflowFailException(beaten) from None
-    write_report(opened, published)
+    if not opened.ref.target:
+        write_report(opened, published)
     champion = artifacts.champion.read()
     if champion is not None:
         announce(context, benchmark, str(opened.config.model.target), champion)
@@ -235,13 +241,11 @@ def request_rollback(benchmark: str) -> JsonObject:
 
     context = get_current_context()
     asked = context["params"]
-    try:
+    with wrong_input_fails():
         config = params.run_config(params.benchmark_config(benchmark), asked)
         target = connection.model_name(config.model.target_conn_id, config.model.target)
         artifacts = _published(config.storage, benchmark, target)
         request = rollback_request(artifacts, _name(context), asked["version"], asked["reason"], asked["approval"])
-    except SkillOptError as error:
-        raise AirflowFailException(str(error)) from None
     return {
         "benchmark": benchmark,
         "target": target,
@@ -301,6 +305,8 @@ def _artifacts(run: "TrainingRun") -> "ObjectStore":
 
 
 def _tell(run: "TrainingRun", withheld: str) -> None:
+    """In the run's report, which is about the model that the run was trained for."""
     from include.training.reporting import write_report
 
-    write_report(run, withheld=withheld)
+    if not run.ref.target:
+        write_report(run, withheld=withheld)

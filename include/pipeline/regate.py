@@ -7,11 +7,12 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.core.config import TrainConfig
-from include.core.errors import Conflict, DataError, SkillOptError
+from include.core.errors import Conflict, DataError
 from include.core.types import JsonObject
 from include.pipeline.addresses import regate_dag_id
 from include.pipeline.alerts import when_late
 from include.pipeline.connections import open_run
+from include.pipeline.failures import wrong_input_fails
 from include.pipeline.graph import dag_of, rollouts
 from include.pipeline.publishing import Approval, announce, champion_asset
 
@@ -108,10 +109,8 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 
     context = get_current_context()
     date = str(context["ds"])
-    try:
+    with wrong_input_fails():
         prepared = prepare_night(benchmark, date, context["params"])
-    except SkillOptError as error:
-        raise AirflowFailException(str(error)) from None
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)
     run, chunks = prepared

@@ -6,11 +6,12 @@ from airflow.sdk import DAG, Param, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from include.core.config import TrainConfig
-from include.core.errors import DataError, SkillOptError
+from include.core.errors import DataError
 from include.core.types import DATA_SPLITS, JsonObject
 from include.pipeline import params
 from include.pipeline.addresses import evaluate_dag_id
 from include.pipeline.connections import open_run
+from include.pipeline.failures import wrong_input_fails
 from include.pipeline.graph import dag_of, evaluations
 
 KINDS = "`seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or the text of a skill"
@@ -59,12 +60,10 @@ def prepare(benchmark: str) -> list[JsonObject]:
 
     context = get_current_context()
     conf = context["dag_run"].conf
-    try:
+    with wrong_input_fails():
         run, chunks = prepare_scoring(
             benchmark, context["dag_run"].run_id, context["params"], {} if conf is None else conf
         )
-    except SkillOptError as error:
-        raise AirflowFailException(str(error)) from None
     context["ti"].xcom_push("run", run.ref.model_dump())
     return chunks
 

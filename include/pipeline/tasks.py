@@ -5,10 +5,11 @@ from typing import Any
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from include.core.errors import DataError, SkillOptError
+from include.core.errors import DataError
 from include.core.timeline import Moment, MomentKind
 from include.core.types import JsonObject
 from include.pipeline.connections import open_run
+from include.pipeline.failures import wrong_input_fails
 from include.training.run import TrainingRun
 
 
@@ -23,11 +24,8 @@ def prepare(benchmark: str) -> list[JsonObject]:
 
     context = get_current_context()
     conf = context["dag_run"].conf
-    try:
+    with wrong_input_fails():
         run = prepare_run(benchmark, context["dag_run"].run_id, context["params"], {} if conf is None else conf)
-    except SkillOptError as error:
-        # Trying again would meet the same input, and the sentence says it all without the stack below it.
-        raise AirflowFailException(str(error)) from None
     context["ti"].xcom_push("run", run.ref.model_dump())
     return seed_plan(run)
 

@@ -47,7 +47,7 @@ class Provenance(Value):
     run: str
     config: JsonObject
     models: dict[str, str]
-    """Model names by role: target, optimizer."""
+    """Model names: target, optimizer, and trained_for, the target that the training asked."""
     harness: str
     data_fingerprints: dict[Split, str]
     seed_scores: SplitScores

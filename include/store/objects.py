@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from include.core.errors import Conflict, ObjectMissing, StoreError
+from include.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -173,7 +173,7 @@ class ObjectStore:
                 "put them into the Airflow connection that storage.conn_id names"
             ) from error
         except BotoCoreError as error:
-            raise StoreError(
+            raise StoreUnavailable(
                 f"the object store at {endpoint} did not answer for {self.address(key)} ({error}): check that it "
                 "runs, and the endpoint_url of the Airflow connection that storage.conn_id names"
             ) from error
@@ -195,6 +195,8 @@ class ObjectStore:
                 f"access to {where} was denied ({code}): check the credentials of the Airflow connection that "
                 "storage.conn_id names, and their rights on the bucket"
             )
+        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+            return StoreUnavailable(f"the object store cannot serve {where} now: {error}")
         return StoreError(f"the object store refused {where}: {error}")
 
 

@@ -113,7 +113,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str, reason
     best = run.state(run.timeline[-1]).best
     published = artifacts.publish(
         run.skill(best.version).text,
-        _provenance(run, best, decision),
+        _provenance(run, best, contest, decision),
         contest.champion,
         reason or f"{decision.action} against {contest.rival}: {decision.reason}",
     )
@@ -162,7 +162,7 @@ def _fresh_draws(draws: int) -> range:
     return range(FIRST_FRESH_DRAW, FIRST_FRESH_DRAW + draws)
 
 
-def _provenance(run: TrainingRun, best: Measured, publish_gate: GateDecision) -> "Provenance":
+def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publish_gate: GateDecision) -> "Provenance":
     from include.store.artifacts import Provenance
     from include.store.manifest import DataManifest
 
@@ -171,14 +171,23 @@ def _provenance(run: TrainingRun, best: Measured, publish_gate: GateDecision) ->
     gates = [
         (moment.name, run.store.get_model(run.keys.moment(moment).gate, GateDecision)) for moment in run.timeline[1:-1]
     ]
+    seed_scores, best_scores = (
+        (_fresh_scores(run, 0, contest), _fresh_scores(run, best.version, contest))
+        if run.ref.target
+        else (_scores(run, run.state(run.timeline[0]).best), _scores(run, best))
+    )
     return Provenance(
         run=record.run,
         config=config.model_dump(mode="json"),
-        models={"target": str(config.model.target), "optimizer": str(config.model.optimizer)},
+        models={
+            "target": str(config.model.target),
+            "optimizer": str(config.model.optimizer),
+            "trained_for": str(record.config.model.target),
+        },
         harness=config.model.harness,
         data_fingerprints={split: part.fingerprint for split, part in manifest.splits.items()},
-        seed_scores=_scores(run, run.state(run.timeline[0]).best),
-        best_scores=_scores(run, best),
+        seed_scores=seed_scores,
+        best_scores=best_scores,
         gate_history=tuple(
             {"moment": name} | decision.model_dump(mode="json")
             for name, decision in [*gates, ("publish", publish_gate)]
@@ -192,6 +201,13 @@ def _scores(run: TrainingRun, skill: Measured) -> "SplitScores":
 
     tested = measured(run, Split.TEST, run.skill(skill.version)) if run.config.evaluation.eval_test else None
     return SplitScores(val=_measured(run, skill.evaluation), test=_measured(run, tested))
+
+
+def _fresh_scores(run: TrainingRun, version: int, contest: PublishContest) -> "SplitScores":
+    """Under a target that the training never asked, there are the rollouts of the publish gate and no others."""
+    from include.store.artifacts import SplitScores
+
+    return SplitScores(val=_measured(run, fresh(run, run.skill(version), contest.rules.draws)), test=None)
 
 
 def _measured(run: TrainingRun, evaluation: Evaluation | None) -> "MeasuredScore | None":

@@ -37,6 +37,10 @@ class RunRef(Value):
     epoch: int = 0
     offset: int = 0
     """Steps of the epoch that lie before the part of it that a DAG run goes through."""
+    target: str = ""
+    """Another target model than the run was trained for, or empty; the run's best skill is then published for it."""
+    target_conn_id: str = ""
+    """The connection of that model."""
 
 
 class RunRecord(Value):
@@ -80,8 +84,12 @@ class TrainingRun:
 
     @property
     def config(self) -> TrainConfig:
-        """The resolved configuration."""
-        return self.record.config
+        """The resolved configuration, with the target that the reference names."""
+        config = self.record.config
+        if not self.ref.target:
+            return config
+        other = {"target": self.ref.target, "target_conn_id": self.ref.target_conn_id}
+        return config.model_copy(update={"model": config.model.model_copy(update=other)})
 
     @cached_property
     def benchmark(self) -> Benchmark:

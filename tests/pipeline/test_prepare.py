@@ -4,12 +4,23 @@ import json
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
 from include.core.config import TrainConfig
-from include.core.errors import ConfigError, ModelConnectionError
-from include.pipeline.preparation import configured, reachable
+from include.core.errors import (
+    ConfigError,
+    EngineUnavailable,
+    ModelConnectionError,
+    ObjectMissing,
+    SkillOptError,
+    StoreUnavailable,
+)
+from include.pipeline.failures import wrong_input_fails
+from include.pipeline.preparation import configured, for_target, reachable
+from include.training.run import TrainingRun
 from tests.models import dialects
 from tests.models.dialect_server import serving
+from tests.training.in_process import Training
 
 NOWHERE = {"host": "http://127.0.0.1:1/v1", "password": "secret-key"}
 
@@ -68,6 +79,53 @@ def test_the_models_of_the_connections_are_part_of_the_configuration() -> None:
     }
     model = configured("searchqa", form).model
     assert (model.target, model.optimizer) == ("openai-chat:gpt-5", "anthropic:claude-haiku-4-5")
+
+
+@pytest.fixture
+def finished() -> TrainingRun:
+    training = Training.of(model__target_conn_id="own", model__optimizer_conn_id="own", train__num_epochs=1)
+    training.task("prepare", training._prepare)
+    return training.run
+
+
+def test_a_finished_run_for_its_own_model(finished: TrainingRun) -> None:
+    assert for_target(finished, None, None) == finished.ref
+    assert for_target(finished, "openai-chat:stand-in-target", {}) == finished.ref
+
+
+def test_a_finished_run_for_another_model_and_connection(finished: TrainingRun) -> None:
+    ref = for_target(finished, "openai:gpt-6", {"model.target_conn_id": "openai"})
+    assert (ref.target, ref.target_conn_id) == ("openai:gpt-6", "openai")
+    model = TrainingRun(ref, finished.store).config.model
+    assert (model.target, model.target_conn_id) == ("openai:gpt-6", "openai")
+    assert finished.config.model.target == "openai-chat:stand-in-target"
+
+
+@pytest.mark.parametrize(
+    ("target", "overrides", "sentence"),
+    [
+        ("openai-chat:m2", {}, "connection own: no model server answers"),
+        ("nobody:m2", {}, "connection own: model 'nobody:m2' should be written"),
+        ("openai:m2", {"model.target_conn": "openai"}, "model.target_conn"),
+    ],
+)
+def test_another_model_that_cannot_be(
+    finished: TrainingRun, target: str, overrides: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SkillOptError, match=sentence):
+        for_target(finished, target, overrides)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), EngineUnavailable("away")])
+def test_what_is_away_is_tried_again(error: SkillOptError) -> None:
+    with pytest.raises(type(error)), wrong_input_fails():
+        raise error
+
+
+@pytest.mark.parametrize("error", [ConfigError("wrong"), ObjectMissing("wrong"), ModelConnectionError("wrong")])
+def test_what_is_wrong_fails_for_good(error: SkillOptError) -> None:
+    with pytest.raises(AirflowFailException, match="wrong"), wrong_input_fails():
+        raise error
 
 
 def test_a_harness_that_cannot_run_the_benchmark() -> None:

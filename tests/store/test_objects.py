@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.stub import Stubber
 
-from include.core.errors import Conflict, ObjectMissing, StoreError
+from include.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
 from include.core.types import Edit, Patch
 from include.store.objects import ObjectStore
 
@@ -100,8 +100,17 @@ def test_a_missing_bucket_is_named(s3_client: "S3Client") -> None:
 
 
 def test_an_endpoint_that_does_not_answer_is_named(unreachable_client: "S3Client") -> None:
-    with pytest.raises(StoreError, match=r"object store at http://127.0.0.1:\d+ did not answer.*endpoint_url"):
+    with pytest.raises(StoreUnavailable, match=r"object store at http://127.0.0.1:\d+ did not answer.*endpoint_url"):
         ObjectStore(unreachable_client, "bucket").get_bytes("key")
+
+
+@pytest.mark.parametrize(("status", "passes"), [(500, True), (503, True), (400, False)])
+def test_what_may_be_asked_again_is_told_apart(unreachable_client: "S3Client", status: int, passes: bool) -> None:
+    with Stubber(unreachable_client) as stub:
+        stub.add_client_error("get_object", "SlowDown", http_status_code=status)
+        with pytest.raises(StoreError, match="s3://bucket/key") as raised:
+            ObjectStore(unreachable_client, "bucket").get_bytes("key")
+    assert isinstance(raised.value, StoreUnavailable) == passes
 
 
 def test_denied_access_is_named(unreachable_client: "S3Client") -> None:

@@ -1,6 +1,8 @@
 """Publishing what a whole training found, in-process and against real conditional writes."""
 
+import copy
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -24,6 +26,7 @@ from include.training.publishing import (
 )
 from include.training.rollback import describe, roll_back, rollback_request
 from include.training.rollouts import planned
+from include.training.run import TrainingRun
 from tests.training.in_process import Training, configured
 from tests.training.local_store import LocalStore
 
@@ -116,6 +119,50 @@ def test_the_approval_shows_difference_scores_and_origins(trained: Training, art
     added = [line for line in trained.skill().splitlines() if line and line not in trained.run.skill(0).text]
     assert added
     assert all(f"+{line}" in body for line in added)
+
+
+UPGRADED = "openai-chat:upgraded"
+
+
+def on_another_model(training: Training) -> Training:
+    other = copy.copy(training)
+    ref = training.run.ref.model_copy(update={"target": UPGRADED, "target_conn_id": "skillopt_upgraded"})
+    other.run, other.rollouts = TrainingRun(ref, training.store), Counter()
+    other.run.models = training.models
+    return other
+
+
+def test_another_model_gets_the_skill_by_the_gate_on_that_model(trained: Training) -> None:
+    other, store = on_another_model(trained), LocalStore()
+    own = ArtifactStore(store, ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))
+    new = ArtifactStore(store, ArtifactKeys("", "searchqa", UPGRADED))
+    assert contest(trained, own, "own") == ""
+    publish_best(trained.run, own, "own")
+    before = own.champion.read()
+    assert contest(other, new, "upgraded") == ""
+    # The rollouts of the model before it say nothing about this one.
+    assert other.rollouts["publish"] == 2 * len(trained.run.items(Split.VAL))
+    published = publish_best(other.run, new, "upgraded")
+    champion = new.champion.read()
+    assert champion is not None
+    assert (champion.version, own.champion.read()) == (published.version, before)
+    manifest = new.read(published.version).manifest
+    assert manifest.target == manifest.models["target"] == UPGRADED
+    assert manifest.models["trained_for"] == "openai-chat:stand-in-target"
+    decision = trained.store.get_model(trained.run.keys.publication("upgraded").gate, GateDecision)
+    assert manifest.best_scores.val is not None
+    assert manifest.seed_scores.val is not None
+    assert manifest.best_scores.val.hard - manifest.seed_scores.val.hard == pytest.approx(
+        decision.against_current.delta
+    )
+    assert manifest.best_scores.test is None
+
+
+def test_another_model_keeps_its_champion_if_the_skill_is_no_better_there(trained: Training) -> None:
+    new = ArtifactStore(LocalStore(), ArtifactKeys("", "searchqa", UPGRADED))
+    present = new.publish(trained.skill() + "\n<!-- tuned for it -->\n", provenance_of(trained, new), None)
+    withheld = contest(on_another_model(trained), new, "no-better-there")
+    assert withheld.startswith(f"the publish gate says reject against champion {present.version}")
 
 
 @pytest.fixture(scope="module")
