@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import docker
@@ -117,7 +118,12 @@ def _make(client: docker.DockerClient, docker_host: str, home: Path, report: Rep
         stage_context(ROOT, Path(folder), _architecture(client), home / "cache", name)
         _build(client, Path(folder), base, recipe.image, inputs)
     # The former image has lost its name and would fill the disk.
-    client.images.prune(filters={"dangling": True, "label": [INPUTS_LABEL]})
+    try:
+        client.images.prune(filters={"dangling": True, "label": [INPUTS_LABEL]})
+    except APIError as error:
+        # Another build is at it.
+        if error.status_code != HTTPStatus.CONFLICT:
+            raise
 
 
 def stage_program(root: Path, target: Path, files: Callable[[Path], Sequence[Path]] = program_files) -> None:

@@ -144,7 +144,10 @@ def end_of(status: Mapping[str, Any], limits: SandboxGroup) -> str:
     ended = _terminated(status.get("containerStatuses"), BASE)
     if ended.get("reason") == "OOMKilled":
         return f"the container ran out of memory (sandbox.memory = {limits.memory})"
-    return f"the container ended with exit status {ended.get('exitCode', 'unknown')} before it finished the item"
+    if not ended:
+        told = ": ".join(str(status[key]) for key in ("reason", "message") if status.get(key))
+        return f"the pod ended before its container did: {told or 'the cluster gives no reason'}"
+    return f"the container ended with exit status {ended['exitCode']} before it finished the item"
 
 
 def pinned(image: str) -> str:

@@ -1,5 +1,6 @@
 """The optimizer behind a provider that fails two tries of five."""
 
+import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -11,6 +12,7 @@ from tests.pipeline.faulty_model import faulty_model
 SKILL = "# Skill\n\n- Read the question.\n"
 
 
+@pytest.mark.slow
 def test_every_question_gets_its_answer_from_a_provider_that_keeps_failing(standin_url: str) -> None:
     calls: list[ModelCall] = []
     with faulty_model(standin_url, hang=2.0) as server:

@@ -28,7 +28,6 @@ import kubernetes_validate
 PROJECT = Path(__file__).parents[2]
 VERSION = "1.33"
 GRACE_SECONDS = 10
-PROBE_SECONDS = 15
 ENTRYPOINT = (sys.executable, "-m", "include.rollout")
 
 Document = dict[str, Any]
@@ -194,8 +193,8 @@ class Kubelet(threading.Thread):
 
     def _await_probe(self, container: Document) -> bool:
         probe = container.get("startupProbe")
-        latest = time.monotonic() + PROBE_SECONDS
-        while probe and not self._deleted.wait(0.02) and time.monotonic() < latest:
+        latest = time.monotonic() + (probe["periodSeconds"] * probe["failureThreshold"] if probe else 0)
+        while probe and not self._deleted.wait(0.05) and time.monotonic() < latest:
             command = self._mapped(container, probe["exec"]["command"])
             if subprocess.run(command, check=False).returncode == 0:
                 return True

@@ -148,7 +148,11 @@ def test_labels_tell_run_and_step_and_fit():
             {"containerStatuses": [{"name": "rollout", "state": {"terminated": {"exitCode": 7}}}]},
             "the container ended with exit status 7 before it finished the item",
         ),
-        ({}, "the container ended with exit status unknown before it finished the item"),
+        ({}, "the pod ended before its container did: the cluster gives no reason"),
+        (
+            {"reason": "NodeLost", "message": "node n1 is gone"},
+            "the pod ended before its container did: NodeLost: node n1 is gone",
+        ),
     ],
 )
 def test_the_end_of_a_pod_is_told(status, why):

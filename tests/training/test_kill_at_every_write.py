@@ -31,7 +31,7 @@ RUNS = "killed-runs"
 FORMER, FIRST = "# Former\n", "# First\n"
 VERSION = ["best_skill.md", "SKILL.md", "manifest.json"]
 REPORT = ["report.html", "history.json"]
-pytestmark = pytest.mark.usefixtures("aws_variables")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_variables")]
 Work = tuple[Callable[..., None], tuple[str, ...]]
 
 

@@ -116,6 +116,7 @@ def date(day: int) -> str:
     return f"2026-10-{day:02d}"
 
 
+@pytest.mark.slow
 def test_a_healthy_champion_is_kept_every_night(nights: Nights) -> None:
     rows = [nights.night(date(day), healthy(day, 40)) for day in range(1, 11)]
     assert {row.judgement.verdict for row in rows} == {NightVerdict.KEEP}
@@ -124,6 +125,7 @@ def test_a_healthy_champion_is_kept_every_night(nights: Nights) -> None:
     assert rows[-1].judgement.gain_on_seed > rows[0].judgement.gain_on_seed
 
 
+@pytest.mark.slow
 def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(nights: Nights) -> None:
     rows = [nights.night(date(day), healthy(day)) for day in range(1, 12)]
     assert not any(declined(row) for row in rows)
