@@ -38,7 +38,7 @@ Moves the alias `champion` of **{benchmark}** to an earlier version, with a reas
 
 
 def champion_asset(benchmark: str) -> Asset:
-    """Tells of every move of the benchmark's champion: version, sha256, previous, reason and score in its extra."""
+    """Tells of every move of the benchmark's champion: version, sha256, previous, reason and scores in its extra."""
     # By its name alone: an address would load the providers of all schemes whenever a DAG file is parsed.
     return Asset(name=f"skillopt_{benchmark}_champion")
 
@@ -229,7 +229,7 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
         write_report(opened, published)
     champion = artifacts.champion.read()
     if champion is not None:
-        announce(context, benchmark, str(opened.config.model.target), champion)
+        announce(context, benchmark, artifacts, champion)
     return published.model_dump()
 
 
@@ -264,7 +264,7 @@ def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
         alias = roll_back(artifacts, request)
     except Conflict as error:
         raise AirflowFailException(str(error)) from None
-    announce(get_current_context(), benchmark, str(reference["target"]), alias)
+    announce(get_current_context(), benchmark, artifacts, alias)
     return alias.model_dump(mode="json")
 
 
@@ -284,11 +284,13 @@ def _published(storage: StorageGroup, benchmark: str, target: str) -> "ArtifactS
     return ArtifactStore(object_store(storage, storage.artifact_bucket), keys)
 
 
-def announce(context: "Context", benchmark: str, target: str, champion: "Alias") -> None:
+def announce(context: "Context", benchmark: str, artifacts: "ArtifactStore", champion: "Alias") -> None:
     """What whoever is scheduled on the champion's asset gets to know."""
+    manifest = artifacts.read(champion.version).manifest
     context["outlet_events"][champion_asset(benchmark)].extra = {
         "benchmark": benchmark,
-        "target": target,
+        "target": manifest.target,
+        "scores": manifest.best_scores.model_dump(mode="json"),
         **champion.model_dump(mode="json", include={"version", "sha256", "previous", "reason", "run"}),
     }
 

@@ -149,7 +149,7 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
     # It may be this task that moved it, killed before it could tell.
     if alias is None or alias.run != opened.ref.run:
         raise AirflowSkipException("the champion has moved meanwhile")
-    announce(context, benchmark, row.night.target, alias)
+    announce(context, benchmark, artifacts, alias)
     return alias.model_dump(mode="json")
 
 

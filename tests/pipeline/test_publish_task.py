@@ -30,7 +30,8 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Training:
     assert gate_publication(training.run, NAME) == ""
     monkeypatch.setattr(publishing, "open_run", lambda ref: training.run)
     monkeypatch.setattr(publishing, "_artifacts", lambda run: artifacts._store)
-    monkeypatch.setattr(publishing, "get_current_context", lambda: {"run_id": NAME, "outlet_events": Events()})
+    events = Events()
+    monkeypatch.setattr(publishing, "get_current_context", lambda: {"run_id": NAME, "outlet_events": events})
     return training
 
 
@@ -61,6 +62,16 @@ def test_what_is_published_is_in_the_report(training: Training) -> None:
     published = publish()
     assert told(training).published is not None
     assert published["version"] == artifacts_of(training).list_versions()[0]
+
+
+def test_the_event_of_the_champions_asset_has_version_checksum_and_scores(training: Training) -> None:
+    published = publish()
+    [event] = publishing.get_current_context()["outlet_events"].values()
+    manifest = artifacts_of(training).read(published["version"]).manifest
+    assert (event.extra["version"], event.extra["sha256"]) == (published["version"], published["sha256"])
+    assert event.extra["target"] == "openai-chat:stand-in-target"
+    assert event.extra["scores"] == manifest.best_scores.model_dump(mode="json")
+    assert event.extra["scores"]["test"]["hard"] == told(training).test["best"].hard
 
 
 def test_who_was_overtaken_is_told_what_to_do_and_does_not_try_again(training: Training) -> None:

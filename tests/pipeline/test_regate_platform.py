@@ -129,9 +129,9 @@ class Month:
         raise AssertionError(f"the nights did not end: {sorted((day, run['state']) for day, run in runs.items())}")
 
 
-def months(platform: Any, folder: Path, world: Callable[[int], list[dict[str, Any]]]) -> Month:
+def month_of(platform: Any, folder: Path, days: range, world: Callable[[int], list[dict[str, Any]]]) -> Month:
     month = Month(platform, folder)
-    for day in range(1, NIGHTS + 1):
+    for day in days:
         month.add(day, world(day))
     return month
 
@@ -139,8 +139,11 @@ def months(platform: Any, folder: Path, world: Callable[[int], list[dict[str, An
 @pytest.fixture(scope="module")
 def month(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> Month:
     """Thirty nights in which the world changes on the twelfth."""
-    return months(
-        platform, tmp_path_factory.mktemp("fresh"), lambda day: healthy(day, 30) if day < CHANGE else changed(day, 30)
+    return month_of(
+        platform,
+        tmp_path_factory.mktemp("fresh"),
+        range(1, NIGHTS + 1),
+        lambda day: healthy(day, 30) if day < CHANGE else changed(day, 30),
     )
 
 
@@ -167,6 +170,18 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(
     assert alias is not None
     assert alias.version == former
     assert alias.reason == f"demoted on {demoted[0].night.date}: {demoted[0].judgement.reason}"
+
+
+def test_a_healthy_champion_is_kept_on_all_nights(platform: Any, tmp_path: Path) -> None:
+    # A month of its own: a DAG has one run a night.
+    days = range(NIGHTS + 1, 2 * NIGHTS + 1)
+    month = month_of(platform, tmp_path, days, lambda day: healthy(day, 30))
+    champion = month.artifacts.champion.read()
+    month.backfill(days[0], days[-1])
+    rows = month.ledger()
+    assert [row.night.date for row in rows] == [date(day) for day in days]
+    assert {row.judgement.verdict for row in rows} == {NightVerdict.KEEP}
+    assert month.artifacts.champion.read() == champion
 
 
 def test_clearing_any_night_twice_changes_nothing(month: Month, runs: dict[str, dict[str, Any]]) -> None:

@@ -1,5 +1,6 @@
 """Nights of re-gating on the sample, in-process: settled once, judged by all nights, one report for two targets."""
 
+import datetime
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -113,7 +114,7 @@ def nights() -> Nights:
 
 
 def date(day: int) -> str:
-    return f"2026-10-{day:02d}"
+    return str(datetime.date(2026, 9, 1) + datetime.timedelta(day - 1))
 
 
 @pytest.mark.slow
