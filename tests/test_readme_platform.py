@@ -19,7 +19,7 @@ from include.store.objects import ObjectStore
 from include.training.run import RunRecord
 from local.environment import airflow_url
 from local.objectstore import UNCHECKED_KEY
-from tests.pipeline.trained_run import DAG, token
+from tests.pipeline.trained_run import DAG, set_paused, token
 from tests.store.test_artifacts import provenance
 from tests.test_readme import COMMANDS, PROJECT
 
@@ -51,7 +51,7 @@ def airflow(platform: Any) -> Iterator[httpx.Client]:
         platform.api.wait_for_dag(dag)
     with httpx.Client(base_url=f"{airflow_url(platform.settings)}/api/v2", headers=headers, timeout=60) as client:
         yield client
-        client.patch(f"/dags/{REGATE}", json={"is_paused": True}).raise_for_status()
+        set_paused(platform, REGATE, paused=True)
 
 
 def test_trigger(platform: Any, airflow: httpx.Client) -> None:
@@ -77,7 +77,7 @@ def test_every_night(platform: Any, airflow: httpx.Client) -> None:
 def test_backfill(platform: Any, airflow: httpx.Client) -> None:
     words = command("airflow", "backfill create")
     conf = json.loads(words[words.index("--dag-run-conf") + 1])
-    airflow.patch(f"/dags/{REGATE}", json={"is_paused": False}).raise_for_status()
+    set_paused(platform, REGATE, paused=False)
     run(words, PROJECT, **platform.environment)
     deadline = time.monotonic() + SECONDS
     while True:

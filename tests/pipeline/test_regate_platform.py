@@ -20,7 +20,7 @@ from include.store.objects import ObjectStore
 from include.training.regate import LedgerRow, ledger
 from include.training.transfer import TransferReport
 from local.environment import airflow_url
-from tests.pipeline.trained_run import token
+from tests.pipeline.trained_run import set_paused, token
 from tests.store.test_artifacts import provenance
 from tests.training.test_regate_nights import CHAMPION, FORMER, changed, date, healthy
 
@@ -73,7 +73,8 @@ class Month:
             },
         }
         self.platform.api.wait_for_dag(DAG)
-        self._switch_on()
+        # A DAG with a schedule waits for that, and so do its backfills.
+        set_paused(self.platform, DAG, paused=False)
         days = ["--from-date", date(first), "--to-date", date(last)]
         one_by_one = ["--max-active-runs", "1"]
         command = ["backfill", "create", "--dag-id", DAG, *days, *one_by_one, "--dag-run-conf", json.dumps(conf)]
@@ -107,12 +108,6 @@ class Month:
         body = {"dag_run_id": run["dag_run_id"], "dry_run": False, "only_failed": False, "reset_dag_runs": True}
         httpx.post(url, headers=headers, json=body, timeout=60).raise_for_status()
         assert self.platform.api.wait(DAG, run["dag_run_id"], seconds=SECONDS) == "success"
-
-    def _switch_on(self) -> None:
-        """A DAG with a schedule waits for that, and so do its backfills."""
-        headers = {"Authorization": f"Bearer {token(self.platform)}"}
-        url = f"{airflow_url(self.platform.settings)}/api/v2/dags/{DAG}"
-        httpx.patch(url, headers=headers, json={"is_paused": False}).raise_for_status()
 
     def _wait(self, dates: set[str], conf: dict[str, Any]) -> dict[str, dict[str, Any]]:
         deadline = time.monotonic() + SECONDS

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,12 +15,22 @@ import duckdb
 import pandas as pd
 import psutil
 import pytest
+from pandas.testing import assert_frame_equal
+from platform_control import control
 
 from include.core.types import DATA_SPLITS, Split
 from include.store.artifacts import Alias, SkillManifest
 from include.store.keys import ArtifactKeys
 from tests.pipeline.slow_model import slow_model
-from tests.pipeline.trained_run import DAG, TrainedRun, create_connection, executions, stand_in, trajectories
+from tests.pipeline.trained_run import (
+    DAG,
+    TrainedRun,
+    create_connection,
+    executions,
+    set_paused,
+    stand_in,
+    trajectories,
+)
 
 pytestmark = pytest.mark.platform
 
@@ -133,6 +141,31 @@ def test_no_task_pays_for_a_rollout_twice(trained: TrainedRun) -> None:
     assert executions(trained) == {1}
 
 
+def test_cleaning_up_leaves_one_part_a_partition_and_every_row(platform: Any, trained: TrainedRun) -> None:
+    # The DAG cleans the benchmark's usual place, where no test of this module trains.
+    for key in trained.store.list_keys(f"{trained.prefix}trajectories/"):
+        trained.store.put_bytes(key.removeprefix(trained.prefix), trained.store.get_bytes(key))
+    usual = TrainedRun(platform, trained.run_id)
+    before, parts = trajectories(usual), usual.store.list_keys("trajectories/")
+    platform.api.wait_for_dag("cleanup_searchqa")
+    set_paused(platform, "cleanup_searchqa", paused=False)
+    try:
+        run_id = platform.api.trigger("cleanup_searchqa")
+        assert platform.api.wait("cleanup_searchqa", run_id, seconds=120) == "success"
+    finally:
+        set_paused(platform, "cleanup_searchqa", paused=True)
+    after = usual.store.list_keys("trajectories/")
+    partitions = {part.rpartition("/")[0] for part in parts}
+    assert len(parts) > len(partitions)
+    assert sorted(part.rpartition("/")[0] for part in after) == sorted(partitions)
+    columns = ["split", "item_id", "skill_sha256", "draw", "stored", "hard"]
+    assert_frame_equal(in_order(trajectories(usual)[columns]), in_order(before[columns]))
+
+
+def in_order(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.sort_values(list(rows.columns)).reset_index(drop=True)
+
+
 def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(platform: Any, engine: docker.DockerClient) -> None:
     plain = TrainedRun.trigger(
         platform, f"plain-{time.time_ns()}", SHORT | {"storage.prefix": f"plain-{time.time_ns()}/"}
@@ -148,12 +181,7 @@ def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(platform: Any,
         killed = TrainedRun.trigger(platform, f"killed-{time.time_ns()}", SHORT | slowly)
         before = wait_for_rows(killed, engine)
         kill_workers(platform)
-        subprocess.run(
-            [sys.executable, "-m", "local", "up", "--home", str(platform.home.root)],
-            cwd=PROJECT,
-            check=True,
-            timeout=300,
-        )
+        control(platform.home.root, "up", DOCKER_HOST=platform.environment["DOCKER_HOST"])
         killed.wait()
     assert 0 < before < 40
     assert executions(killed) == {1}
