@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
