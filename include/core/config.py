@@ -152,7 +152,7 @@ class PublishingGroup(Group):
     """How the candidate must beat the present champion, or the seed skill before there is one."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
     """Share of candidates that change nothing which mcnemar and e_process may publish."""
-    draws: Positive = 1
+    draws: Annotated[int, Field(ge=1, le=100)] = 1
     """Fresh rollouts of every item of the selection split, by each of the two skills."""
     approval: bool = False
     """Whether a person has to approve in Airflow's UI."""

@@ -203,7 +203,8 @@ def gate_publication(run: JsonObject) -> None:
     from include.training.publishing import gate_publication
 
     opened = open_run(run)
-    withheld = gate_publication(opened, _name(get_current_context()))
+    with wrong_input_fails():
+        withheld = gate_publication(opened, _name(get_current_context()))
     if withheld:
         _tell(opened, withheld)
         raise AirflowSkipException(f"nothing is published: {withheld}")

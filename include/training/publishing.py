@@ -4,16 +4,17 @@ import logging
 from typing import TYPE_CHECKING
 
 from include.core.config import EvaluationGroup, PublishingGroup
-from include.core.errors import ObjectMissing
+from include.core.errors import DataError, ObjectMissing
 from include.core.gate import GateDecision, decide
 from include.core.paired import interval
 from include.core.provenance import LinesOfSkill
-from include.core.scoring import Evaluation, evaluation_of
+from include.core.scoring import Evaluation, covers, evaluation_of
 from include.core.skill import SkillDocument
 from include.core.state import Measured
-from include.core.types import JsonObject, Split, Value
+from include.core.types import JsonObject, Split, Value, sha256
 from include.store.aliases import Alias
 from include.training.evaluation import measured
+from include.training.quality import check_measured
 from include.training.rollouts import Chunk, chunks_of, ids, store_plan
 from include.training.run import TrainingRun
 
@@ -25,6 +26,10 @@ log = logging.getLogger(__name__)
 
 FIRST_FRESH_DRAW = 1000
 """Above every draw that a training may use."""
+MOST_DRAWS = 100
+"""Of a publication; each has as many numbers of its own."""
+PUBLICATIONS = 100_000
+"""Among so many places the hash of a publication's name picks one."""
 
 
 class Publication(Value):
@@ -46,6 +51,13 @@ class PublishContest(Value):
     champion: Alias | None = None
     """The present champion; None if there is none, and the seed skill is the one to beat."""
     rules: PublishingGroup = PublishingGroup()
+    first_draw: int = FIRST_FRESH_DRAW
+    """The publication's own: rollouts of an earlier one flatter the champion that passed the gate by them."""
+
+    @property
+    def draws(self) -> range:
+        """What every task of the publication rolls out and looks at."""
+        return range(self.first_draw, self.first_draw + self.rules.draws)
 
     @property
     def rival(self) -> str:
@@ -71,7 +83,7 @@ def plan_publication(
     try:
         contest = run.store.get_model(keys.contest, PublishContest)
     except ObjectMissing:
-        contest = _contest(run, artifacts, rules)
+        contest = _contest(run, artifacts, name, rules)
         seed_or_champion = run.skill(0).text
         if contest.champion is not None:
             seed_or_champion = artifacts.read(contest.champion.version).skill
@@ -81,18 +93,26 @@ def plan_publication(
         log.info("nothing to publish: %s", contest.withheld)
         return store_plan(run, moment, f"publish-{name}", [])
     best = run.keys.skill(run.state(moment).best.version)
-    chunks = [chunk for skill in (best, keys.rival_skill) for chunk in _fresh_chunks(run, skill, contest.rules.draws)]
+    chunks = [chunk for skill in (best, keys.rival_skill) for chunk in _fresh_chunks(run, skill, contest)]
     return store_plan(run, moment, f"publish-{name}", chunks)
 
 
 def gate_publication(run: TrainingRun, name: str) -> str:
-    """Decide whether the candidate may become the champion; returns why not, or nothing."""
+    """Decide whether the candidate may become the champion; returns why not, or nothing.
+
+    Raises:
+        DataError: rows cannot be concluded from, or too few items have a score under one of the two.
+    """
     keys = run.keys.publication(name)
     contest = run.store.get_model(keys.contest, PublishContest)
     if contest.withheld:
         return contest.withheld
-    candidate = fresh(run, run.skill(run.state(run.timeline[-1]).best.version), contest.rules.draws)
-    rival = fresh(run, run.document(keys.rival_skill), contest.rules.draws)
+    skills = {
+        "candidate": run.skill(run.state(run.timeline[-1]).best.version),
+        "rival": run.document(keys.rival_skill),
+    }
+    check_measured(run, Split.VAL, skills, contest.draws)
+    candidate, rival = (_covered(run, name, skill, contest) for name, skill in skills.items())
     decision = decide(candidate, rival, rival, publish_rules(run, contest.rules))
     run.store.put_model(keys.gate, decision)
     log.info("publish gate against %s: %s, %s", contest.rival, decision.action, decision.reason)
@@ -126,12 +146,10 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str, reason
     )
 
 
-def fresh(run: TrainingRun, skill: SkillDocument, draws: int) -> Evaluation:
-    """A skill on the draws of the selection split that no training uses."""
+def fresh(run: TrainingRun, skill: SkillDocument, contest: PublishContest) -> Evaluation:
+    """A skill on the draws of the selection split that are the publication's own."""
     items = run.items(Split.VAL)
-    rollouts = [
-        rollout for draw in _fresh_draws(draws) for rollout in run.stored(Split.VAL, skill, draw, items).values()
-    ]
+    rollouts = [rollout for draw in contest.draws for rollout in run.stored(Split.VAL, skill, draw, items).values()]
     return evaluation_of(ids(items), rollouts)
 
 
@@ -141,7 +159,17 @@ def publish_rules(run: TrainingRun, rules: PublishingGroup) -> EvaluationGroup:
     return run.config.evaluation.model_copy(update=policy)
 
 
-def _contest(run: TrainingRun, artifacts: "ArtifactStore", rules: PublishingGroup) -> PublishContest:
+def _covered(run: TrainingRun, name: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
+    evaluation = fresh(run, skill, contest)
+    if not covers(evaluation, run.config.evaluation):
+        raise DataError(
+            f"publishing: only {evaluation.coverage:.0%} of the items have a fresh score under the {name} skill; what "
+            f"failed: {dict(evaluation.failures)}; clear the task measure and what follows it to try these again"
+        )
+    return evaluation
+
+
+def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup) -> PublishContest:
     final, champion = run.state(run.timeline[-1]), artifacts.champion.read()
     withheld = ""
     if final.stopped:
@@ -150,16 +178,15 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", rules: PublishingGrou
         withheld = "no candidate was better than the seed skill"
     elif champion is not None and champion.sha256 == run.skill(final.best.version).sha256:
         withheld = f"the best skill is the champion already, {champion.version}"
-    return PublishContest(withheld=withheld, champion=champion, rules=rules)
+    place = int(sha256(f"{run.ref.run}/{name}")[:12], 16) % PUBLICATIONS
+    return PublishContest(
+        withheld=withheld, champion=champion, rules=rules, first_draw=FIRST_FRESH_DRAW + place * MOST_DRAWS
+    )
 
 
-def _fresh_chunks(run: TrainingRun, skill: str, draws: int) -> list[Chunk]:
+def _fresh_chunks(run: TrainingRun, skill: str, contest: PublishContest) -> list[Chunk]:
     items = ids(run.items(Split.VAL))
-    return [chunk for draw in _fresh_draws(draws) for chunk in chunks_of(run, "publish", skill, Split.VAL, items, draw)]
-
-
-def _fresh_draws(draws: int) -> range:
-    return range(FIRST_FRESH_DRAW, FIRST_FRESH_DRAW + draws)
+    return [chunk for draw in contest.draws for chunk in chunks_of(run, "publish", skill, Split.VAL, items, draw)]
 
 
 def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publish_gate: GateDecision) -> "Provenance":
@@ -171,11 +198,6 @@ def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publi
     gates = [
         (moment.name, run.store.get_model(run.keys.moment(moment).gate, GateDecision)) for moment in run.timeline[1:-1]
     ]
-    seed_scores, best_scores = (
-        (_fresh_scores(run, 0, contest), _fresh_scores(run, best.version, contest))
-        if run.ref.target
-        else (_scores(run, run.state(run.timeline[0]).best), _scores(run, best))
-    )
     return Provenance(
         run=record.run,
         config=config.model_dump(mode="json"),
@@ -186,8 +208,8 @@ def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publi
         },
         harness=config.model.harness,
         data_fingerprints={split: part.fingerprint for split, part in manifest.splits.items()},
-        seed_scores=seed_scores,
-        best_scores=best_scores,
+        seed_scores=_scores(run, run.state(run.timeline[0]).best, contest),
+        best_scores=_scores(run, best, contest),
         gate_history=tuple(
             {"moment": name} | decision.model_dump(mode="json")
             for name, decision in [*gates, ("publish", publish_gate)]
@@ -196,18 +218,17 @@ def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publi
     )
 
 
-def _scores(run: TrainingRun, skill: Measured) -> "SplitScores":
+def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "SplitScores":
+    """By fresh rollouts if the publication made some: a training's own flatter the skill that it chose by them."""
     from include.store.artifacts import SplitScores
 
-    tested = measured(run, Split.TEST, run.skill(skill.version)) if run.config.evaluation.eval_test else None
-    return SplitScores(val=_measured(run, skill.evaluation), test=_measured(run, tested))
-
-
-def _fresh_scores(run: TrainingRun, version: int, contest: PublishContest) -> "SplitScores":
-    """Under a target that the training never asked, there are the rollouts of the publish gate and no others."""
-    from include.store.artifacts import SplitScores
-
-    return SplitScores(val=_measured(run, fresh(run, run.skill(version), contest.rules.draws)), test=None)
+    document = run.skill(skill.version)
+    val = _measured(run, fresh(run, document, contest))
+    if run.ref.target:
+        # The training asked another model.
+        return SplitScores(val=val, test=None)
+    tested = measured(run, Split.TEST, document) if run.config.evaluation.eval_test else None
+    return SplitScores(val=_measured(run, skill.evaluation) if val is None else val, test=_measured(run, tested))
 
 
 def _measured(run: TrainingRun, evaluation: Evaluation | None) -> "MeasuredScore | None":

@@ -67,24 +67,27 @@ def checked_fresh(
     return report
 
 
-def check_measured(run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument]) -> None:
+def check_measured(
+    run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], draws: Sequence[int] | None = None
+) -> None:
     """Check the stored rollouts of some skills on a split before anything is concluded from them.
 
     Args:
         run: the run that measured.
         split: on which.
         skills: by what they are called.
+        draws: of each item; those of an evaluation if None.
 
     Raises:
         DataQualityError: rows that miss expectations; the text names them.
     """
     from include.quality.rollouts import check_rollouts
 
-    items, draws = run.items(split), range(run.config.evaluation.draws)
+    items = run.items(split)
     tables = {
         f"{name} skill, draw {draw}": run.rollouts.unparsed(run.rollout_key(split, skill, draw), run.ref.run, items)
         for name, skill in skills.items()
-        for draw in draws
+        for draw in (range(run.config.evaluation.draws) if draws is None else draws)
     }
     report = check_rollouts(f"{run.ref.run} on {split}", tables, {item.id for item in items})
     store_quality(run, report)

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from include.core.config import PublishingGroup
-from include.core.errors import ConfigError, Conflict
+from include.core.errors import ConfigError, Conflict, DataError
 from include.core.gate import GateDecision
-from include.core.types import Split
+from include.core.types import Split, Status
 from include.store.artifacts import ArtifactStore
 from include.store.keys import ArtifactKeys
 from include.store.objects import ObjectStore
@@ -70,12 +70,32 @@ def test_the_first_skill_is_published_if_it_beats_the_seed_on_fresh_rollouts(
 def test_the_gate_looks_at_draws_that_the_training_never_saw(trained: Training, artifacts: ArtifactStore) -> None:
     refs = plan_publication(trained.run, artifacts, "draws", PublishingGroup(draws=2))
     chunks = [planned(trained.run, ref)[1] for ref in refs]
-    assert {chunk.draw for chunk in chunks} == {FIRST_FRESH_DRAW, FIRST_FRESH_DRAW + 1}
+    contest = trained.store.get_model(trained.run.keys.publication("draws").contest, PublishContest)
+    assert contest.first_draw >= FIRST_FRESH_DRAW
+    assert {chunk.draw for chunk in chunks} == {contest.first_draw, contest.first_draw + 1}
     assert {chunk.stage for chunk in chunks} == {"publish"}
     assert len({chunk.skill for chunk in chunks}) == 2
     assert sum(len(chunk.item_ids) for chunk in chunks) == 4 * len(trained.run.items(Split.VAL))
     trained._run_containers(refs)
-    assert fresh(trained.run, trained.run.skill(0), 2).coverage == 1.0
+    assert fresh(trained.run, trained.run.skill(0), contest).coverage == 1.0
+
+
+def test_no_publication_rests_on_the_rollouts_of_another(trained: Training) -> None:
+    """Those of the publication that made a skill the champion flatter it, and may be of another time."""
+    for name in ("earlier", "later"):
+        before = trained.rollouts["publish"]
+        contest(trained, ArtifactStore(LocalStore(), ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")), name)
+        assert trained.rollouts["publish"] == before + 2 * len(trained.run.items(Split.VAL))
+
+
+def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Training, artifacts: ArtifactStore) -> None:
+    broken = copy.copy(trained)
+    down = iter(range(12))
+    broken.fail = lambda stage, item: Status.MODEL_ERROR if next(down, None) is not None else None
+    with pytest.raises(DataError, match=r"only \d\d% of the items have a fresh score under the candidate skill.*clear"):
+        contest(broken, artifacts, "broken")
+    trained._run_containers(plan_publication(trained.run, artifacts, "broken", PublishingGroup()))
+    assert gate_publication(trained.run, "broken") == ""
 
 
 def test_a_skill_that_is_no_better_than_the_champion_is_withheld(trained: Training, artifacts: ArtifactStore) -> None:
