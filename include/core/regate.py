@@ -21,8 +21,6 @@ class NightVerdict(StrEnum):
     """It became worse than the champion before it."""
     STALE = "stale"
     """It became worse than the seed skill, so it does harm."""
-    NO_DATA = "no_data"
-    """The night had no fresh items."""
 
 
 class NightCounts(Value):
@@ -54,9 +52,10 @@ def judge_nights(
     """
     gain, decline = log_gain(against_seed), log_decline(against_seed)
     demotion = None if against_previous is None else log_decline(against_previous)
-    threshold = -math.log(alpha)
-    if demotion is not None and demotion >= threshold:
+    threshold, looked_at = -math.log(alpha), against_seed
+    if against_previous is not None and demotion is not None and demotion >= threshold:
         verdict, said, found = NightVerdict.DEMOTE, "worse than the champion before it", demotion
+        looked_at = against_previous
     elif decline >= threshold:
         verdict, said, found = NightVerdict.STALE, "worse than the seed skill", decline
     elif gain >= threshold:
@@ -64,7 +63,7 @@ def judge_nights(
     else:
         verdict, said, found = NightVerdict.WATCH, "nothing certain: better than the seed skill", gain
     relation = "at least" if found >= threshold else "below"
-    nights = "1 night" if len(against_seed) == 1 else f"{len(against_seed)} nights"
+    nights = "1 night" if len(looked_at) == 1 else f"{len(looked_at)} nights"
     return Judgement(
         verdict=verdict,
         reason=f"{said}, E = {_plain(found)} over {nights}, {relation} {_plain(threshold)}",

@@ -9,6 +9,7 @@ from include.core.config import TrainConfig
 from include.core.types import JsonObject, Split
 from include.models import connection
 from include.pipeline import params
+from include.pipeline.addresses import regate_dag_id
 from include.pipeline.connections import connected, object_store, s3_client
 from include.pipeline.params import PROJECT
 from include.pipeline.preparation import configured, connected_prices, reachable
@@ -20,7 +21,7 @@ from include.store.nights import NightTable
 from include.training.ends import opened
 from include.training.preparation import Items, checked_items, read_items, read_seed, settle, store_files
 from include.training.quality import checked_fresh, failure_kept, items_of, stored_quality
-from include.training.regate import Contest, contest_of, plan_night
+from include.training.regate import Contest, contest_again, contest_of, plan_night
 from include.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night |
     uri = partition_uri(config.data, config.regate, date)
     records = read_partition(uri, folder, client)
     if records is None:
-        return f"no_data: {uri} is not there; when it comes, backfill this night"
-    settled = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target)).read(date) is not None
+        return _no_data(benchmark, date, uri)
+    nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
+    settled = nights.read(date) is not None
     with failure_kept(run):
         items, quality = checked_items(uri, {Split.FRESH: records}, run.benchmark)
         if settled:
@@ -61,15 +63,12 @@ def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night |
             quality = stored_quality(run) or quality
         else:
             trained = _trained_on(run, config, artifacts, folder, client)
-            quality = checked_fresh(quality, items[Split.FRESH], trained)
+            quality = checked_fresh(quality, items[Split.FRESH], trained, nights.dates_of_items())
     items = store_files(run, items, DataFiles(uri.rpartition("/")[0], folder, client))
     settle(run, config, items, quality, reachable(config), connected_prices(config))
     if settled:
         return run, []
-    seed = opened(read_seed(PROJECT / "skills" / benchmark / "initial.md"), run)
-    contest = contest_of(date, artifacts, seed)
-    texts = [artifacts.read(version).skill if version else seed.text for version in _versions(contest)]
-    return run, plan_night(run, contest, texts)
+    return run, plan_night(run, *_contenders(run, date, artifacts))
 
 
 def night_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
@@ -115,7 +114,25 @@ def _trained_on(
     return items
 
 
-def _versions(contest: Contest) -> list[str]:
-    """In the order of the roles; the seed has none."""
+def _contenders(run: TrainingRun, date: str, artifacts: ArtifactStore) -> tuple[Contest, list[str]]:
+    """Who is measured, and the texts in the order of the roles.
+
+    For a target without a champion of its own those of that night under the benchmark's own, so that the two compare.
+    """
+    base = base_target(run.ref.benchmark)
+    if artifacts.target == base != str(run.config.model.target):
+        night = NightTable(run.store, RegateKeys(run.ref.storage.prefix, run.ref.benchmark, base)).read(date)
+        if night is not None:
+            return contest_again(run, night)
+    seed = opened(read_seed(PROJECT / "skills" / run.ref.benchmark / "initial.md"), run)
+    contest = contest_of(date, artifacts, seed)
     previous = [] if contest.previous is None else [contest.previous.version]
-    return [contest.champion.version, contest.seed.version, *previous]
+    versions = [contest.champion.version, contest.seed.version, *previous]
+    return contest, [artifacts.read(version).skill if version else seed.text for version in versions]
+
+
+def _no_data(benchmark: str, date: str, uri: str) -> str:
+    return (
+        f"no_data: {uri} is not there, or empty; when it has come: airflow backfill create --dag-id "
+        f"{regate_dag_id(benchmark)} --from-date {date} --to-date {date} --reprocess-behavior completed"
+    )

@@ -57,6 +57,9 @@ def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
     asked = {
         "version": Param(type="string", minLength=1, description="Such as `v0003-0123456789ab`."),
         "reason": Param(type="string", minLength=1, format="multiline", description="Kept in the alias's history."),
+        "leaving": Param(
+            None, type=["string", "null"], description="Fails if the champion is another one by now; for automation."
+        ),
         "approval": Param(True, type="boolean", description="Whether a person has to approve."),
         "model.target": knobs["model.target"],
         "overrides": knobs["overrides"],
@@ -246,7 +249,9 @@ def request_rollback(benchmark: str) -> JsonObject:
         config = params.run_config(params.benchmark_config(benchmark), asked)
         target = connection.model_name(config.model.target_conn_id, config.model.target)
         artifacts = _published(config.storage, benchmark, target)
-        request = rollback_request(artifacts, _name(context), asked["version"], asked["reason"], asked["approval"])
+        request = rollback_request(
+            artifacts, _name(context), asked["version"], asked["reason"], asked["approval"], asked["leaving"]
+        )
     return {
         "benchmark": benchmark,
         "target": target,

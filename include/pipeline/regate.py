@@ -3,22 +3,21 @@
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.core.config import TrainConfig
 from include.core.errors import Conflict, DataError
 from include.core.types import JsonObject
-from include.pipeline.addresses import regate_dag_id
+from include.pipeline.addresses import regate_dag_id, rollback_dag_id
 from include.pipeline.alerts import when_late
 from include.pipeline.connections import open_run
 from include.pipeline.failures import wrong_input_fails
 from include.pipeline.graph import dag_of, rollouts
-from include.pipeline.publishing import Approval, announce, champion_asset
+from include.pipeline.publishing import announce, champion_asset
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from include.store.aliases import Alias
     from include.store.artifacts import ArtifactStore
     from include.training.regate import LedgerRow
@@ -30,8 +29,9 @@ champion before it and the seed skill run on the same items; the evidence of all
 or stale.
 A night is settled once, however often its run is cleared. Past nights, also for another target model:
 
-    airflow backfill create --dag-id regate_{benchmark} --from-date 2026-11-01 --to-date 2026-11-30 --max-active-runs 1
-    airflow backfill create --dag-id regate_{benchmark} ... --dag-run-conf '{{"target": "openai-chat:new-model"}}'
+    airflow backfill create --dag-id regate_{benchmark} --from-date 2026-11-01 --to-date 2026-11-30 \\
+      --max-active-runs 1 --reprocess-behavior completed
+    airflow backfill create ... --dag-run-conf '{{"target": "openai-chat:new-model"}}'
 """
 
 FIRST_NIGHT = datetime(2020, 1, 1)
@@ -67,36 +67,19 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         run = prepared["run"]
         measure = rollouts(config, "measure", run, prepared)
         settled: Any = settle_night(run)
-        approve = DemotionApproval(
-            task_id="approve",
-            subject=f"Demote the champion of {benchmark}?",
-            hours=config.publishing.approval_hours,
-            reference=run,
-        )
         demoted = demote.override(outlets=[champion_asset(benchmark)])(benchmark, run)
+        question: Any = question_of(run)
+        # A DAG run of its own: the night is over, whenever somebody answers.
+        TriggerDagRunOperator(
+            task_id="ask",
+            trigger_dag_id=rollback_dag_id(benchmark),
+            trigger_run_id=question["run_id"],
+            conf=question["conf"],
+            skip_when_already_exists=True,
+        )
         told = tell.override(outlets=[decline_asset(benchmark)])(benchmark, run)
-        chain(measure, settled, approve, demoted)
-        chain(settled, told)
+        chain(measure, settled, [demoted, question, told])
     return dag
-
-
-class DemotionApproval(Approval):
-    """For a demotion, where `regate.on_demote` is ask; `reference` is that of the night's run."""
-
-    def wanted(self, context: "Context") -> str:
-        """Both versions, the evidence, and the alias's history; skipped if there is nothing to demote."""
-        from include.training.approval import rollback_body
-
-        run, row, artifacts = _night(self.reference)
-        seen = _to_demote(run, row, artifacts)
-        action = run.config.regate.on_demote
-        previous = row.night.previous
-        if seen is None or previous is None or action == "report":
-            raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}, the champion stays")
-        if action == "rollback":
-            return ""
-        before, after = (artifacts.read(version).skill for version in (seen.version, previous.version))
-        return rollback_body(seen, previous.version, row.judgement.reason, before, after, artifacts.champion.history())
 
 
 @task
@@ -108,7 +91,11 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
     from include.pipeline.nights import prepare_night
 
     context = get_current_context()
-    date = str(context["ds"])
+    # By the interval, since the logical date of a run by hand is the moment of the click.
+    begin = context.get("data_interval_start")
+    if begin is None:
+        raise AirflowFailException("a night needs a date: trigger it with a logical date, or backfill it")
+    date = f"{begin:%Y-%m-%d}"
     with wrong_input_fails():
         prepared = prepare_night(benchmark, date, context["params"])
     if isinstance(prepared, str):
@@ -123,25 +110,25 @@ def settle_night(run: JsonObject) -> JsonObject:
     """Store what the night found, once; returns the verdict."""
     from include.pipeline.nights import base_target
     from include.training.regate import settle_night
-    from include.training.transfer import write_transfer
+    from include.training.transfer import write_transfers
 
     opened = open_run(run)
     try:
         row = settle_night(opened)
     except DataError as error:
         raise AirflowFailException(str(error)) from None
-    write_transfer(opened, base_target(opened.ref.benchmark))
+    write_transfers(opened, base_target(opened.ref.benchmark))
     return {"date": row.night.date, **row.judgement.model_dump(mode="json")}
 
 
 @task
 def demote(benchmark: str, run: JsonObject) -> JsonObject:
-    """Move the champion back to the one before it."""
+    """Move the champion back to the one before it, where `regate.on_demote` says so."""
     from include.training.regate import demote
 
     context = get_current_context()
     opened, row, artifacts = _night(run)
-    seen = _to_demote(opened, row, artifacts)
+    seen = _to_demote(opened, row, artifacts, "rollback")
     try:
         alias = artifacts.champion.read() if seen is None else demote(artifacts, row, seen, opened.ref.run)
     except Conflict as error:
@@ -153,14 +140,37 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
     return alias.model_dump(mode="json")
 
 
+@task(multiple_outputs=True)
+def question_of(run: JsonObject) -> JsonObject:
+    """The rollback that somebody has to approve, where `regate.on_demote` says ask."""
+    opened, row, artifacts = _night(run)
+    seen, previous = _to_demote(opened, row, artifacts, "ask"), row.night.previous
+    if seen is None or previous is None:
+        raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}, nobody is asked")
+    storage = opened.ref.storage.model_dump(mode="json")
+    return {
+        "run_id": f"demote__{opened.ref.run}",
+        "conf": {
+            "version": previous.version,
+            "leaving": seen.version,
+            "reason": f"demoted on {row.night.date}: {row.judgement.reason}",
+            "approval": True,
+            "model.target": row.night.target,
+            "overrides": {f"storage.{key}": value for key, value in storage.items()},
+        },
+    }
+
+
 @task
 def tell(benchmark: str, run: JsonObject) -> JsonObject:
-    """Emit the event of a decline; skipped where there is none."""
-    from include.training.regate import declined
+    """Emit the event of a decline, once for a champion and for the benchmark's own target; else skipped."""
+    from include.pipeline.nights import base_target
+    from include.training.regate import newly_declined, night_table
 
-    _, row, _ = _night(run)
-    if not declined(row):
-        raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}")
+    opened, row, _ = _night(run)
+    is_news = newly_declined(row, night_table(opened).all(), opened.config.regate.alpha)
+    if not is_news or row.night.target != base_target(benchmark):
+        raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}, which is no news")
     said: JsonObject = {
         "benchmark": benchmark,
         "target": row.night.target,
@@ -186,7 +196,8 @@ def _night(ref: JsonObject) -> "tuple[TrainingRun, LedgerRow, ArtifactStore]":
     return run, settle_night(run), ArtifactStore(object_store(storage, storage.artifact_bucket), keys)
 
 
-def _to_demote(run: "TrainingRun", row: "LedgerRow", artifacts: "ArtifactStore") -> "Alias | None":
+def _to_demote(run: "TrainingRun", row: "LedgerRow", artifacts: "ArtifactStore", action: str) -> "Alias | None":
+    """The champion that is to be left, if that is what `regate.on_demote` does about it."""
     from include.training.regate import night_table, to_demote
 
-    return to_demote(row, night_table(run).all(), artifacts)
+    return to_demote(row, night_table(run).all(), artifacts) if run.config.regate.on_demote == action else None

@@ -16,22 +16,29 @@ if TYPE_CHECKING:
 _KNOWN = {
     "learned id": "the champion was trained or selected on an item with the same id",
     "learned content": "the champion was trained or selected on an item that looks the same to the target",
+    "other night": "another night has an item with the same id, and each may be evidence only once",
 }
 
 
 def check_fresh(
-    source: str, items: Sequence[Item], learned: Mapping[Split, Sequence[Item]], reference: Sequence[Item]
+    source: str,
+    items: Sequence[Item],
+    learned: Mapping[Split, Sequence[Item]],
+    reference: Sequence[Item],
+    dates_of_items: Mapping[str, str],
 ) -> QualityReport:
     """Run the suite over a partition, whose records have passed that of splits.
 
     It expects items that the champion was not trained on, told by id and by public content, in which the order of
-    lists does not count; and, where there are enough of them, kinds of value and lengths of texts as in the reference.
+    lists does not count, and that no other night had; and, where there are enough of them, kinds of value and lengths
+    of texts as in the reference.
 
     Args:
         source: the partition's address, for messages.
         items: the partition's, in its order.
         learned: the items that the champion was trained and selected on.
         reference: items of the kind that the champion was made for.
+        dates_of_items: the night of each item of the other nights, by id.
     """
     enough = len(items) >= FEWEST_FRESH and len(reference) >= FEWEST_REFERENCE
     drifts = {field.name: Drift(field, items, reference) for field in fields_of([*items, *reference]) if enough}
@@ -44,7 +51,7 @@ def check_fresh(
 
     with quiet():
         suite = [*_unknown(), *(one for drift in drifts.values() for one in drift.expectations())]
-        results = validate(_frame(items, learned, drifts), suite, shown)
+        results = validate(_frame(items, learned, dates_of_items, drifts), suite, shown)
     few = (
         f"drift was not looked for: {len(items)} fresh items and {len(reference)} of the reference, of which at least "
         f"{FEWEST_FRESH} and {FEWEST_REFERENCE} are needed"
@@ -74,13 +81,17 @@ def content(item: Item) -> str:
 
 
 def _frame(
-    items: Sequence[Item], learned: Mapping[Split, Sequence[Item]], drifts: Mapping[str, Drift]
+    items: Sequence[Item],
+    learned: Mapping[Split, Sequence[Item]],
+    dates_of_items: Mapping[str, str],
+    drifts: Mapping[str, Drift],
 ) -> "pd.DataFrame":
     import pandas as pd
 
     by_id = {item.id: f"{split} item {item.id}" for split, known in learned.items() for item in known}
     by_content = {content(item): f"{split} item {item.id}" for split, known in learned.items() for item in known}
-    found = ([by_id.get(item.id) for item in items], [by_content.get(content(item)) for item in items])
+    nights = [f"night {dates_of_items[item.id]}" if item.id in dates_of_items else None for item in items]
+    found = ([by_id.get(item.id) for item in items], [by_content.get(content(item)) for item in items], nights)
     columns: dict[str, list[Any]] = {
         "split": [Split.FRESH.value] * len(items),
         "row": [*range(1, len(items) + 1)],

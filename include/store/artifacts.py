@@ -96,6 +96,11 @@ class ArtifactStore:
         self._keys = keys
         self.champion = ChampionAlias(store, keys)
 
+    @property
+    def target(self) -> str:
+        """The model that these skills are for."""
+        return self._keys.target
+
     def publish(self, skill: str, provenance: Provenance, seen: Alias | None, reason: str = "") -> Published:
         """Write the skill as a version and make it the champion; safe to repeat after a failure at any point.
 

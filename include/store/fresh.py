@@ -22,7 +22,7 @@ def partition_uri(data: DataGroup, regate: RegateGroup, date: str) -> str:
 
 
 def read_partition(uri: str, root: Path, client: "S3Client") -> list[JsonObject] | None:
-    """The records of a partition; None if it is not there, which is no error: it may come late.
+    """The records of a partition; None if it is not there or empty, which is no error: they may come late.
 
     Args:
         uri: a local path, relative ones from `root`, a file:// or an s3:// address.
@@ -33,8 +33,9 @@ def read_partition(uri: str, root: Path, client: "S3Client") -> list[JsonObject]
         DataError: the file does not hold records.
     """
     try:
-        return read_file(uri, root, client)
+        records = read_file(uri, root, client)
     except DataError as error:
         if isinstance(error.__cause__, (ObjectMissing, FileNotFoundError)):
             return None
         raise
+    return records if records else None

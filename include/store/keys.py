@@ -287,6 +287,18 @@ class RegateKeys:
         """The verdict as it was when the night was settled."""
         return f"{self._of(date)}report.json"
 
+    @staticmethod
+    def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:
+        """The target models that have settled nights among the keys."""
+        folder = f"{RegateKeys.of_benchmark(prefix, benchmark)}target="
+        nights = (key for key in keys if key.startswith(folder) and key.endswith("/night.json"))
+        return sorted({partition_name(key.removeprefix(folder).partition("/")[0]) for key in nights})
+
+    @staticmethod
+    def of_benchmark(prefix: str, benchmark: str) -> str:
+        """Prefix of the nights of all targets."""
+        return f"{prefix}regate/{_partitions({'benchmark': benchmark})}"
+
     def transfer(self, other: str) -> str:
         """The comparison of this target's nights with another one's, without a suffix."""
         return f"{self.folder}transfer/{partition_value(other)}"

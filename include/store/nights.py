@@ -63,10 +63,15 @@ class NightTable:
         keys = [key for key in self._store.list_keys(self._keys.folder) if key.endswith("/night.json")]
         return sorted((self._store.get_model(key, Night) for key in keys), key=lambda night: night.date)
 
-    def scores(self, date: str) -> list[dict[str, float | None]]:
-        """The gate metric of a settled night's items by role; None where an item has no score."""
+    def scores(self, date: str) -> dict[str, dict[str, float | None]]:
+        """The gate metric of a settled night by item and role; None where an item has no score."""
         rows = from_parquet(self._store.get_bytes(self._keys.paired(date))).to_pylist()
-        return [{role: value for role, value in row.items() if role != "item_id"} for row in rows]
+        return {row.pop("item_id"): row for row in rows}
+
+    def dates_of_items(self) -> dict[str, str]:
+        """The night of every item that was ever measured."""
+        dates = [night.date for night in self.all()]
+        return {item: date for date in reversed(dates) for item in self.scores(date)}
 
     def settle(self, night: Night, evaluations: Mapping[str, Evaluation], mixed_weight: float) -> Night:
         """Write a night unless it was written before; returns the one that stands."""

@@ -45,7 +45,10 @@ def failure_kept(run: TrainingRun) -> Iterator[None]:
 
 
 def checked_fresh(
-    records: "QualityReport", items: Sequence[Item], trained: Mapping[Split, Sequence[Item]]
+    records: "QualityReport",
+    items: Sequence[Item],
+    trained: Mapping[Split, Sequence[Item]],
+    dates_of_items: Mapping[str, str],
 ) -> "QualityReport":
     """What the suite of fresh partitions found, behind what was found about the partition's records.
 
@@ -54,6 +57,7 @@ def checked_fresh(
         items: the partition's.
         trained: the data set of the champion's training; train and val must not be met again, val and test are what
             the items should be like.
+        dates_of_items: the other nights' items, by id; one that is met again would count as evidence twice.
 
     Raises:
         DataQualityError: items that miss expectations; the text names them.
@@ -61,7 +65,8 @@ def checked_fresh(
     from include.quality.fresh import check_fresh
 
     learned = {split: trained[split] for split in (Split.TRAIN, Split.VAL)}
-    found = check_fresh(records.source, items, learned, [*trained[Split.VAL], *trained[Split.TEST]])
+    reference = [*trained[Split.VAL], *trained[Split.TEST]]
+    found = check_fresh(records.source, items, learned, reference, dates_of_items)
     report = records.with_more(found)
     report.raise_for_failures()
     return report

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from include.core.errors import ConfigError, DataError
@@ -13,7 +12,7 @@ from include.core.scoring import Evaluation, covers, evaluation_of
 from include.core.skill import SkillDocument
 from include.core.types import JsonObject, Split, Value
 from include.store.aliases import Alias
-from include.store.keys import RegateKeys
+from include.store.keys import RegateKeys, RunKeys
 from include.store.nights import Contender, Night, NightTable
 from include.training.quality import check_measured
 from include.training.rollouts import chunks_of, ids, store_plan
@@ -60,13 +59,20 @@ def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Co
     if not history:
         raise ConfigError("nothing is published for this benchmark and target, so there is no champion to check")
     champion = history[-1]
-    before = _before(champion, history)
+    before = _before(history)
     return Contest(
         date=date,
         champion=Contender(version=champion.version, sha256=champion.sha256),
         seed=Contender(version="", sha256=seed.sha256),
         previous=None if before is None else Contender(version=before.version, sha256=before.sha256),
     )
+
+
+def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
+    """The contenders of a settled night, of whatever target, and their texts in the order of the roles."""
+    contest = Contest(date=night.date, champion=night.champion, seed=night.seed, previous=night.previous)
+    keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
+    return contest, [run.store.get_text(keys.skill(version)) for version, _ in _roles(contest)]
 
 
 def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
@@ -120,27 +126,38 @@ def settle_night(run: TrainingRun) -> LedgerRow:
             evaluations,
             rules.gate_mixed_weight,
         )
-    row = ledger(nights.all(), run.config.regate.alpha, until=night.date)[-1]
+    row = judged(nights.all(), run.config.regate.alpha, night.date)
     run.store.put_model(keys.report(night.date), row)
     log.info("%s: %s, %s", night.date, row.judgement.verdict, row.judgement.reason)
     return row
 
 
-def ledger(nights: Sequence[Night], alpha: float, until: str = "9999-12-31") -> list[LedgerRow]:
-    """Each night with the verdict after it, of the champion that it measured.
+def ledger(nights: Sequence[Night], alpha: float) -> list[LedgerRow]:
+    """Each night with the verdict after it, of the champion that it measured."""
+    return [judged(nights, alpha, night.date) for night in nights]
+
+
+def judged(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow:
+    """A settled night with the verdict after it.
 
     A champion's evidence starts with its own first night, and against the champion before it with the first night
     on which these two met.
     """
-    kept = [night for night in nights if night.date <= until]
-    return [
-        LedgerRow(night=night, judgement=_judge(kept[: position + 1], alpha)) for position, night in enumerate(kept)
-    ]
+    kept = [night for night in nights if night.date <= date]
+    return LedgerRow(night=kept[-1], judgement=_judge(kept, alpha))
 
 
 def declined(row: LedgerRow) -> bool:
     """Whether the champion became worse than one of its rivals."""
     return row.judgement.verdict in (NightVerdict.DEMOTE, NightVerdict.STALE)
+
+
+def newly_declined(row: LedgerRow, nights: Sequence[Night], alpha: float) -> bool:
+    """Whether the newest night is the first one after which this champion is declined."""
+    if not declined(row) or nights[-1].date != row.night.date:
+        return False
+    before = [night for night in nights[:-1] if night.champion.sha256 == row.night.champion.sha256]
+    return not before or not declined(judged(before, alpha, before[-1].date))
 
 
 def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore") -> Alias | None:
@@ -207,15 +224,13 @@ def _measured(run: TrainingRun, skill: SkillDocument) -> Evaluation:
     return evaluation_of(ids(items), rollouts)
 
 
-def _before(champion: Alias, history: Sequence[Alias]) -> Alias | None:
-    """The newest of the earlier champions that is another skill, and was not left by a demotion or rollback."""
-    left = {alias.version for alias, following in pairwise(history) if _is_step_back(following, history)}
-    earlier = [alias for alias in history[:-1] if alias.sha256 != champion.sha256 and alias.version not in left]
-    return earlier[-1] if earlier else None
-
-
-def _is_step_back(move: Alias, history: Sequence[Alias]) -> bool:
-    return any(alias.version == move.version for alias in history[: move.sequence])
+def _before(history: Sequence[Alias]) -> Alias | None:
+    """The one that the champion followed: going back to an earlier one leaves all that came after that behind."""
+    standing: list[Alias] = []
+    for alias in history:
+        earlier = [one.sha256 for one in standing]
+        standing = [*standing[: earlier.index(alias.sha256)], alias] if alias.sha256 in earlier else [*standing, alias]
+    return standing[-2] if len(standing) > 1 else None
 
 
 def _keys(run: TrainingRun) -> RegateKeys:

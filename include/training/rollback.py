@@ -28,12 +28,13 @@ class RollbackRequest(Value):
 
 
 def rollback_request(
-    artifacts: "ArtifactStore", run: str, version: str, reason: str, approval: bool
+    artifacts: "ArtifactStore", run: str, version: str, reason: str, approval: bool, leaving: str | None = None
 ) -> RollbackRequest:
     """Check what is asked for.
 
     Raises:
-        ConfigError: there is no champion, it is the wanted version already, or that version does not exist.
+        ConfigError: there is no champion, it is the wanted version already or not the one to be left, or the wanted
+            version does not exist.
         StoreError: the wanted version was tampered with.
     """
     champion = artifacts.champion.read()
@@ -41,6 +42,8 @@ def rollback_request(
         raise ConfigError("version: nothing is published for this benchmark and target, so nothing can be rolled back")
     if champion.version == version:
         raise ConfigError(f"version: {version} is the champion already")
+    if leaving is not None and champion.version != leaving:
+        raise ConfigError(f"leaving: {leaving} is not the champion any more, {champion.version} is")
     try:
         artifacts.read(version)
     except ObjectMissing:

@@ -2,19 +2,23 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from include.core.errors import DataError
+from include.core.paired import paired_values
+from include.core.scoring import Evaluation, ItemScore
 from include.core.types import DATA_SPLITS, Split
 from include.pipeline import nights, preparation
 from include.pipeline.params import benchmark_config, form
 from include.quality.report import DataQualityError, QualityReport
 from include.store.artifacts import ArtifactStore
 from include.store.items import save_items
-from include.store.keys import ArtifactKeys, RunKeys, night_name
+from include.store.keys import ArtifactKeys, RegateKeys, RunKeys, night_name
+from include.store.nights import Contender, Night, NightTable
 from include.training.run import RunRef, TrainingRun
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT
@@ -196,6 +200,41 @@ def test_broken_items_stop_a_night_and_only_the_result_is_left(
     with pytest.raises(DataQualityError, match=said):
         fresh(tmp_path, spoil)
     assert not left(store, night_name(DATE, TARGET), Split.FRESH).success
+
+
+def test_an_item_of_another_night_stops_a_night(store: LocalStore, tmp_path: Path) -> None:
+    measured = Evaluation(scores={f"new-{sample(Split.TEST)[7]['id']}": ItemScore(hard=1.0, soft=1.0)})
+    night = Night(
+        benchmark="searchqa",
+        target=TARGET,
+        date="2026-11-19",
+        run="another",
+        champion=Contender(version="v0001-0123456789ab", sha256="a"),
+        seed=Contender(version="", sha256="b"),
+        previous=None,
+        items=1,
+        metric="hard",
+        scores={"champion": 1.0, "seed": 1.0},
+        against_seed=paired_values([(1.0, 1.0)]),
+        against_previous=None,
+        settled=datetime.now(UTC),
+    )
+    table = NightTable(store, RegateKeys("", "searchqa", TARGET))
+    table.settle(night, {"champion": measured, "seed": measured}, 0.5)
+    with pytest.raises(DataQualityError, match=r"each may be evidence only once in fresh row 8 \(id new-"):
+        fresh(tmp_path, lambda rows: None)
+
+
+def test_a_night_without_items_says_how_to_do_it_when_they_have_come(store: LocalStore, tmp_path: Path) -> None:
+    asked = {"target": None, "overrides": {"regate.fresh_uri": str(tmp_path)}}
+    said = nights.prepare_night("searchqa", DATE, asked)
+    assert isinstance(said, str)
+    assert said.startswith("no_data: ")
+    assert f"--from-date {DATE} --to-date {DATE} --reprocess-behavior completed" in said
+    empty = tmp_path / f"date={DATE}" / "items.json"
+    empty.parent.mkdir()
+    empty.write_text("[]")
+    assert nights.prepare_night("searchqa", DATE, asked) == said
 
 
 def test_a_night_like_the_training_gets_as_far_as_the_models(store: LocalStore, tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def fresh(count: int = 30, **public: Any) -> list[Item]:
 
 def check(items: Sequence[Item], reference: Sequence[Item] | None = None) -> QualityReport:
     usual = known() if reference is None else reference
-    return check_fresh("fresh/date=2026-11-21", items, {Split.TRAIN: usual[:5], Split.VAL: usual[5:10]}, usual)
+    learned = {Split.TRAIN: usual[:5], Split.VAL: usual[5:10]}
+    return check_fresh("fresh/date=2026-11-21", items, learned, usual, {"seen-1": "2026-11-20"})
 
 
 def failures(report: QualityReport) -> dict[str, set[tuple[int, str]]]:
@@ -46,8 +47,8 @@ def test_new_items_like_the_reference_pass() -> None:
     report = check(fresh())
     report.raise_for_failures()
     assert (report.success, report.rows, report.notes) == (True, {"fresh": 30}, ())
-    # Two for what was learned; kinds and lengths of question and answers.
-    assert len(report.expectations) == 6
+    # Two for what was learned, one for other nights; kinds and lengths of question and answers.
+    assert len(report.expectations) == 7
 
 
 def test_an_item_with_the_id_of_one_that_was_trained_on() -> None:
@@ -62,6 +63,13 @@ def test_an_item_that_was_trained_on_under_another_id() -> None:
     report = check([*fresh(), item("new", "asked 3 before"), item("newer", "asked 12 before")])
     assert failures(report) == {"whole item: expect_column_values_to_be_null": {(31, "train item known-3")}}
     with pytest.raises(DataError, match=r"looks the same to the target in fresh row 31 \(id new\)$"):
+        report.raise_for_failures()
+
+
+def test_an_item_that_another_night_had() -> None:
+    report = check([*fresh(), item("seen-1"), item("seen-2")])
+    assert failures(report) == {"whole item: expect_column_values_to_be_null": {(31, "night 2026-11-20")}}
+    with pytest.raises(DataError, match=r"each may be evidence only once in fresh row 31 \(id seen-1\)$"):
         report.raise_for_failures()
 
 

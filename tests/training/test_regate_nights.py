@@ -19,16 +19,18 @@ from include.store.nights import Night, NightTable
 from include.training.preparation import checked_items, settle
 from include.training.regate import (
     LedgerRow,
+    contest_again,
     contest_of,
     declined,
     demote,
     ledger,
+    newly_declined,
     night_table,
     plan_night,
     settle_night,
     to_demote,
 )
-from include.training.transfer import as_markdown, transfer, write_transfer
+from include.training.transfer import as_markdown, transfer, write_transfers
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, Training, configured, said
 from tests.training.local_store import LocalStore
@@ -176,6 +178,71 @@ def test_an_older_night_does_not_move_the_alias(nights: Nights) -> None:
     assert to_demote(rows[-1], nights.all(), nights.artifacts) is not None
 
 
+def test_a_decline_is_told_once(nights: Nights) -> None:
+    rows, told = [], []
+    for day in range(1, 9):
+        rows.append(nights.night(date(day), changed(day)))
+        told.append(newly_declined(rows[-1], nights.all(), ALPHA))
+    assert [declined(row) for row in rows].count(True) >= 2
+    assert told.count(True) == 1
+    assert told.index(True) == [declined(row) for row in rows].index(True)
+    # Nor again by a night of the past that is cleared.
+    assert not any(newly_declined(row, nights.all(), ALPHA) for row in rows)
+
+
+def test_the_nights_of_another_model_are_of_the_champion_of_those_nights(nights: Nights) -> None:
+    first = nights.night(date(1), healthy(1)).night
+    nights.publish(CHAMPION + "\nAnd nothing else.\n")
+    second = nights.night(date(2), healthy(2)).night
+    assert first.champion != second.champion
+    run = Training(configured("searchqa", {"model.target": f"{TARGET}-2"}), name="other", store=nights.store).run
+    for night, text in ((first, CHAMPION), (second, CHAMPION + "\nAnd nothing else.\n")):
+        contest, texts = contest_again(run, night)
+        assert (contest.date, contest.champion, contest.seed) == (night.date, night.champion, night.seed)
+        assert texts[:2] == [text, SEED]
+        assert night.previous is not None
+        assert [SkillDocument(one).sha256 for one in texts[2:]] == [night.previous.sha256]
+
+
+def test_pooled_are_the_nights_on_which_both_models_had_the_same_contenders(nights: Nights) -> None:
+    new = Nights(nights.store, target="openai-chat:stand-in-target-2")
+    nights.night(date(1), healthy(1))
+    nights.publish(CHAMPION + "\nAnd nothing else.\n")
+    for day in (1, 2):
+        new.night(date(day), healthy(day))
+    nights.night(date(2), healthy(2))
+    report = transfer(nights.store, *(RegateKeys("", "searchqa", target) for target in (TARGET, new.target)))
+    # On the first one the old model had the champion before.
+    assert [(row.old is None, row.new is None) for row in report.nights] == [(True, False), (False, False)]
+    assert report.pooled is not None
+    assert report.pooled.old.pairs == report.pooled.new.pairs == 12
+
+
+def test_the_night_of_every_item_is_known(nights: Nights) -> None:
+    for day in (1, 2):
+        nights.night(date(day), healthy(day))
+    found = NightTable(nights.store, RegateKeys("", "searchqa", TARGET)).dates_of_items()
+    assert found == {record["id"]: date(day) for day in (1, 2) for record in healthy(day)}
+
+
+@pytest.mark.parametrize(
+    ("moves", "previous"),
+    [("A", ""), ("AB", "A"), ("ABC", "B"), ("ABA", ""), ("ABAB", "A"), ("ZABAB", "A"), ("ABCA", ""), ("ABAC", "A")],
+)
+def test_going_back_leaves_all_behind_that_came_after(moves: str, previous: str) -> None:
+    nights = Nights()
+    texts = {name: f"# {name}\n" for name in moves}
+    versions: dict[str, str] = {}
+    for name in moves:
+        present = nights.artifacts.champion.read()
+        if name in versions:
+            nights.artifacts.roll_back(versions[name], "rollback", "why", present)
+        else:
+            versions[name] = nights.publish(texts[name])
+    found = contest_of(date(1), nights.artifacts, SkillDocument(SEED)).previous
+    assert (found.version if found else "") == versions.get(previous, "")
+
+
 def test_after_a_rollback_the_demoted_skill_is_no_rival_any_more(nights: Nights) -> None:
     champion = nights.artifacts.champion.read()
     assert champion is not None
@@ -225,11 +292,13 @@ def test_two_targets_have_results_of_their_own_and_one_transfer_report(nights: N
     assert report.pooled is not None
     wins = sum(row.new.wins for row in report.nights if row.new is not None and row.old is not None)
     assert (report.pooled.new.wins, report.pooled.new.pairs) == (wins, 24)
-    assert f"| {date(1)} | +" in as_markdown(report)
+    assert f"| {date(1)} | `{report.champion}` | +" in as_markdown(report)
     config = configured("searchqa", {"model.target": new.target})
     run = Training(config, name=f"regate-{date(4)}-2", store=nights.store).run
-    assert write_transfer(run, TARGET) == report
-    assert write_transfer(run, new.target) is None
+    assert write_transfers(run, TARGET) == [report]
+    # A night of the base target changes the reports of all others.
+    base = Training(configured("searchqa", {"model.target": TARGET}), name=f"regate-{date(1)}-t", store=nights.store)
+    assert write_transfers(base.run, TARGET) == [report]
     assert [key for key in nights.store.list_keys(keys[1].folder) if "/transfer/" in key] == [
         f"{keys[1].transfer(TARGET)}{suffix}" for suffix in (".json", ".md")
     ]
