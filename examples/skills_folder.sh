@@ -5,7 +5,8 @@
 set -eu
 consumer=$1 bucket=$2 benchmark=$3 target=$4 name=$5
 shift 5
-for skills in .claude/skills .agents/skills; do
-    python3 "$consumer" fetch --bucket "$bucket" --benchmark "$benchmark" --target "$target" \
-        --out "$skills/$name" --as skill-folder "$@"
-done
+fetch() {
+    python3 "$consumer" fetch --bucket "$bucket" --benchmark "$benchmark" --target "$target" "$@"
+}
+fetch --out ".claude/skills/$name" --as claude-code-skill "$@"
+fetch --out ".agents/skills/$name" --as skill-folder "$@"

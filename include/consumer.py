@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 CONTRACT = 1
+FORMS = ("files", "skill-folder", "claude-code-skill")
 _VERSION = re.compile(r"v\d{1,9}-([0-9a-f]{12})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -340,6 +341,16 @@ def skill_md(skill: Skill, name: str, description: str) -> str:
     return f"---\n{lines}---\n\n{skill.text}"
 
 
+def claude_code_text(text: str) -> str:
+    """The skill in a form that Claude Code passes on as it is, when it loads it as one of its skills.
+
+    Else a model's text could name a command (`!` and backticks) that Claude Code would run on the machine, and words
+    of the prompt would take the place of `$1` and `$ARGUMENTS`. The harness that measured it does the same.
+    """
+    escaped = re.sub(r"(?<!\\)\$(?=\d|ARGUMENTS\b)", r"\\$", text)
+    return re.sub(r"^(\s*```)!", r"\1 !", re.sub(r"(?<!\S)!(?=`)", r"\\!", escaped), flags=re.MULTILINE)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     given = _parser().parse_args(arguments)
@@ -375,8 +386,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _files(skill: Skill, given: argparse.Namespace) -> dict[str, str]:
     # The name has to be the folder's: agents ask for that.
     described = given.description or f"How to do the {given.benchmark} benchmark's items; trained for {given.target}."
+    if given.form == "claude-code-skill":
+        skill = replace(skill, text=claude_code_text(skill.text))
     document = {"SKILL.md": skill_md(skill, given.out.name, described)}
-    if given.form == "skill-folder":
+    if given.form != "files":
         return document
     facts = {"benchmark": given.benchmark, "target": given.target, "alias": given.alias}
     facts |= {"version": skill.version, "sha256": skill.sha256}
@@ -395,7 +408,7 @@ def _parser() -> argparse.ArgumentParser:
     fetch.add_argument("--benchmark", required=True)
     fetch.add_argument("--target", required=True, help="the model as published, such as openai-chat:gpt-5-mini")
     fetch.add_argument("--out", required=True, type=lambda text: Path(text).absolute(), help="becomes a link")
-    fetch.add_argument("--as", dest="form", choices=["files", "skill-folder"], default="files")
+    fetch.add_argument("--as", dest="form", choices=FORMS, default="files")
     fetch.add_argument("--description", default="", help="in SKILL.md: when an agent should use it")
     fetch.add_argument("--alias", default="champion")
     fetch.add_argument("--prefix", default="")

@@ -58,16 +58,20 @@ def test_the_compose_example_runs_what_the_init_container_runs() -> None:
 
 
 def test_the_skills_folders(publish: Publish, store: ObjectStore, tmp_path: Path) -> None:
-    version = publish(SKILL).version
+    # Claude Code would run the command, and put the prompt's first word in the place of the argument.
+    written = SKILL + "- !`rm -rf .` costs $1\n"
+    version = publish(written).version
     words = [str(EXAMPLES / "skills_folder.sh"), str(CONSUMER), store.bucket, BENCHMARK, TARGET, "search-qa"]
     done = run([*words, "--prefix", PREFIX, "--cache", str(tmp_path / "cache")], cwd=tmp_path, PATH=path_of_python())
     assert (done.returncode, done.stderr) == (0, "")
-    for skills in (tmp_path / ".claude" / "skills", tmp_path / ".agents" / "skills"):
+    texts = {".claude": SKILL + "- \\!`rm -rf .` costs \\$1\n", ".agents": written}
+    for folder, text in texts.items():
+        skills = tmp_path / folder / "skills"
         [found] = skills.glob("[!.]*/SKILL.md")
         _, matter, body = found.read_text().split("---\n", 2)
         assert yaml.safe_load(matter)["name"] == found.parent.name == "search-qa"
         assert yaml.safe_load(matter)["version"] == version
-        assert body == f"\n{SKILL}"
+        assert body == f"\n{text}"
         # Codex follows a linked folder, not a linked SKILL.md.
         assert not found.is_symlink()
         assert [path.name for path in found.parent.iterdir()] == ["SKILL.md"]
