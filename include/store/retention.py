@@ -12,7 +12,7 @@ from include.store.trajectories import parts_of
 
 
 class Cleaned(NamedTuple):
-    """What became of one or more partitions."""
+    """What became of one or more partitions; rows of those that were left as they are do not count."""
 
     parts_before: int = 0
     parts_after: int = 0
@@ -38,6 +38,8 @@ def compact(store: ObjectStore, partition: str, oldest: datetime | None) -> Clea
     others write meanwhile are left alone, and so is a partition that somebody else is compacting.
     """
     parts = parts_of(store, partition)
+    if len(parts) == 1 and oldest is None:
+        return Cleaned(1, 1)
     try:
         rows = [row for part in parts for row in rollouts_from_table(from_parquet(store.get_bytes(part)))]
     except ObjectMissing:
