@@ -22,6 +22,15 @@ def docker_host() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def gateway_docker_host(docker_host: str) -> str:
+    """The engine, which then has the gateway's image too, for engines from where the worker cannot be reached."""
+    from local import image
+
+    image.ensure(image.ROOT / ".local", docker_host, print, ["gateway"])
+    return docker_host
+
+
+@pytest.fixture(scope="session")
 def cli_docker_host(docker_host: str) -> str:
     """The engine, which then has the images of the agent CLIs too."""
     from local import image

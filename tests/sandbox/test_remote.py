@@ -21,9 +21,9 @@ pytestmark = pytest.mark.engine
 
 
 @pytest.fixture
-def remote(docker_host, workload, monkeypatch):
+def remote(gateway_docker_host, workload, monkeypatch):
     """A workload on the engine of a connection; on a network from where this machine's loopback is reached."""
-    connection = {"conn_type": "docker", "host": docker_host, "extra": {"network": "host"}}
+    connection = {"conn_type": "docker", "host": gateway_docker_host, "extra": {"network": "host"}}
     monkeypatch.setenv("AIRFLOW_CONN_ENGINE_FAR_AWAY", json.dumps(connection))
 
     def make(provider: ScriptedProvider | None, **options: Any) -> FakeWorkload:
