@@ -105,7 +105,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
     return chunks
 
 
-@task(trigger_rule="none_failed")
+@task(trigger_rule="none_failed_min_one_success")
 def settle_night(run: JsonObject) -> JsonObject:
     """Store what the night found, once; returns the verdict."""
     from include.pipeline.nights import base_target

@@ -18,12 +18,11 @@ import pytest
 from docker.errors import APIError
 
 from tests.pipeline.faulty_model import FaultyModel, faulty_model
-from tests.pipeline.trained_run import TrainedRun, create_connection, executions, stand_in, trajectories
+from tests.pipeline.trained_run import SHORT, TrainedRun, create_connection, executions, stand_in, trajectories
 
 pytestmark = pytest.mark.platform
 
 KEY = "sk-distinctive-5f1c0b9e77aa"
-SHORT = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "evaluation.eval_test": False, "model.concurrency": 4}
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 HOLDS_CONNECTIONS = "connection"
 
@@ -58,12 +57,6 @@ class FaultyRun:
 
 
 @pytest.fixture(scope="module")
-def clean(platform: Any) -> TrainedRun:
-    name = f"clean-{time.time_ns()}"
-    return TrainedRun.trigger(platform, name, SHORT | {"storage.prefix": f"{name}/"}).wait()
-
-
-@pytest.fixture(scope="module")
 def faulty(platform: Any) -> Iterator[FaultyRun]:
     name = f"faulty-{time.time_ns()}"
     engine = docker.DockerClient(base_url=platform.environment["DOCKER_HOST"])
@@ -73,6 +66,7 @@ def faulty(platform: Any) -> Iterator[FaultyRun]:
             create_connection(platform, f"skillopt_faulty_{role}", server.base_url, model, password=KEY)
         settings = {f"model.{role}_conn_id": f"skillopt_faulty_{role}" for role in ("target", "optimizer")}
         settings |= {"model.call_timeout": 3.0, "model.max_attempts": 12, "storage.prefix": f"{name}/"}
+        settings |= {"model.concurrency": 4}
         run = TrainedRun.trigger(platform, name, SHORT | settings)
         watch = Watch(engine, run.keys.run)
         thread = threading.Thread(target=watch.follow, daemon=True)
@@ -86,10 +80,10 @@ def faulty(platform: Any) -> Iterator[FaultyRun]:
         yield FaultyRun(run, server, watch.seen)
 
 
-def test_a_failing_provider_changes_no_decision(clean: TrainedRun, faulty: FaultyRun) -> None:
+def test_a_failing_provider_changes_no_decision(plain: TrainedRun, faulty: FaultyRun) -> None:
     decisions = [(moment.name, moment.action, moment.candidate_score) for moment in faulty.run.history.moments]
-    assert decisions == [(moment.name, moment.action, moment.candidate_score) for moment in clean.history.moments]
-    assert faulty.run.store.get_text(faulty.run.keys.best_skill) == clean.store.get_text(clean.keys.best_skill)
+    assert decisions == [(moment.name, moment.action, moment.candidate_score) for moment in plain.history.moments]
+    assert faulty.run.store.get_text(faulty.run.keys.best_skill) == plain.store.get_text(plain.keys.best_skill)
     assert not any(moment.fallbacks for moment in faulty.run.history.moments)
 
 

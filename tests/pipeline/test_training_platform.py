@@ -26,6 +26,7 @@ from include.store.keys import ArtifactKeys
 from tests.pipeline.slow_model import slow_model
 from tests.pipeline.trained_run import (
     DAG,
+    SHORT,
     TrainedRun,
     create_connection,
     executions,
@@ -38,7 +39,6 @@ pytestmark = pytest.mark.platform
 
 PROJECT = Path(__file__).parents[2]
 REAL_DATA = PROJECT.parent / "shared" / "data" / "searchqa" / "train.json"
-SHORT = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "evaluation.eval_test": False}
 
 
 @pytest.fixture(scope="module")
@@ -168,11 +168,9 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(list(rows.columns)).reset_index(drop=True)
 
 
-def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(platform: Any, engine: docker.DockerClient) -> None:
-    plain = TrainedRun.trigger(
-        platform, f"plain-{time.time_ns()}", SHORT | {"storage.prefix": f"plain-{time.time_ns()}/"}
-    )
-    plain.wait()
+def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(
+    platform: Any, plain: TrainedRun, engine: docker.DockerClient
+) -> None:
     with slow_model(stand_in(platform), delay=0.5) as url:
         create_connection(platform, "skillopt_slow", url, "openai-chat:standin-target")
         slowly = {

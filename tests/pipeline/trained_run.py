@@ -18,6 +18,7 @@ from local.home import ADMIN
 
 DAG = "train_searchqa"
 EPOCH_DAGS = ("train_searchqa_epoch", "train_searchqa_epoch_end")
+SHORT = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "evaluation.eval_test": False}
 
 
 @dataclass(frozen=True)
