@@ -144,6 +144,6 @@ def _detail(answer: httpx.Response) -> str:
 
 
 def _log_line(event: Mapping[str, Any]) -> str:
-    parts = [str(event[key]) for key in ("timestamp", "level", "event") if event.get(key) is not None]
+    parts = [str(event[key]) for key in ("timestamp", "level", "event", "reason") if event.get(key) is not None]
     causes = [f"{cause['exc_type']}: {cause['exc_value']}" for cause in event.get("error_detail", [])]
     return "\n".join([" ".join(parts), *causes])

@@ -26,7 +26,7 @@ from tests.training.test_regate_nights import CHAMPION, FORMER, changed, date, h
 
 pytestmark = pytest.mark.nights
 
-BENCHMARK, DAG = "searchqa", "regate_searchqa"
+BENCHMARK, DAG, ROLLBACK = "searchqa", "regate_searchqa", "rollback_searchqa"
 NIGHTS, CHANGE = 30, 12
 ALPHA = 0.05
 SECONDS = 900
@@ -124,8 +124,10 @@ class Month:
         raise AssertionError(f"the nights did not end: {sorted((day, run['state']) for day, run in runs.items())}")
 
 
-def month_of(platform: Any, folder: Path, days: range, world: Callable[[int], list[dict[str, Any]]]) -> Month:
-    month = Month(platform, folder)
+def month_of(
+    platform: Any, folder: Path, days: range, world: Callable[[int], list[dict[str, Any]]], action: str = "rollback"
+) -> Month:
+    month = Month(platform, folder, action=action)
     for day in days:
         month.add(day, world(day))
     return month
@@ -196,9 +198,49 @@ def test_another_model_gets_results_of_its_own_and_one_report(month: Month, runs
     [key] = [key for key in after if key.endswith(".json") and "/transfer/" in key]
     report = TransferReport.model_validate_json(after[key])
     assert (report.old_target, report.new_target) == (month.target, upgraded)
+    # The champion of those nights, not of today.
+    assert report.champion == month.ledger()[0].night.champion.version
+    assert report.pooled is not None
+    assert report.pooled.old.pairs == report.pooled.new.pairs == 4 * 30
     assert (
         ArtifactStore(
             ObjectStore(month.platform.s3, "skillopt-artifacts"), ArtifactKeys(month.prefix, BENCHMARK, upgraded)
         ).champion.read()
         is None
     )
+
+
+def test_a_demotion_that_wants_an_approval_is_a_rollback_of_its_own(platform: Any, tmp_path: Path) -> None:
+    days = range(2 * NIGHTS + 1, 2 * NIGHTS + 6)
+    month = month_of(platform, tmp_path, days, lambda day: changed(day, 30), action="ask")
+    before = month.artifacts.champion.read()
+    assert before is not None
+    for day in days:
+        month.backfill(day, day)
+        row = month.ledger()[-1]
+        if row.judgement.verdict is NightVerdict.DEMOTE:
+            break
+    assert month.artifacts.champion.read() == before
+    # The night is over; who has to approve finds a DAG run that waits.
+    asked = f"demote__{row.night.run}"
+    wait_for(platform, asked, "approve", "awaiting_input")
+    headers = {"Authorization": f"Bearer {token(platform)}"}
+    address = f"{airflow_url(platform.settings)}/api/v2/dags/{ROLLBACK}/dagRuns/{asked}"
+    answer = {"chosen_options": ["Approve"]}
+    httpx.patch(f"{address}/taskInstances/approve/-1/hitlDetails", headers=headers, json=answer).raise_for_status()
+    assert platform.api.wait(ROLLBACK, asked, seconds=120) == "success"
+    alias = month.artifacts.champion.read()
+    assert alias is not None
+    assert row.night.previous is not None
+    assert alias.version == row.night.previous.version
+    assert alias.reason == f"demoted on {row.night.date}: {row.judgement.reason}"
+
+
+def wait_for(platform: Any, run_id: str, task_id: str, state: str) -> None:
+    deadline = time.monotonic() + 120
+    while True:
+        states = {row["task_id"]: row["state"] for row in platform.api.task_instances(ROLLBACK, run_id)}
+        if states.get(task_id) == state:
+            return
+        assert time.monotonic() < deadline, states
+        time.sleep(1)

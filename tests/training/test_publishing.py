@@ -282,6 +282,16 @@ def test_a_rollback_goes_to_an_earlier_version_and_says_why(trained: Training, a
     assert roll_back(artifacts, request) == alias
 
 
+def test_a_rollback_leaves_the_champion_that_it_is_about_or_none(trained: Training, artifacts: ArtifactStore) -> None:
+    first = artifacts.publish("# First\n", provenance_of(trained, artifacts), None)
+    second = artifacts.publish("# Second\n", provenance_of(trained, artifacts), artifacts.champion.read())
+    asked = (artifacts, "rollback-1", first.version, "why", False)
+    assert rollback_request(*asked, leaving=second.version).seen.version == second.version
+    artifacts.publish("# Third\n", provenance_of(trained, artifacts), artifacts.champion.read())
+    with pytest.raises(ConfigError, match=f"leaving: {second.version} is not the champion any more, v0003-"):
+        rollback_request(*asked, leaving=second.version)
+
+
 @pytest.mark.parametrize(
     ("version", "sentence"), [("v0009-0123456789ab", "is not a complete version; there are: v0001-"), ("", "already")]
 )
