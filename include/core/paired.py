@@ -46,7 +46,8 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
     """Compare on the items that both were scored on, so that a missing item favours neither.
 
     delta's interval is Student's t over the items, cut to [-1, 1]: an item's draws were averaged before, so that
-    draws of one item, which are not independent, count as one. It is [-1, 1] with fewer than 2 pairs.
+    draws of one item, which are not independent, count as one. It is [-1, 1] with fewer than 2 pairs, and the exact
+    one for items that are not like the others where all pairs differ by the same.
     """
     return paired_values([(mine, theirs) for _, mine, theirs in _values(candidate, other, rules)])
 
@@ -56,8 +57,7 @@ def paired_values(values: Sequence[tuple[float, float]]) -> PairedTable:
     changes = [mine - theirs for mine, theirs in values]
     score, other_score = _mean([mine for mine, _ in values]), _mean([theirs for _, theirs in values])
     delta = score - other_score
-    error = standard_error(changes)
-    reach = math.inf if error is None else error * two_sided_quantile(CONFIDENCE, len(changes) - 1)
+    low, high = _interval(changes, delta)
     wins, losses = signs(changes)
     return PairedTable(
         wins=wins,
@@ -66,9 +66,21 @@ def paired_values(values: Sequence[tuple[float, float]]) -> PairedTable:
         score=score,
         other_score=other_score,
         delta=delta,
-        low=max(-1.0, delta - reach),
-        high=min(1.0, delta + reach),
+        low=low,
+        high=high,
     )
+
+
+def _interval(changes: Sequence[float], delta: float) -> tuple[float, float]:
+    error = standard_error(changes)
+    if error is None:
+        return -1.0, 1.0
+    if error == 0.0:
+        # None of n items differs from the rest, so 95 % sure at most this share of all items does (rule of three).
+        others = 1.0 - (1.0 - CONFIDENCE) ** (1.0 / len(changes))
+        return delta - others * (delta + 1.0), delta + others * (1.0 - delta)
+    reach = error * two_sided_quantile(CONFIDENCE, len(changes) - 1)
+    return max(-1.0, delta - reach), min(1.0, delta + reach)
 
 
 def differences(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> dict[str, float]:

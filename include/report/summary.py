@@ -101,6 +101,11 @@ def _tested(view: ReportView) -> str:
     if "best" not in marks or "seed" not in marks or view.best_version == 0:
         return ""
     best, seed = marks["best"], marks["seed"]
+    if min(best.coverage, seed.coverage) < 1.0:
+        return (
+            f"On the test split only {best.coverage:.0%} of the items have a score under it and {seed.coverage:.0%} "
+            "under the seed, so the two are not compared."
+        )
     return (
         f"On the test split, which had no say in the choice, it scores {score(best.mean)} against {score(seed.mean)} "
         f"({signed(best.mean - seed.mean)})."

@@ -84,6 +84,8 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             record = before.record.with_scores(evaluation, run.config.evaluation)
             state = state.model_copy(update={"record": record})
         state = _remembering(run, moment, before, state, decision)
+        state = state.model_copy(update={"stopped": why_stop(run, moment)})
+        _leave_behind(run, moment, state)
         store.put_model(keys.gate, decision)
         if decision.action.accepted:
             store.put_text(run.keys.skill(number), candidate.text)
@@ -91,13 +93,26 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         if decision.action is Action.ACCEPT_NEW_BEST and run.is_newest(moment):
             store.put_text(run.keys.best_skill, candidate.text)
         log.info("%s: %s, %s", moment.name, decision.action, decision.reason)
-        state = state.model_copy(update={"stopped": why_stop(run, moment)})
         if state.stopped:
             log.warning("the run stops here: %s", state.stopped)
     if run.is_newest(moment):
         store.put_model(run.keys.runtime_state, state)
     store.put_model(keys.state, state)
     return state
+
+
+def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:
+    """Take back the states of later moments if they follow from another outcome of this one."""
+    if run.is_newest(moment) or run.state(moment) == state:
+        return
+    later = run.timeline[run.timeline.index(moment) + 1 :]
+    for one in reversed(later):
+        run.store.delete(run.keys.moment(one).state)
+    log.warning(
+        "%s has another outcome than before, so what followed from it does not count: clear all that comes after it, "
+        "in this DAG run and in the training's",
+        moment.name,
+    )
 
 
 def _judge(

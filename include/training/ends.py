@@ -58,15 +58,17 @@ def start(run: TrainingRun) -> RunState:
     if not covers(evaluation, run.config.evaluation):
         raise DataError(
             f"the seed skill has a score on {evaluation.coverage:.0%} of the selection split only, so nothing can be "
-            f"compared with it; what failed: {dict(evaluation.failures)}"
+            f"compared with it; what failed: {dict(evaluation.failures)}; clear evaluate_seed and what follows it to "
+            "try these again"
         )
     state = seed_state(moment, Measured(version=0, sha256=seed.sha256, evaluation=evaluation))
     rules = run.config.evaluation
     log.info(
         "seed skill: %.4f on %d items", evaluation.mean(rules.gate_metric, rules.gate_mixed_weight), evaluation.size
     )
-    run.store.put_text(run.keys.best_skill, seed.text)
-    run.store.put_model(run.keys.runtime_state, state)
+    if run.is_newest(moment):
+        run.store.put_text(run.keys.best_skill, seed.text)
+        run.store.put_model(run.keys.runtime_state, state)
     run.store.put_model(run.keys.moment(moment).state, state)
     return state
 

@@ -3,6 +3,7 @@
 import math
 
 from include.core.edits import EditApplyReport
+from include.core.errors import ObjectMissing
 from include.core.paired import interval
 from include.core.provenance import LinesOfSkill
 from include.core.scoring import Evaluation
@@ -17,11 +18,23 @@ from include.training.run import TrainingRun
 
 
 def write_report(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
-    """Store history.json and report.html; a second time, after publishing, over the first."""
-    history = history_of(run, published, withheld)
+    """Store history.json and report.html; a second time, after publishing, over the first.
+
+    What the run published once stays said, whatever is withheld later.
+    """
+    if published is None:
+        published = _published_before(run)
+    history = history_of(run, published, "" if published is not None else withheld)
     run.store.put_text(run.keys.report, render(view_of(run, history)))
     run.store.put_model(run.keys.history, history)
     return history
+
+
+def _published_before(run: TrainingRun) -> Publication | None:
+    try:
+        return run.store.get_model(run.keys.history, History).published
+    except ObjectMissing:
+        return None
 
 
 def view_of(run: TrainingRun, history: History) -> ReportView:

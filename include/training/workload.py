@@ -123,6 +123,9 @@ class ChunkWorkload:
 
     def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
         """Score and store what has arrived."""
+        if self.chunk.stage == "rollout" and not self._recorded:
+            # If it was reflected on the batch before, then without these.
+            self.run.store.delete(self.run.keys.moment(self.moment).reflected_items)
         self._recorded += len(outcomes)
         by_id = {item.id: item for item in self.assigned}
         with ThreadPoolExecutor(JUDGES) as pool:

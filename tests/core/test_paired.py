@@ -68,9 +68,15 @@ def test_two_items_of_draws_are_two_observations() -> None:
     assert standard_error([0.5, 0.0]) == 0.25
 
 
-def test_equal_differences_have_no_error() -> None:
-    table = paired(measured(0.75, 0.5), measured(0.5, 0.25), SOFT)
-    assert (table.delta, table.low, table.high) == (0.25, 0.25, 0.25)
+@pytest.mark.parametrize(
+    ("count", "difference", "low", "high"),
+    # 1 - 0.05^(1/n) of all items may be unlike the n that were seen: 0.776 of 2, 0.0722 of 40.
+    [(2, 0.25, 0.25 - 0.7764 * 1.25, 0.25 + 0.7764 * 0.75), (40, 0.0, -0.0722, 0.0722), (40, 1.0, 1 - 2 * 0.0722, 1.0)],
+)
+def test_equal_differences_are_no_certainty(count: int, difference: float, low: float, high: float) -> None:
+    table = paired(measured(*[difference] * count), measured(*[0.0] * count), SOFT)
+    assert table.delta == difference
+    assert (table.low, table.high) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
 
 
 @pytest.mark.parametrize(("delta", "better"), [(SAME_MEAN, False), (2 * SAME_MEAN, True), (0.0, False), (-0.1, False)])
