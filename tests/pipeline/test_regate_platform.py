@@ -75,6 +75,7 @@ class Month:
         self.platform.api.wait_for_dag(DAG)
         # A DAG with a schedule waits for that, and so do its backfills.
         set_paused(self.platform, DAG, paused=False)
+        self._wait_for_earlier_backfills()
         days = ["--from-date", date(first), "--to-date", date(last)]
         one_by_one = ["--max-active-runs", "1"]
         command = ["backfill", "create", "--dag-id", DAG, *days, *one_by_one, "--dag-run-conf", json.dumps(conf)]
@@ -108,6 +109,17 @@ class Month:
         body = {"dag_run_id": run["dag_run_id"], "dry_run": False, "only_failed": False, "reset_dag_runs": True}
         httpx.post(url, headers=headers, json=body, timeout=60).raise_for_status()
         assert self.platform.api.wait(DAG, run["dag_run_id"], seconds=SECONDS) == "success"
+
+    def _wait_for_earlier_backfills(self) -> None:
+        """A DAG has one at a time, and the scheduler closes it a while after its last run."""
+        headers = {"Authorization": f"Bearer {token(self.platform)}"}
+        url, deadline = f"{airflow_url(self.platform.settings)}/api/v2/backfills", time.monotonic() + SECONDS
+        while True:
+            answer = httpx.get(url, headers=headers, params={"dag_id": DAG}, timeout=60).raise_for_status()
+            if all(one["completed_at"] for one in answer.json()["backfills"]):
+                return
+            assert time.monotonic() < deadline
+            time.sleep(1)
 
     def _wait(self, dates: set[str], conf: dict[str, Any]) -> dict[str, dict[str, Any]]:
         deadline = time.monotonic() + SECONDS
