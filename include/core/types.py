@@ -99,12 +99,13 @@ class Trajectory(Value):
     answer: str = ""
     files: tuple[str, ...] = ()
     """Names of the files that the target left for the scorer."""
-    calls: int = Field(default=0, ge=0)
-    prompt_tokens: int = Field(default=0, ge=0)
-    completion_tokens: int = Field(default=0, ge=0)
-    started: float = Field(default=0.0, ge=0.0)
+    # A container says these numbers: what is within their bounds, a table can hold.
+    calls: int = Field(default=0, ge=0, le=10**12)
+    prompt_tokens: int = Field(default=0, ge=0, le=10**12)
+    completion_tokens: int = Field(default=0, ge=0, le=10**12)
+    started: float = Field(default=0.0, ge=0.0, le=1e11, allow_inf_nan=False)
     """Unix time in seconds."""
-    seconds: float = Field(default=0.0, ge=0.0)
+    seconds: float = Field(default=0.0, ge=0.0, le=1e11, allow_inf_nan=False)
 
 
 class Score(Value):

@@ -1,15 +1,17 @@
 import json
 import logging
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from socket import AF_UNIX, socket
 
 import pytest
 
-from include.core.types import Status, Trajectory
+from include.core.types import Rollout, Score, Status, Trajectory
 from include.sandbox import collect
 from include.sandbox.collect import FileReader, TrajectoryReader, written_bytes
 from include.sandbox.workload import Outcome
+from include.store.tables import RolloutRow, rollouts_from_table, rollouts_to_table
 
 
 def line(item_id: str, **fields: object) -> bytes:
@@ -50,6 +52,12 @@ def test_lines_count_once_they_are_complete(path):
         (line("a", calls=-1), "calls"),
         (line("stranger"), "stranger"),
         (b'{"item_id": "a", "status": "ok", "seconds": Infinity}\n', "finite"),
+        (b'{"item_id": "a", "status": "ok", "started": NaN}\n', "finite"),
+        (line("a", started=1e300), "started"),
+        (line("a", seconds=1e300), "seconds"),
+        (line("a", calls=10**20), "calls"),
+        (line("a", prompt_tokens=10**20), "prompt_tokens"),
+        (line("a", completion_tokens=10**20), "completion_tokens"),
         (b'{"item_id": "a", "status": "ok", "answer": "\\ud800"}\n', "Invalid JSON"),
         (b'{"item_id": "a", "status": "ok", "answer": "\xff"}\n', "Invalid JSON"),
     ],
@@ -106,6 +114,15 @@ def test_too_many_files_exceed_any_limit(tmp_path, monkeypatch):
     for n in range(4):
         (tmp_path / str(n)).touch()
     assert written_bytes(tmp_path, 10**9) > 10**9
+
+
+def test_the_largest_numbers_that_a_row_may_have_can_be_stored(path):
+    most = {"calls": 10**12, "prompt_tokens": 10**12, "completion_tokens": 10**12, "started": 1e11, "seconds": 1e11}
+    append(path, line("a", **most))
+    (accepted,) = TrajectoryReader(path, ["a"]).read()
+    rollout = Rollout(trajectory=accepted, score=Score(hard=1.0, soft=1.0))
+    table = rollouts_to_table([RolloutRow("r", "f", "s", "t", "i", datetime.now(UTC), rollout)])
+    assert rollouts_from_table(table)[0].rollout == rollout
 
 
 def trajectory(*names: str) -> Trajectory:
