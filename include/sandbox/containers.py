@@ -81,7 +81,12 @@ class Container:
         plan = self._plan
         config = self._client.create_host_config(mounts=plan.mounts, **host_options(plan.limits))
         made = self._client.create_container(
-            plan.image, user=container_user(), labels=dict(plan.labels), host_config=config
+            plan.image,
+            user=container_user(),
+            labels=dict(plan.labels),
+            host_config=config,
+            # The proxies of the worker's Docker configuration may have passwords.
+            use_config_proxy=False,
         )
         return str(made["Id"])
 

@@ -108,6 +108,7 @@ class RemoteSite:
             user=container_user(),
             labels=self._labels,
             host_config=self._client.create_host_config(mounts=mounts, **host_options(limits)),
+            use_config_proxy=False,
         )
         try:
             self._client.start(made["Id"])

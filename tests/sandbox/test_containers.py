@@ -1,7 +1,11 @@
+import json
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from docker import APIClient
 from docker.errors import APIError, NotFound
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +14,8 @@ from requests import ConnectionError as RequestsConnectionError
 from include.core.config import SandboxGroup
 from include.core.errors import SandboxError
 from include.sandbox.containers import Container, Plan, capped, lines
+from include.sandbox.remote import RemoteSite
+from include.sandbox.staging import Folder
 
 
 @given(st.lists(st.binary()), st.integers(1, 64))
@@ -55,7 +61,7 @@ class Client:
         self.removed.append(container)
 
 
-def container_on(client: Client, *, stopped: bool = False) -> Container:
+def container_on(client: Any, *, stopped: bool = False) -> Container:
     event = threading.Event()
     if stopped:
         event.set()
@@ -85,3 +91,41 @@ def test_a_container_of_a_stopped_task_does_not_begin():
 
 def test_a_container_that_has_not_begun_cannot_be_ended():
     assert not container_on(Client()).kill()
+
+
+class Recording(APIClient):  # type: ignore[misc]
+    """Docker's own client, which keeps what it would ask an engine for."""
+
+    def __init__(self) -> None:
+        super().__init__("tcp://127.0.0.1:9", version="1.44")
+        self.created: list[dict[str, Any]] = []
+
+    def create_container_from_config(self, config: dict[str, Any], name: Any = None, platform: Any = None) -> Any:
+        self.created.append(config)
+        return {"Id": "c-1"}
+
+    def start(self, container: str, *args: Any, **options: Any) -> None:
+        pass
+
+    def remove_container(self, container: str, **options: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def behind_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
+    """A client of a worker whose Docker configuration names a proxy with its password."""
+    proxies = {"default": {"httpProxy": "http://user:secret@proxy:3128"}}
+    (tmp_path / "config.json").write_text(json.dumps({"proxies": proxies}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    client = Recording()
+    yield client
+    client.close()
+
+
+def test_the_workers_proxies_stay_out_of_the_sandbox(behind_a_proxy, workload, tmp_path):
+    with pytest.raises(SandboxError):
+        container_on(behind_a_proxy, stopped=True).run()
+    with RemoteSite(behind_a_proxy, workload(None), Folder(tmp_path), {}, None)._keeper([]):
+        pass
+    assert len(behind_a_proxy.created) == 2
+    assert "secret" not in json.dumps(behind_a_proxy.created)
