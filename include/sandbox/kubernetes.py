@@ -108,10 +108,12 @@ class PodRolloutOperator(KubernetesPodOperator):
         with staged() as folder:
             collector.start()
             try:
-                self._run_pods(workload, folder, collector, attempt)
+                try:
+                    self._run_pods(workload, folder, collector, attempt)
+                finally:
+                    collector.stop()
             finally:
-                collector.stop()
-            collector.finish()
+                collector.finish()
         return SandboxSeconds(wall=time.monotonic() - clock, model=collector.model_seconds)
 
     def _run_pods(self, workload: Workload, folder: Folder, collector: Collector, attempt: int) -> None:

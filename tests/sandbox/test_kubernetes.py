@@ -14,12 +14,14 @@ import pytest
 from botocore.config import Config
 
 from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
-from include.core.types import JsonObject, Status, Trajectory
+from include.core.types import JsonObject, ModelCall, Status, Trajectory
 from include.models.backends import handed_over
 from include.sandbox import cluster as cluster_module
+from include.sandbox.collector import Collector
 from include.sandbox.kubernetes import PodRolloutOperator
 from include.sandbox.labels import identity
 from include.sandbox.pod import EXPIRES_LABEL, labels_of, workload_label
+from include.sandbox.staging import Folder
 from include.sandbox.workload import SandboxSeconds, Workload
 from include.store.exchange import ExchangeFolder
 from include.store.objects import ObjectStore
@@ -185,6 +187,24 @@ def test_a_link_in_the_place_of_the_rows_is_not_followed(cluster, store, workloa
     FakePodOperator(fake=fake, store=store).execute({})
 
     assert fake.statuses() == {"i-0": Status.SANDBOX_ERROR}
+
+
+class Breaking(FakePodOperator):
+    """One pod told of a call, then another one was refused."""
+
+    def _run_pods(self, workload: Workload, folder: Folder, collector: Collector, attempt: int) -> None:
+        numbers: dict[str, Any] = {"http_status": 200, "attempts": 1, "started": 0.0, "seconds": 1.0}
+        collector.on_call(ModelCall(role="target", stage="rollout", model="m", **numbers))
+        raise SandboxError("no node for a pod")
+
+
+def test_calls_are_stored_though_a_pod_was_refused(cluster, store, workload):
+    fake = workload(None, image=IMAGE)
+
+    with pytest.raises(SandboxError, match="no node for a pod"):
+        Breaking(fake=fake, store=store).execute({})
+
+    assert [call.http_status for call in fake.calls] == [200]
 
 
 SLOW = """
