@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from airflow.sdk import Param
 
-from include.core.config import TrainConfig, nest
+from include.core.config import StorageGroup, TrainConfig, nest
 from include.core.errors import ConfigError
 
 PROJECT = Path(__file__).parents[2]
@@ -92,6 +92,17 @@ def run_config(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
             raise ConfigError(f"{path} is fixed when the DAG is parsed: set it in the benchmark's benchmark.yaml")
     _check_policy(asked, config)
     return asked
+
+
+def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
+    """Where a run that was triggered with this form is stored, even if today's configuration takes its form no more.
+
+    Raises:
+        ConfigError: its overrides name a storage that cannot be.
+    """
+    overrides = params.get("overrides")
+    asked = nest(overrides) if isinstance(overrides, Mapping) else {}
+    return TrainConfig.from_layers(config.model_dump(), {"storage": asked.get("storage", {})}).storage
 
 
 def _check_policy(asked: TrainConfig, config: TrainConfig) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import benchmarks
-from include.core.budget import Prices
+from include.core.budget import Prices, unpriced
 from include.core.config import TrainConfig
 from include.core.errors import ConfigError
 from include.core.types import JsonObject, Split
@@ -139,28 +139,42 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     return config.model_copy(update={"model": model.model_copy(update=named)})
 
 
-def for_target(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] | None) -> RunRef:
-    """The reference of a finished run, with another target model if one is asked for.
+def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] | None) -> RunRef:
+    """The reference of a finished run that is to be published, under the knobs that this may change.
 
     Args:
         run: the run.
-        target: as `provider:name`, or None for the run's own.
-        overrides: may name `model.target_conn_id`, the connection behind which that model is.
+        target: another target model, as `provider:name`, or None for the run's own.
+        overrides: knobs by path: budget, sandbox, and `model.target_conn_id`; those of publishing and storage are read
+            elsewhere.
 
     Raises:
-        ConfigError: the model cannot be asked what the run asks.
+        ConfigError: a knob of the training, which has been, or one with a value that is not allowed.
         ModelConnectionError: the connection does not lead to the model.
     """
-    if target is None:
-        return run.ref
-    asked = {**({} if overrides is None else overrides), "model.target": target}
-    model = params.run_config(run.config, {"overrides": asked}).model
+    asked = {} if overrides is None else dict(overrides)
+    late = {path: value for path, value in asked.items() if path.partition(".")[0] in ("budget", "sandbox")}
+    late |= {path: value for path, value in asked.items() if path == "model.target_conn_id"}
+    known = {path for path in asked if path.partition(".")[0] in ("publishing", "storage")}
+    if others := sorted(asked.keys() - late.keys() - known):
+        raise ConfigError(f"overrides: the run has ended, so {', '.join(others)} cannot change; budget and sandbox can")
+    if target is not None:
+        late["model.target"] = target
+    config = params.run_config(run.config, {"overrides": late})
+    model = config.model
     name = connection.model_name(model.target_conn_id, model.target)
-    if name == run.config.model.target:
+    late.pop("model.target", None)
+    if name != run.config.model.target:
+        late["model.target"] = name
+        check_sampling(connection.target_upstream(model.target_conn_id, name, model.harness), model)
+        connection.check(model.target_conn_id, name)
+    if not late:
         return run.ref
-    check_sampling(connection.target_upstream(model.target_conn_id, name, model.harness), model)
-    connection.check(model.target_conn_id, name)
-    return run.ref.model_copy(update={"target": name, "target_conn_id": model.target_conn_id})
+    price = price_of(name, config.budget.prices, connection.host(model.target_conn_id))
+    prices: Prices = {**run.record.prices, "target": price}
+    if problem := unpriced(prices, config):
+        raise ConfigError(problem)
+    return run.ref.model_copy(update={"overrides": late, "prices": prices})
 
 
 def connected_prices(config: TrainConfig) -> Prices:

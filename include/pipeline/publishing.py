@@ -176,7 +176,7 @@ class RollbackApproval(Approval):
 @task
 def open_finished(benchmark: str) -> JsonObject:
     """The reference of the run that the form names, with the target if it is to be another."""
-    from include.pipeline.preparation import for_target
+    from include.pipeline.preparation import reopened
     from include.training.run import RunRef
 
     asked = get_current_context()["params"]
@@ -187,7 +187,7 @@ def open_finished(benchmark: str) -> JsonObject:
             run.state(run.timeline[-1])
         except ObjectMissing as error:
             raise DataError(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
-        return for_target(run, asked["target"], asked["overrides"]).model_dump()
+        return reopened(run, asked["target"], asked["overrides"]).model_dump(mode="json")
 
 
 @task(trigger_rule="none_failed")
@@ -225,11 +225,11 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
         published = publish_best(opened, artifacts, _name(context))
     except Conflict as error:
         # Trying again would meet the same champion, with which nothing was compared.
-        target = f" and target = {opened.ref.target}" if opened.ref.target else ""
+        target = f" and target = {opened.config.model.target}" if opened.for_another_model else ""
         beaten = f"{error}: trigger {publish_dag_id(benchmark)} with run = {opened.ref.run}{target}"
         _tell(opened, beaten)
         raise AirflowFailException(beaten) from None
-    if not opened.ref.target:
+    if not opened.for_another_model:
         write_report(opened, published)
     champion = artifacts.champion.read()
     if champion is not None:
@@ -316,5 +316,5 @@ def _tell(run: "TrainingRun", withheld: str) -> None:
     """In the run's report, which is about the model that the run was trained for."""
     from include.training.reporting import write_report
 
-    if not run.ref.target:
+    if not run.for_another_model:
         write_report(run, withheld=withheld)

@@ -17,6 +17,7 @@ from include.training.evaluation import measured
 from include.training.quality import check_measured
 from include.training.rollouts import Chunk, chunks_of, ids, store_plan
 from include.training.run import TrainingRun
+from include.training.spending import unaffordable
 
 if TYPE_CHECKING:
     from include.store.artifacts import ArtifactStore, MeasuredScore, Provenance, SplitScores
@@ -178,6 +179,9 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         withheld = "no candidate was better than the seed skill"
     elif champion is not None and champion.sha256 == run.skill(final.best.version).sha256:
         withheld = f"the best skill is the champion already, {champion.version}"
+    needed = 2 * len(run.items(Split.VAL)) * rules.draws
+    if not withheld and (too_dear := unaffordable(run, needed)):
+        withheld = f"the budget has no room for publishing: {too_dear}; publish it with a larger one in the overrides"
     place = int(sha256(f"{run.ref.run}/{name}")[:12], 16) % PUBLICATIONS
     return PublishContest(
         withheld=withheld, champion=champion, rules=rules, first_draw=FIRST_FRESH_DRAW + place * MOST_DRAWS
@@ -224,7 +228,7 @@ def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "Spli
 
     document = run.skill(skill.version)
     val = _measured(run, fresh(run, document, contest))
-    if run.ref.target:
+    if run.for_another_model:
         # The training asked another model.
         return SplitScores(val=val, test=None)
     tested = measured(run, Split.TEST, document) if run.config.evaluation.eval_test else None

@@ -3,16 +3,18 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 import benchmarks
 from include.core import schedule
-from include.core.budget import ModelPrice, Role
-from include.core.config import StorageGroup, TrainConfig
+from include.core.budget import ModelPrice, Prices, Role
+from include.core.config import StorageGroup, TrainConfig, nest
 from include.core.errors import ObjectMissing, StoreError
 from include.core.ports import Benchmark
 from include.core.skill import SkillDocument
 from include.core.state import RunState
 from include.core.timeline import Moment, MomentKind, timeline
-from include.core.types import Item, Rollout, Split, Value, canonical_json, sha256
+from include.core.types import Item, JsonObject, Rollout, Split, Value, canonical_json, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,10 +39,10 @@ class RunRef(Value):
     epoch: int = 0
     offset: int = 0
     """Steps of the epoch that lie before the part of it that a DAG run goes through."""
-    target: str = ""
-    """Another target model than the run was trained for, or empty; the run's best skill is then published for it."""
-    target_conn_id: str = ""
-    """The connection of that model."""
+    overrides: JsonObject = Field(default_factory=dict)
+    """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
+    prices: dict[Role, ModelPrice | None] | None = None
+    """Of the models then; None for those of the run."""
 
 
 class RunRecord(Value):
@@ -84,12 +86,27 @@ class TrainingRun:
 
     @property
     def config(self) -> TrainConfig:
-        """The resolved configuration, with the target that the reference names."""
-        config = self.record.config
-        if not self.ref.target:
-            return config
-        other = {"target": self.ref.target, "target_conn_id": self.ref.target_conn_id}
-        return config.model_copy(update={"model": config.model.model_copy(update=other)})
+        """The resolved configuration, with what the reference overrides."""
+        return self._overridden if self.ref.overrides else self.record.config
+
+    @cached_property
+    def _overridden(self) -> TrainConfig:
+        return TrainConfig.from_layers(self.record.config.model_dump(), nest(self.ref.overrides))
+
+    @property
+    def prices(self) -> Prices:
+        """What the models cost."""
+        return self.record.prices if self.ref.prices is None else self.ref.prices
+
+    @property
+    def for_another_model(self) -> bool:
+        """Whether the run is published for another target model than it was trained for."""
+        return self.config.model.target != self.record.config.model.target
+
+    @property
+    def account(self) -> str:
+        """Under which name its model calls are stored, and count for its budget."""
+        return f"{self.ref.run}@{self.config.model.target}" if self.for_another_model else self.ref.run
 
     @cached_property
     def benchmark(self) -> Benchmark:

@@ -12,9 +12,9 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
     budget = run.config.budget
     if not _limited(budget) or moment == run.timeline[-2]:
         return ""
-    priced = run.record.prices
+    priced = run.prices
     # A gate that is decided again must not see what later steps spent.
-    rows = [row for row in run.usage.read(run.ref.benchmark, run.ref.run) if row.step <= moment.step]
+    rows = [row for row in run.usage.read(run.ref.benchmark, run.account) if row.step <= moment.step]
     steps = sorted({row.step for row in rows if row.step > 0})
     costs = [spent([row.call for row in rows if row.step == step], priced) for step in steps]
     return exceeded(spent([row.call for row in rows], priced), dearest(costs), budget)
@@ -25,8 +25,8 @@ def allowance(run: TrainingRun) -> Allowance:
     budget = run.config.budget
     if not _limited(budget):
         return Allowance()
-    total = spent([row.call for row in run.usage.read(run.ref.benchmark, run.ref.run)], run.record.prices)
-    target = run.record.prices.get("target")
+    total = spent([row.call for row in run.usage.read(run.ref.benchmark, run.account)], run.prices)
+    target = run.prices.get("target")
     usd = None
     if budget.max_usd is not None:
         # What nobody can count is not spent any further.
@@ -38,6 +38,17 @@ def allowance(run: TrainingRun) -> Allowance:
         input_price=0.0 if target is None else target.input,
         output_price=0.0 if target is None else target.output,
     )
+
+
+def unaffordable(run: TrainingRun, rollouts: int) -> str:
+    """Why the budget has no room for so many rollouts, each of which takes one call or more; empty if it may have."""
+    left = allowance(run)
+    used_up = left.used_up()
+    if used_up:
+        return f"{used_up} is used up"
+    if left.calls is not None and left.calls < rollouts:
+        return f"budget.max_calls leaves {left.calls} calls, and {rollouts} rollouts are needed"
+    return ""
 
 
 def _limited(budget: BudgetGroup) -> bool:

@@ -14,7 +14,7 @@ import benchmarks
 from include.core.errors import DataError, ObjectMissing, SkillOptError
 from include.pipeline.addresses import UI_PREFIX, evaluate_dag_id, regate_dag_id, train_dag_id
 from include.pipeline.connections import object_store
-from include.pipeline.params import benchmark_config, run_config
+from include.pipeline.params import benchmark_config, run_storage
 from include.store.keys import RunKeys, night_name, scoring_name
 from include.training.run import RunRef
 from include.ui.messages import message
@@ -37,14 +37,15 @@ class DagRunRow(NamedTuple):
     """What Airflow knows of a DAG run."""
 
     conf: dict[str, Any]
-    logical_date: datetime | None
+    night: datetime | None
+    """Beginning of its data interval."""
 
 
 def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
     """The DAG run; None if there is no such run."""
-    wanted = select(DagRun.conf, DagRun.logical_date).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+    wanted = select(DagRun.conf, DagRun.data_interval_start).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
     row = session.execute(wanted).first()
-    return None if row is None else DagRunRow(row.conf or {}, row.logical_date)
+    return None if row is None else DagRunRow(row.conf or {}, row.data_interval_start)
 
 
 @app.get(QUALITY_ROUTE, dependencies=[Depends(may_read_dag_run)])
@@ -78,19 +79,17 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
     """
     # Plugins are loaded into every process of Airflow, and these bring Arrow along.
     from include.pipeline.nights import night_config
-    from include.training.scorecard import Question
 
     trained = trained_benchmark(dag_id)
     if trained is not None:
         return training_of(trained, dag_id, run_id, row.conf)
     for name in benchmarks.names():
         if dag_id == evaluate_dag_id(name):
-            form = {path: value for path, value in row.conf.items() if path not in Question.FORM}
-            storage = run_config(benchmark_config(name), form).storage
+            storage = run_storage(benchmark_config(name), row.conf)
             return RunRef(benchmark=name, run=scoring_name(run_id), storage=storage)
-        if dag_id == regate_dag_id(name) and row.logical_date is not None:
+        if dag_id == regate_dag_id(name) and row.night is not None:
             config = night_config(name, {"target": None, "overrides": None} | row.conf)
-            night = night_name(f"{row.logical_date:%Y-%m-%d}", str(config.model.target))
+            night = night_name(f"{row.night:%Y-%m-%d}", str(config.model.target))
             return RunRef(benchmark=name, run=night, storage=config.storage)
     checking = (dag(name) for name in benchmarks.names() for dag in (train_dag_id, evaluate_dag_id, regate_dag_id))
     raise DataError(f"Data are checked by trainings, evaluations and nights: {', '.join(checking)}.")

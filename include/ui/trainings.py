@@ -8,7 +8,7 @@ from pydantic import ValidationError
 import benchmarks
 from include.core.errors import DataError
 from include.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
-from include.pipeline.params import benchmark_config, run_config
+from include.pipeline.params import benchmark_config, run_storage
 from include.store.keys import run_name
 from include.training.run import RunRef
 
@@ -25,11 +25,11 @@ def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any
     """The training behind a DAG run with this conf: it may have moved its storage by an override.
 
     Raises:
-        ConfigError: the run was triggered with a configuration that no training accepts.
+        ConfigError: the run was triggered with a storage that cannot be.
         DataError: an epoch's DAG run was not triggered by a training.
     """
     if dag_id == train_dag_id(benchmark):
-        storage = run_config(benchmark_config(benchmark), conf).storage
+        storage = run_storage(benchmark_config(benchmark), conf)
         return RunRef(benchmark=benchmark, run=run_name(run_id), storage=storage)
     try:
         training = RunRef.model_validate(dict(conf))

@@ -16,8 +16,8 @@ from include.core.errors import (
     StoreUnavailable,
 )
 from include.pipeline.failures import wrong_input_fails
-from include.pipeline.preparation import configured, for_target, reachable
-from include.training.run import TrainingRun
+from include.pipeline.preparation import configured, reachable, reopened
+from include.training.run import RunRef, TrainingRun
 from tests.models import dialects
 from tests.models.dialect_server import serving
 from tests.training.in_process import Training
@@ -89,16 +89,29 @@ def finished() -> TrainingRun:
 
 
 def test_a_finished_run_for_its_own_model(finished: TrainingRun) -> None:
-    assert for_target(finished, None, None) == finished.ref
-    assert for_target(finished, "openai-chat:stand-in-target", {}) == finished.ref
+    assert reopened(finished, None, None) == finished.ref
+    assert reopened(finished, "openai-chat:stand-in-target", {}) == finished.ref
 
 
 def test_a_finished_run_for_another_model_and_connection(finished: TrainingRun) -> None:
-    ref = for_target(finished, "openai:gpt-6", {"model.target_conn_id": "openai"})
-    assert (ref.target, ref.target_conn_id) == ("openai:gpt-6", "openai")
+    ref = reopened(finished, "openai:gpt-6", {"model.target_conn_id": "openai"})
     model = TrainingRun(ref, finished.store).config.model
     assert (model.target, model.target_conn_id) == ("openai:gpt-6", "openai")
     assert finished.config.model.target == "openai-chat:stand-in-target"
+
+
+def test_a_finished_run_with_a_larger_budget(finished: TrainingRun) -> None:
+    ref = reopened(finished, None, {"budget.max_calls": 9000, "publishing.draws": 2, "storage.prefix": ""})
+    assert TrainingRun(ref, finished.store).config.budget.max_calls == 9000
+    assert (
+        TrainingRun(RunRef.model_validate(ref.model_dump(mode="json")), finished.store).config.budget.max_calls == 9000
+    )
+    with pytest.raises(ConfigError, match=r"the run has ended, so evaluation\.draws, train\.seed cannot change"):
+        reopened(finished, None, {"train.seed": 2, "evaluation.draws": 2, "budget.max_calls": 9})
+    with pytest.raises(ConfigError, match=r"max_usd"):
+        reopened(
+            finished, "openai-chat:nobody-knows-its-price", {"budget.max_usd": 2, "model.target_conn_id": "openai"}
+        )
 
 
 @pytest.mark.parametrize(
@@ -106,14 +119,14 @@ def test_a_finished_run_for_another_model_and_connection(finished: TrainingRun) 
     [
         ("openai-chat:m2", {}, "connection own: no model server answers"),
         ("nobody:m2", {}, "connection own: model 'nobody:m2' should be written"),
-        ("openai:m2", {"model.target_conn": "openai"}, "model.target_conn"),
+        ("openai:m2", {"model.target_conn": "openai"}, "so model.target_conn cannot change"),
     ],
 )
 def test_another_model_that_cannot_be(
     finished: TrainingRun, target: str, overrides: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(SkillOptError, match=sentence):
-        for_target(finished, target, overrides)
+        reopened(finished, target, overrides)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), EngineUnavailable("away")])

@@ -27,6 +27,7 @@ from include.training.publishing import (
 from include.training.rollback import describe, roll_back, rollback_request
 from include.training.rollouts import planned
 from include.training.run import TrainingRun
+from include.training.spending import allowance
 from tests.training.in_process import Training, configured
 from tests.training.local_store import LocalStore
 
@@ -129,6 +130,22 @@ def test_a_stopped_run_publishes_nothing(artifacts: ArtifactStore) -> None:
     assert gate_publication(training.run, NAME).startswith("the run was stopped: budget.max_calls")
 
 
+def test_what_the_budget_has_no_room_for_is_not_begun(artifacts: ArtifactStore) -> None:
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, budget__max_calls=10_000)
+    training()
+    left = allowance(training.run).calls
+    assert left is not None
+    short = copy.copy(training)
+    spent = 10_000 - left
+    ref = training.run.ref.model_copy(update={"overrides": {"budget.max_calls": spent + 5}})
+    short.run = TrainingRun(ref, training.store)
+    withheld = contest(short, artifacts, "short")
+    assert withheld.startswith(
+        "the budget has no room for publishing: budget.max_calls leaves 5 calls, and 48 rollouts"
+    )
+    assert short.rollouts["publish"] == 0
+
+
 def test_the_approval_shows_difference_scores_and_origins(trained: Training, artifacts: ArtifactStore) -> None:
     assert contest(trained, artifacts, "shown") == ""
     body = publication_body(trained.run, "shown")
@@ -146,7 +163,8 @@ UPGRADED = "openai-chat:upgraded"
 
 def on_another_model(training: Training) -> Training:
     other = copy.copy(training)
-    ref = training.run.ref.model_copy(update={"target": UPGRADED, "target_conn_id": "skillopt_upgraded"})
+    overrides = {"model.target": UPGRADED, "model.target_conn_id": "skillopt_upgraded"}
+    ref = training.run.ref.model_copy(update={"overrides": overrides})
     other.run, other.rollouts = TrainingRun(ref, training.store), Counter()
     other.run.models = training.models
     return other
@@ -160,7 +178,8 @@ def test_another_model_gets_the_skill_by_the_gate_on_that_model(trained: Trainin
     publish_best(trained.run, own, "own")
     before = own.champion.read()
     assert contest(other, new, "upgraded") == ""
-    # The rollouts of the model before it say nothing about this one.
+    # The rollouts of the model before it say nothing about this one, nor do these count for the training.
+    assert len(trained.run.usage.read("searchqa", other.run.account)) >= 2 * len(trained.run.items(Split.VAL))
     assert other.rollouts["publish"] == 2 * len(trained.run.items(Split.VAL))
     published = publish_best(other.run, new, "upgraded")
     champion = new.champion.read()

@@ -180,14 +180,23 @@ def test_an_epoch_that_no_training_triggered_reads_nothing(
     assert "This run has no report" in answer.text
 
 
-def test_a_training_with_a_bad_configuration_says_what_is_bad(
+def test_a_training_with_a_bad_storage_says_what_is_bad(browser: TestClient, airflow: Airflow, bucket: Stubber) -> None:
+    airflow.log_in()
+    airflow.has_run("train_searchqa", conf={"overrides": {"storage.buckit": "<b>"}})
+    answer = browser.get(path("train_searchqa"))
+    assert answer.status_code == 404
+    assert "storage.buckit" in answer.text
+
+
+def test_a_training_under_a_configuration_of_former_days_is_found(
     browser: TestClient, airflow: Airflow, bucket: Stubber
 ) -> None:
     airflow.log_in()
-    airflow.has_run("train_searchqa", conf={"overrides": {"train.sead": "<b>"}})
-    answer = browser.get(path("train_searchqa"))
-    assert answer.status_code == 404
-    assert "train.sead" in answer.text
+    airflow.has_run("train_searchqa", conf={"train.num_epochs": 99, "overrides": {"train.knob_that_was": 1}})
+    bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
+    # It was looked for in the bucket, not refused.
+    assert "train.num_epochs" not in browser.get(path("train_searchqa")).text
+    bucket.assert_no_pending_responses()
 
 
 def test_a_training_that_goes_on_says_what_to_wait_for(browser: TestClient, airflow: Airflow, bucket: Stubber) -> None:
