@@ -8,15 +8,18 @@ import pytest
 
 from include.core.config import EvaluationGroup
 from include.core.edits import EditApplyReport
-from include.core.errors import ConfigError, ModelOutputError
+from include.core.errors import ConfigError, ModelOutputError, ObjectMissing
 from include.core.gate import GateDecision
 from include.core.provenance import LinesOfSkill
 from include.core.skill import SkillDocument
+from include.core.state import RunState
 from include.core.types import Patch, Split, Status
+from include.training import steps
 from include.training.candidate import gate as decide_again
 from include.training.history import History, history_of
 from include.training.preparation import check_unchanged
 from include.training.rollouts import RolloutPlan
+from include.training.steps import ReflectedItems
 from tests.training.in_process import InterruptedRun, Training
 from tests.training.local_store import LocalStore
 
@@ -567,6 +570,33 @@ def test_a_gate_that_is_decided_again_does_not_set_the_run_back() -> None:
     before = {key: training.store.objects[key] for key in (kept, run.keys.runtime_state)}
     decide_again(run, run.timeline[1])
     assert {key: training.store.objects[key] for key in before} == before
+
+
+def test_a_step_that_ends_otherwise_leaves_behind_what_followed_from_it() -> None:
+    training = Training.of(train__num_epochs=1)
+    training()
+    run = training.run
+    first, *later = run.timeline[1:]
+    # As if its task were cleared, and the optimizer proposed something else; nothing has a score yet.
+    training.store.put_text(run.keys.moment(first).candidate_skill, run.skill(0).text + "\n- Another rule.\n")
+    state = decide_again(run, first)
+    assert not any(training.store.exists(run.keys.moment(moment).state) for moment in later)
+    assert training.store.get_model(run.keys.runtime_state, RunState) == state
+    with pytest.raises(ObjectMissing):
+        run.state(run.timeline[-1])
+
+
+def test_items_that_are_rolled_out_after_the_reflection_are_reflected_on_when_it_is_done_again() -> None:
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
+    training.fail = lambda stage, item: Status.TIMEOUT if stage == "rollout" and item.endswith(("1", "3")) else None
+    training()
+    run, moment = training.run, training.run.timeline[1]
+    key = run.keys.moment(moment).reflected_items
+    assert len(training.store.get_model(key, ReflectedItems).item_ids) < 8
+    training.fail = lambda stage, item: None
+    training._run_containers(steps.rollout(run, moment))
+    steps.reflect(run, moment, 0, 1)
+    assert len(training.store.get_model(key, ReflectedItems).item_ids) == 8
 
 
 def test_a_rollout_that_turns_up_late_changes_no_minibatch() -> None:
