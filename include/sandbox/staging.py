@@ -2,11 +2,11 @@
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from include.core.types import Item
@@ -79,7 +79,7 @@ class Folder:
                 folder.chmod(0o777)
             yield stage
         finally:
-            shutil.rmtree(stage.folder, ignore_errors=True)
+            _remove_all(stage.folder)
 
 
 @contextmanager
@@ -128,7 +128,57 @@ def _write(path: Path, content: bytes) -> None:
 def remove(folder: Path) -> None:
     """Remove a task's folder, if it is one and still there."""
     if folder.name.startswith(PREFIX):
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove_all(folder)
+
+
+def _remove_all(folder: Path) -> None:
+    """Remove a folder, however deep and whatever its modes are; what cannot be removed stays."""
+    numbers, unused = count(), os.urandom(4).hex()
+    with suppress(OSError), _opened(str(folder), None) as top:
+        pending = _without_files(top)
+        while pending:
+            name = pending.pop()
+            with suppress(OSError):
+                with _opened(name, top) as inner:
+                    for below in _without_files(inner):
+                        # A path can be made that is too deep for any call: what is below is moved up first.
+                        moved = f"{unused}-{next(numbers)}"
+                        with suppress(OSError), _opened(below, inner):
+                            os.rename(below, moved, src_dir_fd=inner, dst_dir_fd=top)
+                            pending.append(moved)
+                os.rmdir(name, dir_fd=top)
+        folder.rmdir()
+
+
+@contextmanager
+def _opened(name: str, parent: int | None) -> Iterator[int]:
+    """Descriptor of a folder, no link, that its owner may list and change from now on."""
+    held = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        # Not by the name, which may be another folder's by now.
+        with suppress(OSError):
+            os.chmod(f"/proc/self/fd/{held}", 0o700)  # noqa: PTH101
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held)
+    finally:
+        os.close(held)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _without_files(folder: int) -> list[str]:
+    """Remove all that is no folder from an opened one; the names of the folders in it."""
+    with os.scandir(folder) as found:
+        entries = list(found)
+    folders = []
+    for entry in entries:
+        with suppress(OSError):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            else:
+                os.unlink(entry.name, dir_fd=folder)
+    return folders
 
 
 def container_user() -> str:

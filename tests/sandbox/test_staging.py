@@ -1,7 +1,9 @@
 import asyncio
+import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -101,6 +103,70 @@ def test_only_a_stage_is_ever_removed(tmp_path):
     (tmp_path / "precious").mkdir()
     remove(tmp_path / "precious")
     assert (tmp_path / "precious").exists()
+
+
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """A worker that is not root, whom a folder's mode binds."""
+    if os.getuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+
+
+def nested(folder: Path, depth: int) -> None:
+    """So many folders in one another, with a file in each; deeper than any path may be long."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("deep", dir_fd=descriptor)
+        inner = os.open("deep", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        os.close(os.open("file", os.O_CREAT, dir_fd=inner))
+        descriptor = inner
+    os.close(descriptor)
+
+
+def test_folders_in_folders_are_removed_however_deep(workload):
+    with stage_of(workload) as stage:
+        nested(stage.outputs, 3000)
+    assert not stage.folder.parent.exists()
+
+
+@pytest.mark.usefixtures("nobody")
+def test_what_is_closed_to_its_owner_is_removed(workload):
+    with stage_of(workload) as stage:
+        (stage.outputs / "closed" / "inner" / "open").mkdir(parents=True)
+        (stage.outputs / "closed" / "inner" / "file").touch()
+        (stage.outputs / "closed" / "inner").chmod(0)
+        (stage.outputs / "closed").chmod(0)
+        stage.outputs.chmod(0o500)
+    assert not stage.folder.parent.exists()
+
+
+def test_links_are_removed_and_not_followed(workload, tmp_path):
+    (tmp_path / "precious").touch()
+    tmp_path.chmod(0o755)
+    with stage_of(workload) as stage:
+        (stage.outputs / "link").symlink_to(tmp_path)
+        (stage.outputs / "loop").symlink_to(stage.outputs)
+    assert not stage.folder.parent.exists()
+    assert (tmp_path / "precious").exists()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_what_cannot_be_removed_stays_and_is_no_error(workload, monkeypatch):
+    def refuse(*args: Any, **options: Any) -> None:
+        raise PermissionError
+
+    with monkeypatch.context() as patched, stage_of(workload) as stage:
+        (stage.outputs / "file").touch()
+        patched.setattr("os.unlink", refuse)
+    assert "file" in [path.name for path in stage.folder.parent.rglob("*")]
+    remove(stage.folder.parent)
+    remove(stage.folder.parent)
+    assert not stage.folder.parent.exists()
 
 
 def test_a_socket_fits_even_when_temporary_folders_are_deep(tmp_path, monkeypatch):
