@@ -166,7 +166,10 @@ def _refused_file(folder: str, name: str, error: OSError) -> None:
 
 
 def written_bytes(folder: Path, limit: int) -> int:
-    """Bytes on disk below a folder; stops counting above `limit`, which too many files exceed as well."""
+    """Bytes on disk below a folder; stops counting above `limit`.
+
+    Too many files exceed it as well, and so does a folder of which nobody can say what it holds.
+    """
     total = entries = 0
     pending = [folder]
     while pending and total <= limit:
@@ -178,8 +181,17 @@ def written_bytes(folder: Path, limit: int) -> int:
                         return limit + 1
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(Path(entry.path))
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except OSError:
+                    total += _disk_bytes(entry)
+        except FileNotFoundError:
             # Removed by the container between the listing and the look.
             continue
+        except OSError:
+            return limit + 1
     return total
+
+
+def _disk_bytes(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_blocks * 512
+    except FileNotFoundError:
+        return 0

@@ -1,9 +1,12 @@
 import json
 import logging
 import os
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import AF_UNIX, socket
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -114,6 +117,26 @@ def test_too_many_files_exceed_any_limit(tmp_path, monkeypatch):
     for n in range(4):
         (tmp_path / str(n)).touch()
     assert written_bytes(tmp_path, 10**9) > 10**9
+
+
+def test_what_nobody_can_look_into_exceeds_any_limit(tmp_path):
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(25):
+        os.mkdir("x" * 200, dir_fd=folder)
+        inner = os.open("x" * 200, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    assert written_bytes(tmp_path, 10**9) > 10**9
+
+
+def test_a_file_that_is_gone_by_now_hides_none_of_the_others(tmp_path, monkeypatch):
+    (tmp_path / "stays").write_bytes(b"x" * 10_000)
+    with os.scandir(tmp_path) as found:
+        (stays,) = found
+    gone = SimpleNamespace(stat=Mock(side_effect=FileNotFoundError), is_dir=lambda **_: False)
+    monkeypatch.setattr("os.scandir", lambda _: nullcontext([gone, stays]))
+    assert written_bytes(tmp_path, 10**6) >= 10_000
 
 
 def test_the_largest_numbers_that_a_row_may_have_can_be_stored(path):
