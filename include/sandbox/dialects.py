@@ -28,6 +28,8 @@ ADDRESSES = ("image_url", "file_url", "video_url", "audio_url")
 LOCAL_TOOLS = ("function", "custom", "namespace", "local_shell", "shell", "apply_patch")
 """Kinds of tools that the client executes itself. The kinds of Anthropic's carry a date."""
 LOCAL_TOOL_PREFIXES = ("bash_", "text_editor_", "memory_", "computer_")
+MAX_PARTS = 500_000
+"""More than the largest context of a model holds, and few enough that a request takes no great memory as objects."""
 
 
 class NotUsable(ValueError):
@@ -47,6 +49,14 @@ def parsed(text: bytes | str) -> Document:
     if not isinstance(document, dict):
         raise NotUsable("no JSON object")
     return document
+
+
+def has_many_parts(text: bytes) -> bool:
+    """Whether a JSON text may hold more than MAX_PARTS lists, objects and values; it is only counted, not parsed.
+
+    What a string holds is counted too.
+    """
+    return sum(text.count(mark) for mark in (b"[", b"{", b",")) > MAX_PARTS
 
 
 def contained(document: Document, dialect: Dialect) -> bytes:
@@ -99,7 +109,14 @@ def _is_local(tool: object) -> bool:
     if not isinstance(tool, dict):
         return False
     kind = tool.get("type", "custom")
+    if kind == "shell" and not _is_here(tool.get("environment")):
+        return False
     return isinstance(kind, str) and (kind in LOCAL_TOOLS or kind.startswith(LOCAL_TOOL_PREFIXES))
+
+
+def _is_here(environment: object) -> bool:
+    """Whether a shell's commands are run by the client, not in a container of the provider."""
+    return environment is None or (isinstance(environment, dict) and environment.get("type") == "local")
 
 
 def _fetches(document: Document) -> bool:
@@ -109,13 +126,22 @@ def _fetches(document: Document) -> bool:
         part = open_parts.pop()
         if isinstance(part, list):
             open_parts += part
-        elif isinstance(part, dict) and part.get("type") != "tool_use":
-            if any(_is_address(part.get(name)) for name in ADDRESSES):
+        elif isinstance(part, dict):
+            if _is_reference(part):
                 return True
-            if part.get("type") == "url" and _is_address(part.get("url")):
-                return True
-            open_parts += part.values()
+            # Any part may call itself a use of a tool, and a server may not care: all else in it is searched.
+            called = part.get("type") == "tool_use"
+            open_parts += [value for name, value in part.items() if not (called and name == "input")]
     return False
+
+
+def _is_reference(part: Document) -> bool:
+    source = part.get("source")
+    return (
+        any(_is_address(part.get(name)) for name in ADDRESSES)
+        or (isinstance(source, dict) and _is_address(source))
+        or (part.get("type") == "url" and _is_address(part.get("url")))
+    )
 
 
 def _is_address(value: object) -> bool:

@@ -19,7 +19,7 @@ from include.models.backends import PATHS
 from include.models.upstream import Upstream
 from include.sandbox.attempt import MAX_ANSWER_BYTES, Rest
 from include.sandbox.commons import Commons, State
-from include.sandbox.dialects import QUERIES, Document, NotUsable, contained, parsed
+from include.sandbox.dialects import MAX_PARTS, QUERIES, Document, NotUsable, contained, has_many_parts, parsed
 from include.sandbox.provider import Call, Provider
 from include.sandbox.usage import Meter, Tokens, tokens_of
 
@@ -131,6 +131,8 @@ class Surface:
 
     def _checked(self, body: bytes) -> bytes:
         """The request as it is forwarded."""
+        if has_many_parts(body):
+            raise Refused(413, f"a request may have at most {MAX_PARTS} lists, objects and values")
         try:
             document: Document = parsed(body)
             model = document.get("model")

@@ -42,6 +42,10 @@ def test_what_leads_elsewhere_is_taken_out(name):
         {"type": "file_search"},
         {"type": "web_fetch_20250910", "name": "web_fetch"},
         {"type": "code_execution_20250825", "name": "code_execution"},
+        {"type": "shell", "environment": {"type": "container_auto"}},
+        {"type": "shell", "environment": {"type": "container_reference", "container_id": "c"}},
+        {"type": "shell", "environment": {}},
+        {"type": "shell", "environment": "container_auto"},
         {"type": ["function"]},
         "web_search",
     ],
@@ -52,6 +56,8 @@ def test_tools_of_the_provider_are_taken_out_and_those_of_the_client_stay(tool):
         {"type": "custom", "name": "apply_patch"},
         {"name": "Bash", "input_schema": {}},
         {"type": "bash_20250124", "name": "bash"},
+        {"type": "shell"},
+        {"type": "shell", "environment": {"type": "local"}},
     ]
     assert left({"model": "m", "tools": [tool, *mine], "tool_choice": "auto"}) == {
         "model": "m",
@@ -71,12 +77,26 @@ def test_tools_of_the_provider_are_taken_out_and_those_of_the_client_stay(tool):
         {"type": "tool_result", "content": [{"type": "document", "source": {"type": "url", "url": ADDRESS}}]},
         {"type": "input_image", "image_url": "HTTPS://listener.invalid"},
         {"type": "input_image", "image_url": "file:///etc/passwd"},
+        {"type": "image", "source": {"url": ADDRESS}},
+        {"type": "tool_use", "image_url": ADDRESS},
+        {"type": "tool_use", "source": {"type": "url", "url": ADDRESS}},
+        {"type": "tool_use", "content": [{"type": "image_url", "image_url": {"url": ADDRESS}}]},
     ],
 )
 def test_the_provider_is_sent_to_no_address(part):
     with pytest.raises(NotUsable, match="fetch an address") as refused:
         contained({"model": "m", "messages": [{"role": "user", "content": [part]}]}, "openai-chat")
     assert "listener" not in str(refused.value)
+
+
+def test_a_message_that_calls_itself_a_use_of_a_tool_is_read_like_any_other():
+    content = [{"type": "image_url", "image_url": {"url": ADDRESS}}]
+    for document in (
+        {"messages": [{"role": "user", "type": "tool_use", "content": content}]},
+        {"type": "tool_use", "input": [{"role": "user", "content": content}]},
+    ):
+        with pytest.raises(NotUsable, match="fetch an address"):
+            contained({"model": "m"} | document, "openai")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +107,7 @@ def test_the_provider_is_sent_to_no_address(part):
         {"type": "image", "source": {"type": "base64", "data": "AAAA"}},
         {"type": "text", "text": f'{{"image_url": "{ADDRESS}"}}'},
         {"type": "tool_use", "name": "download", "input": {"image_url": ADDRESS}},
+        {"type": "search_result", "source": ADDRESS, "content": []},
         {"type": "function_call", "arguments": f'{{"file_url": "{ADDRESS}"}}'},
     ],
 )

@@ -175,6 +175,23 @@ def test_a_request_over_its_size_is_refused(rig, monkeypatch):
     assert len(one.provider.requests) == 1
 
 
+def test_a_request_of_very_many_parts_is_refused_before_it_is_read(rig, monkeypatch):
+    def unread(body):
+        raise AssertionError("it was parsed")
+
+    one = rig(answer)
+    with monkeypatch.context() as patched:
+        patched.setattr(surface, "parsed", unread)
+        for part in (b"[]", b"{}", b"1"):
+            body = b'{"a":[' + b",".join([part] * 600_000) + b"]}"
+            response = one.client.post(PATH, content=body)
+            assert response.status_code == 413
+            assert "500000" in response.json()["error"]["message"]
+    assert one.provider.requests == []
+    assert one.post(messages=[{"role": "user", "content": "code[0], " * 100_000}] * 2).status_code == 200
+    assert one.post(messages=[{"role": "user", "content": "A" * 20_000_000}]).status_code == 200
+
+
 def test_requests_that_wait_together_over_their_size_are_refused(rig, monkeypatch):
     monkeypatch.setattr(surface, "MAX_WAITING_BYTES", 1500)
     waiting, release = threading.Event(), threading.Event()
