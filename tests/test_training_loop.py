@@ -13,11 +13,12 @@ from include.core.gate import GateDecision
 from include.core.provenance import LinesOfSkill
 from include.core.skill import SkillDocument
 from include.core.state import RunState
-from include.core.types import Patch, Split, Status
+from include.core.types import DATA_SPLITS, Patch, Split, Status
+from include.store.items import load_items
 from include.training import steps
 from include.training.candidate import gate as decide_again
 from include.training.history import History, history_of
-from include.training.preparation import check_unchanged
+from include.training.preparation import check_same_inputs, check_unchanged
 from include.training.rollouts import RolloutPlan
 from include.training.steps import ReflectedItems
 from tests.training.in_process import InterruptedRun, Training
@@ -635,6 +636,22 @@ def test_a_second_attempt_that_is_stopped_does_not_end_with_the_first_ones_state
     final = again()
     assert final.stopped
     assert final.step == 1
+
+
+def test_a_run_goes_on_with_its_own_inputs_only() -> None:
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
+    training.task("prepare", training._prepare)
+    run = training.run
+    items, seed, image = {split: run.items(split) for split in DATA_SPLITS}, run.skill(0), run.record.image
+    other = items | {Split.VAL: load_items(run.store, run.keys.items(Split.VAL))[1:]}
+    # Before its first state it may still change.
+    check_same_inputs(run, other, SkillDocument("# Another\n"), "sha256:other")
+    training()
+    items[Split.VAL] = load_items(run.store, run.keys.items(Split.VAL))
+    items[Split.TEST] = load_items(run.store, run.keys.items(Split.TEST))
+    check_same_inputs(run, items, seed, image)
+    with pytest.raises(ConfigError, match="changed since: the val split, the seed skill, the sandbox image; trigger a"):
+        check_same_inputs(run, items | {Split.VAL: other[Split.VAL]}, SkillDocument("# Another\n"), "sha256:other")
 
 
 def test_a_run_goes_on_under_its_own_settings_only() -> None:

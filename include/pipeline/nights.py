@@ -124,7 +124,7 @@ def _contenders(run: TrainingRun, date: str, artifacts: ArtifactStore) -> tuple[
         night = NightTable(run.store, RegateKeys(run.ref.storage.prefix, run.ref.benchmark, base)).read(date)
         if night is not None:
             return contest_again(run, night)
-    seed = opened(read_seed(PROJECT / "skills" / run.ref.benchmark / "initial.md"), run)
+    seed = opened(read_seed(PROJECT / "skills" / run.ref.benchmark / "initial.md"), run.config)
     contest = contest_of(date, artifacts, seed)
     previous = [] if contest.previous is None else [contest.previous.version]
     versions = [contest.champion.version, contest.seed.version, *previous]

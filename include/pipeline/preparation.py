@@ -25,6 +25,7 @@ from include.store.keys import ArtifactKeys, run_name, scoring_name
 from include.training.ends import opened, store_seed
 from include.training.preparation import (
     check_affordable,
+    check_same_inputs,
     check_unchanged,
     log_size,
     read_items,
@@ -66,9 +67,10 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
         items, quality = read_items(config.data, folder, run.benchmark, client, training_needs(config.evaluation))
     prices = connected_prices(config)
     check_affordable(config, items, prices)
-    items = store_files(run, items, DataFiles.of(config.data, folder, client))
-    settle(run, config, items, quality, reachable(config), prices)
-    store_seed(run, opened(seed, run))
+    items, image = store_files(run, items, DataFiles.of(config.data, folder, client)), reachable(config)
+    check_same_inputs(run, items, opened(seed, config), image)
+    settle(run, config, items, quality, image, prices)
+    store_seed(run, opened(seed, config))
     log_size(run)
     return run
 

@@ -2,6 +2,7 @@
 
 import logging
 
+from include.core.config import TrainConfig
 from include.core.errors import DataError
 from include.core.gate import decide
 from include.core.provenance import LinesOfSkill, seed_lines
@@ -16,9 +17,9 @@ from include.training.run import TrainingRun
 log = logging.getLogger(__name__)
 
 
-def opened(seed: SkillDocument, run: TrainingRun) -> SkillDocument:
+def opened(seed: SkillDocument, config: TrainConfig) -> SkillDocument:
     """The seed with the regions that this run writes into: opened before it is measured, so every text has a score."""
-    optimizer = run.config.optimizer
+    optimizer = config.optimizer
     if optimizer.use_slow_update and seed.region("SLOW_UPDATE") is None:
         seed = seed.with_region("SLOW_UPDATE", "")
     if optimizer.use_skill_aware_reflection and seed.region("APPENDIX") is None:

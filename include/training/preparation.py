@@ -127,6 +127,28 @@ def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
         )
 
 
+def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image: str) -> None:
+    """A run that is prepared again goes on with the data, seed skill and image only that its steps rest on.
+
+    Raises:
+        ConfigError: it has states of others; the text names them.
+    """
+    from include.store.manifest import DataManifest, data_manifest
+
+    if not run.store.exists(run.keys.runtime_state):
+        return
+    before = run.store.get_model(run.keys.data_manifest, DataManifest).splits
+    now = data_manifest(run.config.data, items).splits
+    changed = [f"the {split} split" for split in now if split not in before or before[split] != now[split]]
+    changed += ["the seed skill"] if run.skill(0).sha256 != seed.sha256 else []
+    changed += ["the sandbox image"] if run.record.image != image else []
+    if changed:
+        raise ConfigError(
+            f"run {run.ref.run} has steps that rest on other inputs; changed since: {', '.join(changed)}; trigger a "
+            "new run, which finds the finished rollouts of this one"
+        )
+
+
 def settle(
     run: TrainingRun, config: TrainConfig, items: Items, quality: "QualityReport", image: str, prices: Prices
 ) -> None:

@@ -296,7 +296,7 @@ class Training:
         items = store_files(self.run, items, DataFiles.of(self.config.data, folder, None))
         seed = read_seed(PROJECT / "skills" / self.benchmark / "initial.md")
         settle(self.run, self.config, items, quality, "sha256:in-process", prices)
-        ends.store_seed(self.run, ends.opened(seed, self.run))
+        ends.store_seed(self.run, ends.opened(seed, self.config))
 
 
 def configured(benchmark: str, overrides: Mapping[str, Any]) -> TrainConfig:
