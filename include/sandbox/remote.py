@@ -129,28 +129,43 @@ class RemoteStage(Stage):
         self._seen: Any = None
 
     def fetch(self) -> None:
-        """Bring rows, and then the files that they name; what cannot be taken is left where it is."""
+        """Bring the files that rows name, and then the rows; what cannot be taken is left where it is.
+
+        Raises:
+            RequestException: the engine did not give what a container left that has ended; docker's APIError is one.
+        """
+        from requests import RequestException
+
         if not self.ended and time.monotonic() < self._next:
             return
         self._next = time.monotonic() + FETCH_SECONDS
         try:
-            if self._fetch_rows():
-                self._fetch_files()
-        except OSError as error:
-            log.warning("Refused the container's output: %s", error)
+            self._fetch()
+        except RequestException as error:
+            if self.ended:
+                raise
+            log.warning("The engine did not give the container's output, and is asked again: %s", error)
 
-    def _fetch_rows(self) -> bool:
-        """Whether there is something new."""
+    def _fetch(self) -> None:
+        """Rows are read before the files, which they name, and written after them: a row is judged by its files."""
+        rows = None
         with self._archive("/out/trajectories.jsonl") as (chunks, found):
             version = (found.get("size"), found.get("mtime"))
             if not found or version == self._seen:
-                return False
-            self._seen = version
-            contents = [content for _, content in plain_files(chunks, self._most)]
+                return
+            with _refusing():
+                rows = self._rows(chunks)
+        if rows is not None:
+            with _refusing():
+                self._fetch_files()
+            self.trajectories.write_bytes(rows)
+        self._seen = version
+
+    def _rows(self, chunks: Any) -> bytes:
+        contents = [content for _, content in plain_files(chunks, self._most)]
         if not contents:
             raise OSError("trajectories.jsonl is not a plain file")
-        self.trajectories.write_bytes(contents[0])
-        return True
+        return contents[0]
 
     def _fetch_files(self) -> None:
         with self._archive("/out/files") as (chunks, found):
@@ -166,6 +181,19 @@ class RemoteStage(Stage):
 
     def _archive(self, path: str) -> AbstractContextManager[tuple[Any, Mapping[str, Any]]]:
         return _archived(self._client, self._keeper, path)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Leave out what the container made unreadable; what the engine did not give is not the container's doing."""
+    from requests import RequestException
+
+    try:
+        yield
+    except RequestException:
+        raise
+    except OSError as error:
+        log.warning("Refused the container's output: %s", error)
 
 
 @contextmanager
