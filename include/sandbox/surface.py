@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 from include.core.types import ModelCall
 from include.models.backends import PATHS
 from include.models.upstream import Upstream
-from include.sandbox.attempt import MAX_ANSWER_BYTES, Rest
+from include.sandbox.attempt import MAX_ANSWER_BYTES, Reply, Rest
+from include.sandbox.blanking import Blanking
 from include.sandbox.commons import Commons, State
 from include.sandbox.dialects import MAX_PARTS, QUERIES, Document, NotUsable, contained, has_many_parts, parsed
 from include.sandbox.provider import Call, Provider
@@ -68,7 +69,8 @@ class Surface:
 
     def __init__(self, upstream: Upstream, provider: Provider, commons: Commons, purpose: Purpose) -> None:
         self._upstream = upstream
-        self._secrets = [secret.encode() for secret in upstream.secrets()]
+        # Some servers repeat the key that they refuse.
+        self._blanking = Blanking(upstream.secrets())
         self._provider = provider
         self._commons = commons
         self._purpose = purpose
@@ -167,10 +169,11 @@ class Surface:
                 return _problem(status, f"the model server {reply.why}, tries: {call.attempts}")
             if reply.rest is not None:
                 streams = True
-                return Streamed(reply.status, reply.media_type, reply.body, reply.rest, partial(self._settle, begun))
+                return Streamed(reply, reply.rest, self._blanking, partial(self._settle, begun))
             tokens = tokens_of(reply.body)
             headers = FINAL if reply.status >= 400 else None
-            return Response(self._redacted(reply.body), reply.status, headers, reply.media_type)
+            media_type = self._blanking.words(reply.media_type)
+            return Response(self._blanking.whole(reply.body), reply.status, headers, media_type)
         finally:
             if not streams:
                 await self._settle(begun, tokens)
@@ -213,29 +216,19 @@ class Surface:
             response.headers["connection"] = "close"
         return response
 
-    def _redacted(self, answer: bytes) -> bytes:
-        """Some servers repeat the key that they refuse."""
-        for secret in self._secrets:
-            answer = answer.replace(secret, b"***")
-        return answer
-
 
 class Streamed(Response):
     """Passes a stream on as it comes; `settle` is told the tokens at the end, also if either side breaks off."""
 
     def __init__(
-        self,
-        status: int,
-        media_type: str,
-        head: bytes,
-        rest: Rest,
-        settle: Callable[[Tokens], Awaitable[None]],
+        self, reply: Reply, rest: Rest, blanking: Blanking, settle: Callable[[Tokens], Awaitable[None]]
     ) -> None:
-        super().__init__(None, status, media_type=media_type)
+        super().__init__(None, reply.status, media_type=blanking.words(reply.media_type))
         # Its length is not known.
         del self.headers["content-length"]
-        self._head = head
+        self._head = reply.body
         self._rest = rest
+        self._blanked = blanking.stream()
         self._settle = settle
         self._meter = Meter()
         self._finished = False
@@ -268,18 +261,24 @@ class Streamed(Response):
                 if sent > MAX_ANSWER_BYTES:
                     log.warning("Cut an answer of the model server after %d bytes", MAX_ANSWER_BYTES)
                     return
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await _say(send, self._blanked.feed(chunk))
         except (httpx.RequestError, TimeoutError) as error:
             log.warning("The model server broke off its answer: %s", type(error).__name__)
             return
         # Before the client knows that it is over, and asks for more.
         await self._finish()
+        await _say(send, self._blanked.flush())
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         yield self._head
         async for chunk in self._rest:
             yield chunk
+
+
+async def _say(send: Send, text: bytes) -> None:
+    if text:
+        await send({"type": "http.response.body", "body": text, "more_body": True})
 
 
 async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:

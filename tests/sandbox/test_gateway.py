@@ -240,7 +240,7 @@ def test_tokens_and_dollars_are_counted_when_an_answer_tells_them(rig, allowance
 
 
 def test_the_key_is_in_no_answer_and_no_log(rig, caplog, capfd):
-    fallback_key = "sk-other-0123456789"
+    fallback_key = f"{KEY}-other"
     fallback = upstream_at(UNREACHABLE, api_key=fallback_key)
     with caplog.at_level(logging.DEBUG):
         one = rig(lambda asked: failure(401, f"wrong key {KEY} or {fallback_key}"), upstream={"fallbacks": (fallback,)})
@@ -250,6 +250,11 @@ def test_the_key_is_in_no_answer_and_no_log(rig, caplog, capfd):
     said = caplog.text + "".join(capfd.readouterr())
     assert KEY not in said
     assert fallback_key not in said
+
+
+def test_the_key_is_in_no_type_of_an_answer(rig):
+    one = rig(lambda asked: failure(401, **{"content-type": f"application/json; key={KEY}"}))
+    assert one.post().headers["content-type"] == "application/json; key=***"
 
 
 def test_refusals_are_logged_some_times_without_what_the_client_sent_along(rig, caplog):

@@ -8,7 +8,7 @@ import pytest
 
 from include.sandbox import surface
 from include.sandbox.allowance import Allowance
-from tests.sandbox.gateway_rig import MODEL, PATH, PATHS, rigs
+from tests.sandbox.gateway_rig import KEY, MODEL, PATH, PATHS, rigs, upstream_at
 from tests.sandbox.scripted_provider import Asked, Reply, completion, events, failure
 
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
@@ -47,6 +47,31 @@ def test_a_stream_passes_through_and_its_usage_counts(rig, dialect):
     assert response.content == b"".join(chunks)
     assert response.headers["content-type"].startswith("text/event-stream")
     assert [(call.http_status, call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(200, 7, 2)]
+
+
+def test_the_keys_are_in_no_stream_and_its_usage_counts(rig):
+    other = f"{KEY}-other"
+    text = b"".join(
+        events({"choices": [{"delta": {"content": f"{KEY} {other} {KEY[:9]}"}}]}, STREAMS["openai-chat"][2])
+    )
+    chunks = [text[at : at + 40] for at in range(0, len(text), 40)]
+    # The first chunk has no whole event, and the last ends with what may become a key.
+    chunks[-1] += KEY[:5].encode()
+    headers = {"content-type": f"text/event-stream; x={KEY}"}
+    fallback = upstream_at("http://127.0.0.1:9/v1", api_key=other)
+    one = rig(lambda asked: Reply(headers=headers, chunks=chunks), upstream={"fallbacks": (fallback,)})
+
+    response = one.post(stream=True)
+
+    assert response.content == b"".join(chunks).replace(other.encode(), b"***").replace(KEY.encode(), b"***")
+    assert response.headers["content-type"].startswith("text/event-stream; x=***")
+    assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(7, 2)]
+
+
+def test_what_is_held_back_as_a_stream_breaks_off_is_not_said(rig):
+    first = events(STREAMS["openai-chat"][0])[0]
+    one = rig(lambda asked: Reply(headers=SSE, chunks=[first, KEY[:5].encode()], broken=b"zz\r\n"))
+    assert broken_off(one) == first
 
 
 def test_every_chunk_comes_as_soon_as_the_server_sends_it(rig):
