@@ -76,10 +76,14 @@ class BatchRollouts(LLMBatchOperator):
         if not work.job.entries:
             self.log.info("Every item has a stored row; no batch job is needed")
             return self._result(context)
-        used_up = work.chunks[0].allowance.used_up()
-        if used_up:
-            work.refuse(used_up)
-            return self._result(context)
+        # One that was sent is paid already, and found again only as it was.
+        if not work.under_way:
+            allowance = work.chunks[0].allowance
+            used_up = allowance.used_up()
+            if used_up:
+                work.refuse(used_up, work.job.entries)
+                return self._result(context)
+            work.shorten(allowance.calls)
         work.begin()
         self.requests = work.requests  # type: ignore[assignment]
         super().execute(context)

@@ -81,16 +81,29 @@ class BatchWork:
     @cached_property
     def job(self) -> BatchJob:
         """The job that is under way, or the next one; without entries if every item has a stored score."""
-        before = self._stored()
-        plan = sha256(canonical_json([chunk.chunk.model_dump(mode="json") for chunk in self.chunks]))
+        before, plan = self._before, self._content
         # What other runs stored since does not count: with other requests the job would not be found again.
-        if before is not None and before.plan == plan and not before.landed:
+        if before is not None and self.under_way:
             return before
         number = 0 if before is None else before.number + before.landed
         entries = [
             Entry(chunk=index, item_id=item.id) for index, chunk in enumerate(self.chunks) for item in chunk.items
         ]
         return BatchJob(number=number, plan=plan, entries=tuple(entries), created=time.time())
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a former attempt stored the job, so that it may have been sent; its answers are not recorded yet."""
+        before = self._before
+        return before is not None and before.plan == self._content and not before.landed
+
+    def shorten(self, calls: int | None) -> None:
+        """Store of what is beyond so many calls that it is not sent; None is no limit."""
+        entries = self.job.entries
+        if calls is None or calls >= len(entries):
+            return
+        self.refuse("budget.max_calls", entries[calls:])
+        self.job = self.job.model_copy(update={"entries": entries[:calls]})
 
     def begin(self) -> None:
         """Store what is about to be sent."""
@@ -125,10 +138,10 @@ class BatchWork:
             chunk.record([outcome for outcome, _ in mine], [call for _, call in mine])
         self.run.store.put_model(batch_job(self._plan), self.job.model_copy(update={"landed": True}))
 
-    def refuse(self, why: str) -> None:
-        """Store that nothing is sent, because this limit is used up."""
+    def refuse(self, why: str, entries: Sequence[Entry]) -> None:
+        """Store that these are not sent, because this limit is used up."""
         for number, chunk in enumerate(self.chunks):
-            mine = [entry for entry in self.job.entries if entry.chunk == number]
+            mine = [entry for entry in entries if entry.chunk == number]
             rows = [
                 Trajectory(item_id=entry.item_id, status=Status.BUDGET, error=f"{why} is used up") for entry in mine
             ]
@@ -144,7 +157,14 @@ class BatchWork:
     def _folder(self) -> str:
         return batch_folder(self._plan, self.job.number)
 
-    def _stored(self) -> BatchJob | None:
+    @cached_property
+    def _content(self) -> str:
+        """Hash of the plan."""
+        return sha256(canonical_json([chunk.chunk.model_dump(mode="json") for chunk in self.chunks]))
+
+    @cached_property
+    def _before(self) -> BatchJob | None:
+        """The plan's last job, as far as this attempt found one."""
         try:
             return self.run.store.get_model(batch_job(self._plan), BatchJob)
         except ObjectMissing:

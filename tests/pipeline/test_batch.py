@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
@@ -17,8 +17,9 @@ from include.models.standin import chat
 from include.models.standin.server import StandInServer
 from include.pipeline.batch import BatchRollouts, check_batch
 from include.pipeline.graph import dag_of, evaluations
+from include.sandbox.allowance import Allowance
 from include.store.objects import ObjectStore
-from include.training import ends
+from include.training import ends, workload
 from include.training.run import TrainingRun
 from tests.store.conftest import s3_endpoint
 from tests.training.in_process import Training, configured
@@ -163,6 +164,34 @@ def test_an_attempt_that_lost_its_worker_finds_its_job_again(run, server):
     # The job is complete by now, so the second attempt need not wait.
     assert operator(run, chunks).execute(context(run, attempt=2)) == {"items": 10, "coverage": 1.0}
     assert len(server.batches.jobs) == 1
+
+
+@pytest.fixture
+def calls_left(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Says how many calls the budget has left from now on."""
+    return lambda calls: monkeypatch.setattr(workload, "allowance", lambda run: Allowance(calls=calls))
+
+
+def test_a_job_does_not_pass_the_budgets_calls(run, server, calls_left):
+    calls_left(6)
+    chunks = ends.seed_plan(run)
+    # A worker is lost after the job was sent; what others spent since is no reason to pay for it in vain.
+    with pytest.raises(TaskDeferred):
+        operator(run, chunks).execute(context(run, attempt=2))
+    calls_left(0)
+    result = operator(run, chunks).execute(context(run, attempt=2))
+
+    assert result == {"items": 6, "coverage": 0.6}
+    assert len(server.batches.jobs) == 1
+    assert len(_sent(server)) == 6
+    statuses = [one.trajectory.status for one in stored(run).values()]
+    assert (statuses.count(Status.OK), statuses.count(Status.BUDGET)) == (6, 4)
+
+
+def test_nothing_is_sent_without_calls_in_the_budget(run, server, calls_left):
+    calls_left(0)
+    assert operator(run, ends.seed_plan(run)).execute(context(run, attempt=2)) == {"items": 10, "coverage": 0.0}
+    assert not server.batches.jobs
 
 
 def test_a_plan_without_chunks_is_skipped(run):

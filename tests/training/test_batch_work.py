@@ -104,9 +104,41 @@ def test_another_plan_makes_another_job(training):
     assert other.job.number == first.job.number
 
 
+def test_a_job_has_no_more_requests_than_the_budget_has_calls(training):
+    work = work_of(training)
+    everything = work.job.entries
+    work.shorten(4)
+    work.begin()
+    assert work.job.entries == everything[:4]
+    assert len(work.requests) == 4
+
+    stored = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
+    assert set(stored) == {entry.item_id for entry in everything[4:]}
+    assert {one.trajectory.status for one in stored.values()} == {Status.BUDGET}
+    assert {one.trajectory.error for one in stored.values()} == {"budget.max_calls is used up"}
+
+    # A later attempt, which has to find this very job again.
+    assert work_of(training).under_way
+    assert work_of(training).job.entries == everything[:4]
+
+
+@pytest.mark.parametrize("calls", [None, 10, 11])
+def test_a_job_that_the_budget_has_room_for_is_sent_whole(training, calls):
+    work = work_of(training)
+    work.shorten(calls)
+    assert len(work.job.entries) == 10
+    assert not training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
+
+
+def test_a_job_is_under_way_from_its_storing_to_its_answers(training):
+    assert not work_of(training).under_way
+    recorded(training)
+    assert not work_of(training).under_way
+
+
 def test_nothing_is_sent_for_a_budget_that_is_used_up(training):
     work = work_of(training)
-    work.refuse("budget.max_calls")
+    work.refuse("budget.max_calls", work.job.entries)
     errors = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
     assert {one.trajectory.status for one in errors.values()} == {Status.BUDGET}
     assert {one.trajectory.error for one in errors.values()} == {"budget.max_calls is used up"}
