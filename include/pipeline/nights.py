@@ -21,7 +21,7 @@ from include.store.nights import NightTable
 from include.training.ends import opened
 from include.training.preparation import Items, checked_items, read_items, read_seed, settle, store_files
 from include.training.quality import checked_fresh, failure_kept, items_of, stored_quality
-from include.training.regate import Contest, contest_again, contest_of, plan_night
+from include.training.regate import Contest, contest_again, contest_of, plan_night, plan_nothing
 from include.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Night = tuple[TrainingRun, list[JsonObject]]
 
 
 def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night | str:
-    """The night's run and the chunks of its rollouts, none if it is settled; or why there is nothing to check.
+    """The night's run and the chunks of its rollouts, without items if it is settled; or why there is nothing to check.
 
     Args:
         benchmark: the benchmark's name.
@@ -67,7 +67,7 @@ def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night |
     items = store_files(run, items, DataFiles(uri.rpartition("/")[0], folder, client))
     settle(run, config, items, quality, reachable(config), connected_prices(config))
     if settled:
-        return run, []
+        return run, plan_nothing(run)
     return run, plan_night(run, *_contenders(run, date, artifacts))
 
 

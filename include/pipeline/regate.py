@@ -86,7 +86,7 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
 def prepare_night(benchmark: str) -> list[JsonObject]:
     """The chunks of all contenders on the night's items; pushes the run's reference as XCom `run`.
 
-    Skips the night if it has no items yet, or nothing is published; returns no chunks if it is settled.
+    Skips the night if it has no items yet, or nothing is published; returns chunks without items if it is settled.
     """
     from include.pipeline.nights import prepare_night
 

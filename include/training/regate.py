@@ -77,7 +77,7 @@ def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
 
 def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
     """Store who is measured and their texts, in the order of the roles; returns the chunks, equal texts once."""
-    moment, items = run.timeline[0], ids(run.items(Split.FRESH))
+    items = ids(run.items(Split.FRESH))
     run.store.put_model(run.keys.contest, contest)
     chunks = []
     for version, text in enumerate(texts):
@@ -86,7 +86,14 @@ def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list
         if text not in texts[:version]:
             for draw in range(run.config.evaluation.draws):
                 chunks += chunks_of(run, "regate", key, Split.FRESH, items, draw)
-    return store_plan(run, moment, "regate", chunks)
+    # As many for every target, since a night is one DAG run for all of them.
+    each = len(chunks_of(run, "regate", "", Split.FRESH, items))
+    return store_plan(run, run.timeline[0], "regate", chunks, least=len(ROLES) * run.config.evaluation.draws * each)
+
+
+def plan_nothing(run: TrainingRun) -> list[JsonObject]:
+    """The chunks of a night that is settled: as many as it had, all without items."""
+    return store_plan(run, run.timeline[0], "regate", [])
 
 
 def settle_night(run: TrainingRun) -> LedgerRow:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
+from include.core.errors import ObjectMissing
 from include.core.timeline import Moment
 from include.core.types import Item, JsonObject, Rollout, Split, Value
 from include.training.run import TrainingRun
@@ -56,11 +57,24 @@ def chunks_of(
     ]
 
 
-def store_plan(run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk]) -> list[JsonObject]:
-    """Store the plan; returns its chunks' references, as mapped tasks take them."""
+def store_plan(
+    run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk], least: int = 0
+) -> list[JsonObject]:
+    """Store the plan; returns its chunks' references, as mapped tasks take them.
+
+    A plan never gets shorter, nor than `least`: chunks without items fill it up. Airflow takes a mapped task that
+    there were fewer of once out of the DAG run for good, also when there are more again.
+    """
     key = run.keys.moment(moment).plan(name)
-    run.store.put_model(key, RolloutPlan(moment=moment, chunks=tuple(chunks)))
-    return [ChunkRef(plan=key, index=index).model_dump() for index in range(len(chunks))]
+    try:
+        before = run.store.get_model(key, RolloutPlan).chunks
+    except ObjectMissing:
+        before = ()
+    missing = max(least, len(before)) - len(chunks)
+    filling = [chunk.model_copy(update={"item_ids": (), "contested": False}) for chunk in (*chunks, *before)[:1]]
+    filled = (*chunks, *(filling * missing))
+    run.store.put_model(key, RolloutPlan(moment=moment, chunks=filled))
+    return [ChunkRef(plan=key, index=index).model_dump() for index in range(len(filled))]
 
 
 def planned(run: TrainingRun, ref: JsonObject) -> tuple[Moment, Chunk]:

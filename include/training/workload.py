@@ -135,7 +135,9 @@ class ChunkWorkload:
         self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment.step)
 
     def coverage(self) -> float:
-        """Share of the chunk's items that have a score by now."""
+        """Share of the chunk's items that have a score by now; 1 for a chunk without any."""
+        if not self.assigned:
+            return 1.0
         return len(self.run.rollouts.read(self._key, self.assigned)) / len(self.assigned)
 
     @cached_property

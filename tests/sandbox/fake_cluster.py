@@ -117,7 +117,7 @@ class Kubelet(threading.Thread):
         self.cluster = cluster
         self.document = document
         # Short: a socket's path has at most 107 bytes.
-        self.folder = cluster.folder / str(len(cluster.past))
+        self.folder = cluster.folder / uuid.uuid4().hex[:6]
         self.log = self.folder / "log"
         self.status: Document = {"phase": "Pending", "initContainerStatuses": [], "containerStatuses": []}
         document["status"] = self.status

@@ -27,9 +27,11 @@ from include.training.regate import (
     newly_declined,
     night_table,
     plan_night,
+    plan_nothing,
     settle_night,
     to_demote,
 )
+from include.training.rollouts import RolloutPlan
 from include.training.transfer import as_markdown, transfer, write_transfers
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, Training, configured, said
@@ -176,6 +178,23 @@ def test_an_older_night_does_not_move_the_alias(nights: Nights) -> None:
     as_bad = rows[0].model_copy(update={"judgement": rows[-1].judgement})
     assert to_demote(as_bad, nights.all(), nights.artifacts) is None
     assert to_demote(rows[-1], nights.all(), nights.artifacts) is not None
+
+
+def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(nights: Nights) -> None:
+    only = Nights()
+    only.publish(CHAMPION)
+    planned = []
+    for one in (nights, only):
+        one.night(date(1), healthy(1))
+        run = Training(
+            configured("searchqa", {"model.target": TARGET}), name=f"regate-{date(1)}-t", store=one.store
+        ).run
+        plan = run.keys.moment(run.timeline[0]).plan("regate")
+        planned.append(one.store.get_model(plan, RolloutPlan).chunks)
+        assert len(plan_nothing(run)) == len(planned[-1])
+        assert not any(chunk.item_ids for chunk in one.store.get_model(plan, RolloutPlan).chunks)
+    assert [len(chunks) for chunks in planned] == [6, 6]
+    assert [sum(len(chunk.item_ids) for chunk in chunks) for chunks in planned] == [36, 24]
 
 
 def test_a_decline_is_told_once(nights: Nights) -> None:

@@ -1,7 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.training.rollouts import cut, striped
+from include.core.types import Split
+from include.training.rollouts import chunks_of, cut, ids, planned, store_plan, striped
+from include.training.workload import ChunkWorkload
+from tests.training.in_process import Training
 
 SIZES = st.integers(1, 50)
 COUNTS = st.integers(0, 2000)
@@ -28,3 +31,20 @@ def test_stripes_advance_through_the_order_together(count: int, size: int) -> No
 
 def test_no_items_no_chunks() -> None:
     assert cut([], 20) == striped([], 20) == []
+
+
+def test_a_plan_never_gets_shorter() -> None:
+    training = Training.of(train__num_epochs=1)
+    training.task("prepare", training._prepare)
+    run = training.run
+    moment, chunks = (
+        run.timeline[1],
+        chunks_of(run, "evaluate", run.keys.skill(0), Split.VAL, ids(run.items(Split.VAL))),
+    )
+    assert len(store_plan(run, moment, "evaluate", [])) == 0
+    assert len(store_plan(run, moment, "evaluate", chunks)) == len(chunks) == 3
+    refs = store_plan(run, moment, "evaluate", chunks[:1])
+    assert [len(planned(run, ref)[1].item_ids) for ref in refs] == [8, 0, 0]
+    empty = ChunkWorkload(run, refs[2], "dag-run")
+    assert (empty.items, empty.coverage()) == ([], 1.0)
+    assert len(store_plan(run, moment, "evaluate", [])) == 3
