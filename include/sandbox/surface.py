@@ -22,7 +22,7 @@ from include.sandbox.blanking import Blanking
 from include.sandbox.commons import Commons, State
 from include.sandbox.dialects import MAX_PARTS, QUERIES, Document, NotUsable, contained, has_many_parts, parsed
 from include.sandbox.provider import Call, Provider
-from include.sandbox.usage import Meter, Tokens, tokens_of
+from include.sandbox.usage import Meter, Tokens, estimated, tokens_of
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAX_WAITING_BYTES = 256 * 1024 * 1024
@@ -159,10 +159,12 @@ class Surface:
     async def _forward(self, request: Request, begun: _Begun) -> Response:
         call = begun.call
         tokens = Tokens()
+        broken_at: int | None = 0
         streams = False
         try:
             if not await _while_there(request.receive, self._provider.send(call)):
                 return _problem(503, "the client is gone")
+            broken_at = None
             reply = call.reply
             if reply.failure:
                 status = 504 if reply.failure == "timeout" else 502
@@ -176,11 +178,16 @@ class Surface:
             return Response(self._blanking.whole(reply.body), reply.status, headers, media_type)
         finally:
             if not streams:
-                await self._settle(begun, tokens)
+                await self._settle(begun, tokens, broken_at)
 
-    async def _settle(self, begun: _Begun, tokens: Tokens) -> None:
-        """Report the call, and take what it cost off the allowance."""
+    async def _settle(self, begun: _Begun, tokens: Tokens, broken_at: int | None) -> None:
+        """Report the call, and take what it cost off the allowance.
+
+        Of an answer that nobody saw the end of, `broken_at` is how many bytes came; the provider is paid for it too.
+        """
         call = begun.call
+        if call.attempts and broken_at is not None:
+            tokens = estimated(call.body, broken_at, tokens, self._upstream.dialect)
         if call.attempts:
             self._purpose.on_call(
                 ModelCall(
@@ -218,10 +225,13 @@ class Surface:
 
 
 class Streamed(Response):
-    """Passes a stream on as it comes; `settle` is told the tokens at the end, also if either side breaks off."""
+    """Passes a stream on as it comes.
+
+    At its end `settle` is told the tokens; if either side breaks off, those so far and the bytes that came.
+    """
 
     def __init__(
-        self, reply: Reply, rest: Rest, blanking: Blanking, settle: Callable[[Tokens], Awaitable[None]]
+        self, reply: Reply, rest: Rest, blanking: Blanking, settle: Callable[[Tokens, int | None], Awaitable[None]]
     ) -> None:
         super().__init__(None, reply.status, media_type=blanking.words(reply.media_type))
         # Its length is not known.
@@ -231,6 +241,7 @@ class Streamed(Response):
         self._blanked = blanking.stream()
         self._settle = settle
         self._meter = Meter()
+        self._came = 0
         self._finished = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -240,25 +251,24 @@ class Streamed(Response):
         except asyncio.CancelledError:
             log.warning("The gateway closes within an answer")
         finally:
-            await self._finish()
+            await self._finish(self._came)
 
-    async def _finish(self) -> None:
+    async def _finish(self, broken_at: int | None) -> None:
         if not self._finished:
             self._finished = True
             try:
-                await self._settle(self._meter.tokens)
+                await self._settle(self._meter.tokens, broken_at)
             finally:
                 await self._rest.aclose()
 
     async def _pass_on(self, send: Send) -> None:
         """The chunks; a stream that is cut lacks its end, by which the client knows."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        sent = 0
         try:
             async for chunk in self._chunks():
                 self._meter.feed(chunk)
-                sent += len(chunk)
-                if sent > MAX_ANSWER_BYTES:
+                self._came += len(chunk)
+                if self._came > MAX_ANSWER_BYTES:
                     log.warning("Cut an answer of the model server after %d bytes", MAX_ANSWER_BYTES)
                     return
                 await _say(send, self._blanked.feed(chunk))
@@ -266,7 +276,7 @@ class Streamed(Response):
             log.warning("The model server broke off its answer: %s", type(error).__name__)
             return
         # Before the client knows that it is over, and asks for more.
-        await self._finish()
+        await self._finish(None)
         await _say(send, self._blanked.flush())
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -5,8 +5,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from include.models.upstream import Dialect
+
 MOST = 10**12
 """No answer has more tokens; a larger number would not fit into the usage table."""
+MOST_ESTIMATED = 1_000_000
+"""No model of today reads or writes more in a call; what a client writes into a request shall not spend a budget."""
+BYTES_PER_TOKEN = 4
+BYTES_PER_STREAMED_TOKEN = 16
+"""Most of a stream is the frame of its events, of which each has one token or a few."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,25 @@ def tokens_of(text: bytes) -> Tokens:
     return Tokens(
         prompt=max([0, *map(_prompt, usages)]),
         completion=max([0, *(_count(usage, "completion_tokens", "output_tokens") for usage in usages)]),
+    )
+
+
+def estimated(request: bytes, streamed: int, seen: Tokens, dialect: Dialect) -> Tokens:
+    """About what a call costs of whose answer nobody saw the end.
+
+    Args:
+        request: a JSON object.
+        streamed: bytes of the answer that came; if none did, all tokens count that the request allows.
+        seen: what the provider told so far.
+        dialect: messages tell at their beginning the first few tokens of an answer, the others tell all at the end.
+    """
+    allowed = _count(json.loads(request), "max_tokens", "max_completion_tokens", "max_output_tokens")
+    most = min(allowed or MOST_ESTIMATED, MOST_ESTIMATED)
+    completion = min(streamed // BYTES_PER_STREAMED_TOKEN, most) if streamed else min(allowed, most)
+    told_all = bool(seen.completion) and dialect != "anthropic"
+    return Tokens(
+        prompt=seen.prompt or min(len(request) // BYTES_PER_TOKEN, MOST_ESTIMATED),
+        completion=seen.completion if told_all else max(seen.completion, completion),
     )
 
 

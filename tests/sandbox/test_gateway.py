@@ -2,6 +2,7 @@ import json
 import logging
 import stat
 import threading
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +11,7 @@ from include.core.errors import SandboxError
 from include.sandbox import surface
 from include.sandbox.allowance import Allowance
 from include.sandbox.gateway import ModelGateway
-from tests.sandbox.gateway_rig import KEY, MODEL, PATH, PATHS, rigs, upstream_at
+from tests.sandbox.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, rigs, upstream_at
 from tests.sandbox.scripted_provider import ANSWERS, Asked, Reply, completion, failure
 
 UNREACHABLE = "http://127.0.0.1:9/v1"
@@ -237,6 +238,35 @@ def test_tokens_and_dollars_are_counted_when_an_answer_tells_them(rig, allowance
 
     assert [response.status_code for response in responses] == [200, 200, 402]
     assert f"budget.{name} is spent" in responses[2].json()["error"]["message"]
+
+
+def test_who_leaves_before_the_answer_pays_for_about_what_was_asked_for(rig):
+    asked_for, release = threading.Event(), threading.Event()
+
+    def hang(asked: Asked) -> Reply:
+        asked_for.set()
+        release.wait(30)
+        return answer(asked)
+
+    one = rig(hang, allowance=Allowance(tokens=1000))
+    with one.connect() as raw:
+        raw.sendall(request_bytes(messages=["x" * 4000], max_tokens=50))
+        assert asked_for.wait(30)
+    deadline = time.monotonic() + 20
+    while not one.calls and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert one.post().status_code == 402
+    release.set()
+    (call,) = one.calls
+    assert 1000 < call.prompt_tokens < 1050
+    assert (call.completion_tokens, call.http_status) == (50, 0)
+
+
+def test_a_call_that_failed_costs_no_tokens(rig):
+    one = rig(lambda asked: failure(400), allowance=Allowance(tokens=1000))
+    assert [one.post(messages=["x" * 8000], max_tokens=5000).status_code for _ in range(2)] == [400, 400]
+    assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(0, 0)] * 2
 
 
 def test_the_key_is_in_no_answer_and_no_log(rig, caplog, capfd):

@@ -164,6 +164,44 @@ def test_a_stream_takes_from_the_allowance(rig):
     assert [one.post(stream=True).status_code for _ in range(2)] == [200, 402]
 
 
+@pytest.mark.parametrize("dialect", ["openai-chat", "anthropic"])
+def test_who_leaves_within_a_stream_pays_for_about_as_much_as_came(rig, dialect):
+    release = threading.Event()
+    begun = events(STREAMS[dialect][0], {"choices": [], "type": "x", "text": "y" * 3200})
+
+    def never_ends(asked: Asked) -> Reply:
+        def chunks():
+            yield from begun
+            release.wait(30)
+
+        return Reply(headers=SSE, chunks=chunks())
+
+    one = rig(never_ends, dialect=dialect, allowance=Allowance(tokens=200))
+    body = {"model": MODEL, "stream": True, "messages": ["x" * 400]}
+    with one.client.stream("POST", PATHS[dialect], json=body) as response:
+        got = 0
+        for chunk in response.iter_raw():
+            got += len(chunk)
+            if got == len(b"".join(begun)):
+                break
+    status = until_settled(one, dialect)
+    release.set()
+
+    assert status == 402
+    (call,) = one.calls
+    # Messages begin with the exact number of what was read.
+    assert call.prompt_tokens == 7 if dialect == "anthropic" else call.prompt_tokens > 100
+    assert call.completion_tokens == got // 16
+
+
+def until_settled(one, dialect: str) -> int:
+    """The status of a call that is made once the first one was reported."""
+    deadline = time.monotonic() + 20
+    while not one.calls and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return one.post(PATHS[dialect]).status_code
+
+
 def test_an_overloaded_server_may_say_so_before_the_stream(rig):
     chunks = events(*STREAMS["openai-chat"])
     overloaded = failure(529, **{"retry-after": "0"})

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.sandbox.usage import MOST, Meter, Tokens, tokens_of
+from include.sandbox.usage import MOST, MOST_ESTIMATED, Meter, Tokens, estimated, tokens_of
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,31 @@ def test_anything_may_come(chunks):
         meter.feed(chunk)
     assert meter.tokens == Tokens()
     assert tokens_of(b"".join(chunks)) == Tokens()
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "streamed", "seen", "completion"),
+    [
+        ({"max_tokens": 50}, 0, Tokens(), 50),
+        ({"max_completion_tokens": 60, "max_tokens": 1}, 0, Tokens(), 60),
+        ({"max_output_tokens": 10**30}, 0, Tokens(), MOST_ESTIMATED),
+        ({"max_tokens": "50"}, 0, Tokens(), 0),
+        ({"max_tokens": 50}, 160, Tokens(), 10),
+        ({"max_tokens": 50}, 1600, Tokens(), 50),
+        ({}, 1600, Tokens(), 100),
+        ({}, 1600, Tokens(0, 7), 7),
+    ],
+)
+def test_what_nobody_saw_the_end_of_is_estimated(request_fields, streamed, seen, completion):
+    request = json.dumps({"model": "m", "messages": ["x" * 400]} | request_fields).encode()
+    assert estimated(request, streamed, seen, "openai") == Tokens(len(request) // 4, completion)
+
+
+def test_the_tokens_at_the_beginning_of_messages_are_not_all():
+    assert estimated(b"{}", 1600, Tokens(9, 1), "anthropic") == Tokens(9, 100)
+    assert estimated(b"{}", 1600, Tokens(9, 500), "anthropic") == Tokens(9, 500)
+
+
+def test_what_was_seen_of_a_prompt_is_no_estimate_and_no_estimate_is_without_bounds():
+    assert estimated(b"{}" + b" " * 4000, 0, Tokens(7, 0), "openai") == Tokens(7, 0)
+    assert estimated(b"{}" + b" " * (5 * MOST_ESTIMATED), 0, Tokens(), "openai") == Tokens(MOST_ESTIMATED, 0)
