@@ -364,6 +364,19 @@ def test_stored_rollouts_are_reused_by_another_run() -> None:
     again = Training(first.config, name="again", store=first.store)
     assert again() == final
     assert sum(again.rollouts.values()) == 0
+    counts = history_of(first.run).rollouts
+    assert counts.ran == sum(first.rollouts.values())
+    counts = history_of(again.run).rollouts
+    assert (counts.ran, counts.reused) == (0, counts.planned - counts.cancelled)
+
+
+def test_rollouts_are_counted_not_their_calls() -> None:
+    several = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
+    several.calls_each = 3
+    several()
+    counts = history_of(several.run).rollouts
+    assert counts.ran == sum(several.rollouts.values())
+    assert history_of(several.run).calls("target") >= 3 * counts.ran
 
 
 def test_speculation_saves_the_next_batch_after_a_rejection_and_counts_its_waste() -> None:

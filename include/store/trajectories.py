@@ -103,6 +103,14 @@ class RolloutTable:
                 chosen.append(row)
         return chosen
 
+    def carried_out(self, key: RolloutKey, run: str) -> list[str]:
+        """The item of every rollout that a run itself stored, failed ones and tries again included."""
+        tables = _read_parts(self._store, self._partition(key), self._same(key) & (pc.field("run") == run))
+        columns = ("item_id", "started", "stored")
+        # Parts that are being merged are there twice.
+        rows = {tuple(row[name] for name in columns) for table in tables for row in table.select(columns).to_pylist()}
+        return [str(item_id) for item_id, *_ in rows]
+
     def _rows(self, key: RolloutKey, items: Sequence[Item], wanted: Any) -> Iterator[RolloutRow]:
         """Matching rows of these very items, in the order in which they were stored."""
         fingerprints = {item.id: item.fingerprint for item in items}

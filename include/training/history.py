@@ -16,7 +16,7 @@ from include.core.state import RunState
 from include.core.timeline import Moment, MomentKind
 from include.core.types import Patch, Split, Value
 from include.optimizer.answers import separate
-from include.store.tables import UsageRow
+from include.store.trajectories import RolloutKey
 from include.training import timing
 from include.training.evaluation import draws_of, measured
 from include.training.publishing import Publication
@@ -78,11 +78,8 @@ class RolloutCounts(Value):
     """Carried out for a batch before it was known under which skill it would run."""
     wasted: int
     """Of these, those whose skill had gone by then."""
-
-    @property
-    def reused(self) -> int:
-        """Taken from the store: of another run, another step, or an attempt before."""
-        return max(0, self.planned - self.ran - self.cancelled)
+    reused: int = 0
+    """Taken from the store: of another run, or another step."""
 
 
 class History(Value):
@@ -138,7 +135,7 @@ def history_of(run: TrainingRun, published: Publication | None = None, withheld:
         moments=moments,
         test=_test(run, final),
         costs=by_stage([row.call for row in usage], record.prices),
-        rollouts=_counts(run, usage, moments),
+        rollouts=_counts(run, moments),
         published=published,
         withheld=withheld,
     )
@@ -221,19 +218,35 @@ def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:
     return scores
 
 
-def _counts(run: TrainingRun, usage: Sequence[UsageRow], moments: Sequence[MomentHistory]) -> RolloutCounts:
-    plans = [key for key in run.store.list_keys(run.keys.folder) if "/plans/" in key]
-    chunks = [chunk for key in plans for chunk in run.store.get_model(key, RolloutPlan).chunks]
-    stages = {chunk.stage for chunk in chunks}
-    ran = Counter(row.call.stage for row in usage if row.call.role == "target" and row.call.stage in stages)
+def _counts(run: TrainingRun, moments: Sequence[MomentHistory]) -> RolloutCounts:
+    keys = [key for key in run.store.list_keys(run.keys.folder) if "/plans/" in key]
+    plans = [run.store.get_model(key, RolloutPlan) for key in keys]
+    # In their order, since what one step has rolled out the next one finds.
+    work = sorted(
+        ((plan.moment.step, chunk) for plan in plans for chunk in plan.chunks if chunk.item_ids),
+        key=lambda one: (one[0], one[1].stage == "speculate"),
+    )
+    places = [run.rollout_key(chunk.split, run.document(chunk.skill), chunk.draw) for _, chunk in work]
+    ran = {place: Counter(run.rollouts.carried_out(place, run.ref.run)) for place in set(places)}
     gone = {moment.step for moment in moments if moment.kind == "step" and moment.action.accepted}
-    wasted = [row for row in usage if row.call.stage == "speculate" and row.step in gone]
-    # A batch that was rolled out ahead is planned twice: before its step, and in it.
-    ahead = sum(len(chunk.item_ids) for chunk in chunks if chunk.stage == "speculate")
+    cancelled = sum(moment.cancelled for moment in moments)
+    planned = own = speculated = wasted = 0
+    met: set[tuple[RolloutKey, str]] = set()
+    for place, (step, chunk) in zip(places, work, strict=True):
+        new = {item for item in chunk.item_ids if (place, item) not in met}
+        met |= {(place, item) for item in new}
+        tries = sum(ran[place][item] for item in new)
+        if chunk.stage == "speculate":
+            # Such a batch is planned twice: ahead, and in its step.
+            speculated += tries
+            wasted += tries if step in gone else 0
+        planned += len(chunk.item_ids) if chunk.stage != "speculate" else 0
+        own += sum(ran[place][item] > 0 for item in new if chunk.stage != "speculate" or step not in gone)
     return RolloutCounts(
-        planned=sum(len(chunk.item_ids) for chunk in chunks) - ahead,
-        ran=sum(ran.values()),
-        cancelled=sum(moment.cancelled for moment in moments),
-        speculated=ran["speculate"],
-        wasted=len(wasted),
+        planned=planned,
+        ran=sum(items.total() for items in ran.values()),
+        cancelled=cancelled,
+        speculated=speculated,
+        wasted=wasted,
+        reused=max(0, planned - own - cancelled),
     )

@@ -146,6 +146,8 @@ class Training:
     reply: Reply = lambda stage, prompt, tool: None
     fail: Callable[[str, str], Status | None] = lambda stage, item_id: None
     """How the rollout of an item fails, if it does, by stage and id."""
+    calls_each: int = 1
+    """Calls that a rollout takes."""
     rollouts: Counter[str] = field(default_factory=Counter)
     """Rollouts that were carried out, by stage."""
 
@@ -250,7 +252,7 @@ class Training:
         while waiting:
             size = self.config.model.concurrency if work.pace is None else work.pace
             wave, waiting = [self._outcome(work, item) for item in waiting[:size]], waiting[size:]
-            work.record(wave, [call("target", work.stage, 400) for _ in wave])
+            work.record(wave, [call("target", work.stage, 400) for _ in wave for _ in range(self.calls_each)])
             if work.settled():
                 return
             yield
