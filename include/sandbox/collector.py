@@ -156,7 +156,8 @@ class Collector:
         Raises:
             Exception: what `record` or `settled` raised, now or in the thread.
         """
-        if self.error is not None:
+        # Of a stopped task the containers are gone, and that it was stopped is said already.
+        if self.error is not None and not self._stopped.is_set():
             raise self.error
         self._store([], with_calls=True)
         if self.settled:

@@ -98,7 +98,8 @@ class Following:
     """A collector and the one container that it follows."""
 
     def __init__(self, work: Work, folder: Folder, container: Container) -> None:
-        self.collector = Collector(cast("Workload", work), folder.allow, threading.Event())
+        self.stopped = threading.Event()
+        self.collector = Collector(cast("Workload", work), folder.allow, self.stopped)
         self.collector.start()
         self.watch = self.collector.watch(work.items, container.stage, container.kill)
 
@@ -178,6 +179,24 @@ def test_what_asking_raises_ends_the_container_and_reaches_the_task(folder):
     with pytest.raises(StoreError, match="no bucket"):
         following.finish("the container ended")
     assert [row.status for row in work.rows] == [Status.OK]
+
+
+def test_what_a_stopped_task_can_no_longer_read_hides_no_reason_and_loses_no_call(folder):
+    """Its containers are gone, and an engine far away cannot give what they left."""
+    work = Work(count=1)
+    container = Container(folder, work)
+    following = Following(work, folder, container)
+    following.collector.on_call(call())
+
+    def gone() -> None:
+        raise ConnectionError("the container is marked for removal")
+
+    container.stage.fetch = gone
+    following.stopped.set()
+    following.finish("the task was stopped")
+
+    assert isinstance(following.collector.error, ConnectionError)
+    assert len(work.calls) == 1
 
 
 def test_a_refused_line_does_not_hold_up_the_items_behind_it(folder):

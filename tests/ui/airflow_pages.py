@@ -1,6 +1,7 @@
 """Airflow's pages as a person uses them: the login, the form of a run, the approval of a task, a run's report."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 SECONDS = 60
 """Until a page shows what it is asked for; it polls the server every few seconds."""
+SECONDS_TO_SWITCH = 5
 
 Locator = tuple[str, str]
 APPROVE: Locator = (By.CSS_SELECTOR, "[data-testid=hitl-option-Approve]")
@@ -148,9 +150,18 @@ class TriggerForm:
     def _switch(self, element: str, wanted: bool) -> None:
         switch = (By.CSS_SELECTOR, f"[id='switch:{element}']")
         state = "checked" if wanted else "unchecked"
-        if self.page.shown(switch).get_attribute("data-state") != state:
-            self.page.click((By.CSS_SELECTOR, f"[id='switch:{element}:control']"))
-        self.page.until(lambda: self.page.shown(switch).get_attribute("data-state") == state, f"{element} {state}")
+        asked = [0.0]
+
+        def switched() -> bool:
+            if self.page.shown(switch).get_attribute("data-state") == state:
+                return True
+            # A click is lost while the form is drawn anew.
+            if time.monotonic() - asked[0] > SECONDS_TO_SWITCH:
+                asked[0] = time.monotonic()
+                self.page.click((By.CSS_SELECTOR, f"[id='switch:{element}:control']"))
+            return False
+
+        self.page.until(switched, f"{element} {state}")
 
     def _choose(self, element: str, option: str) -> None:
         box = self.page.shown((By.CSS_SELECTOR, f"[id='{element}'] [role=combobox]"))
