@@ -41,20 +41,22 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chun
     ]
 
 
-def draws_of(run: TrainingRun, split: Split, skill: SkillDocument) -> dict[str, list[Rollout]]:
-    """The stored rollouts of a skill on a split by item id, one a draw."""
+def draws_of(
+    run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None
+) -> dict[str, list[Rollout]]:
+    """The stored rollouts of a skill on a split by item id, one a draw; the draws of an evaluation if None."""
     items = run.items(split)
     found: dict[str, list[Rollout]] = {}
-    for draw in range(run.config.evaluation.draws):
+    for draw in range(run.config.evaluation.draws) if draws is None else draws:
         for item_id, rollout in run.stored(split, skill, draw, items).items():
             found.setdefault(item_id, []).append(rollout)
     return found
 
 
-def measured(run: TrainingRun, split: Split, skill: SkillDocument) -> Evaluation:
-    """The skill's scores on the split, as far as they are stored."""
-    rollouts = draws_of(run, split, skill)
-    return evaluation_of(ids(run.items(split)), [rollout for draws in rollouts.values() for rollout in draws])
+def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None) -> Evaluation:
+    """The skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
+    rollouts = draws_of(run, split, skill, draws)
+    return evaluation_of(ids(run.items(split)), [rollout for each in rollouts.values() for rollout in each])
 
 
 class Contest:

@@ -8,7 +8,7 @@ from include.core.errors import DataError, ObjectMissing
 from include.core.gate import GateDecision, decide
 from include.core.paired import interval
 from include.core.provenance import LinesOfSkill
-from include.core.scoring import Evaluation, covers, evaluation_of
+from include.core.scoring import Evaluation, covers
 from include.core.skill import SkillDocument
 from include.core.state import Measured
 from include.core.types import JsonObject, Split, Value, sha256
@@ -149,9 +149,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str, reason
 
 def fresh(run: TrainingRun, skill: SkillDocument, contest: PublishContest) -> Evaluation:
     """A skill on the draws of the selection split that are the publication's own."""
-    items = run.items(Split.VAL)
-    rollouts = [rollout for draw in contest.draws for rollout in run.stored(Split.VAL, skill, draw, items).values()]
-    return evaluation_of(ids(items), rollouts)
+    return measured(run, Split.VAL, skill, contest.draws)
 
 
 def publish_rules(run: TrainingRun, rules: PublishingGroup) -> EvaluationGroup:

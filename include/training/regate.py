@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from include.core.errors import ConfigError, DataError
 from include.core.paired import PairedTable, paired
 from include.core.regate import Judgement, NightCounts, NightVerdict, judge_nights
-from include.core.scoring import Evaluation, covers, evaluation_of
+from include.core.scoring import Evaluation, covers
 from include.core.skill import SkillDocument
 from include.core.types import JsonObject, Split, Value
 from include.store.aliases import Alias
 from include.store.keys import RegateKeys, RunKeys
 from include.store.nights import Contender, Night, NightTable
+from include.training.evaluation import measured
 from include.training.quality import check_measured
 from include.training.rollouts import chunks_of, ids, store_plan
 from include.training.run import TrainingRun
@@ -210,7 +211,7 @@ def _evaluations(run: TrainingRun, contest: Contest) -> dict[str, Evaluation]:
     """By role; the champion before it is left out where it is the seed, which is measured anyway."""
     found = {}
     for version, role in _roles(contest):
-        found[role] = _measured(run, run.skill(version))
+        found[role] = measured(run, Split.FRESH, run.skill(version))
         if not covers(found[role], run.config.evaluation):
             raise DataError(
                 f"{contest.date}: only {found[role].coverage:.0%} of the fresh items have a score under the {role} "
@@ -222,13 +223,6 @@ def _evaluations(run: TrainingRun, contest: Contest) -> dict[str, Evaluation]:
 def _roles(contest: Contest) -> list[tuple[int, str]]:
     """The versions under which the run keeps the texts, with the roles."""
     return [*enumerate(ROLES if contest.previous is not None else ROLES[:2])]
-
-
-def _measured(run: TrainingRun, skill: SkillDocument) -> Evaluation:
-    items = run.items(Split.FRESH)
-    draws = range(run.config.evaluation.draws)
-    rollouts = [one for draw in draws for one in run.stored(Split.FRESH, skill, draw, items).values()]
-    return evaluation_of(ids(items), rollouts)
 
 
 def _before(history: Sequence[Alias]) -> Alias | None:
