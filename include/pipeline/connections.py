@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from include.core.ports import Optimizer, Target
     from include.models.upstream import Upstream
+    from include.store.artifacts import ArtifactStore
     from include.store.objects import ObjectStore
     from include.training.models import OnCall
 
@@ -85,6 +86,15 @@ def object_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
     from include.store.objects import ObjectStore
 
     return ObjectStore(s3_client(storage), bucket)
+
+
+def published_skills(storage: StorageGroup, benchmark: str, target: str) -> "ArtifactStore":
+    """The skills published for a benchmark and target model."""
+    from include.store.artifacts import ArtifactStore
+    from include.store.keys import ArtifactKeys
+
+    keys = ArtifactKeys(storage.prefix, benchmark, target)
+    return ArtifactStore(object_store(storage, storage.artifact_bucket), keys)
 
 
 def signing_store(storage: StorageGroup, bucket: str) -> "ObjectStore":

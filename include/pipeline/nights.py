@@ -10,13 +10,13 @@ from include.core.types import JsonObject, Split
 from include.models import connection
 from include.pipeline import params
 from include.pipeline.addresses import regate_dag_id
-from include.pipeline.connections import connected, object_store, s3_client
+from include.pipeline.connections import connected, published_skills, s3_client
 from include.pipeline.params import PROJECT
 from include.pipeline.preparation import configured, connected_prices, reachable
 from include.store.artifacts import ArtifactStore
 from include.store.files import DataFiles
 from include.store.fresh import partition_uri, read_partition
-from include.store.keys import ArtifactKeys, RegateKeys, night_name
+from include.store.keys import RegateKeys, night_name
 from include.store.nights import NightTable
 from include.training.ends import opened
 from include.training.preparation import Items, checked_items, read_items, read_seed, settle, store_files
@@ -92,10 +92,8 @@ def base_target(benchmark: str) -> str:
 
 def published_for(config: TrainConfig, benchmark: str) -> ArtifactStore | None:
     """The skills published for the night's target, or else for the benchmark's; None if there are none."""
-    storage = config.storage
-    store = object_store(storage, storage.artifact_bucket)
     for target in dict.fromkeys((str(config.model.target), base_target(benchmark))):
-        artifacts = ArtifactStore(store, ArtifactKeys(storage.prefix, benchmark, target))
+        artifacts = published_skills(config.storage, benchmark, target)
         if artifacts.champion.read() is not None:
             return artifacts
     return None

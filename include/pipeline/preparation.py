@@ -13,15 +13,14 @@ from include.models.prices import price_of
 from include.models.providers import check_sampling
 from include.pipeline import params
 from include.pipeline.batch import check_batch
-from include.pipeline.connections import connected, object_store, s3_client
+from include.pipeline.connections import connected, object_store, published_skills, s3_client
 from include.pipeline.params import PROJECT
 from include.quality.sizes import evaluation_needs, training_needs
 from include.rollout.requirements import check_requirements
 from include.sandbox.engine import image_digest
 from include.sandbox.pod import pinned
-from include.store.artifacts import ArtifactStore
 from include.store.files import DataFiles
-from include.store.keys import ArtifactKeys, run_name, scoring_name
+from include.store.keys import run_name, scoring_name
 from include.training.ends import opened, store_seed
 from include.training.preparation import (
     check_affordable,
@@ -91,8 +90,7 @@ def prepare_scoring(
     check_batch(config, run.benchmark)
     question, client = question_of(form), s3_client(config.storage)
     seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
-    keys = ArtifactKeys(config.storage.prefix, benchmark, str(config.model.target))
-    artifacts = ArtifactStore(object_store(config.storage, config.storage.artifact_bucket), keys)
+    artifacts = published_skills(config.storage, benchmark, str(config.model.target))
     asked = [source for source in (question.skill, question.other) if source]
     skills = [find_skill(source, seed, artifacts, client) for source in asked]
     folder = PROJECT / "benchmarks" / benchmark

@@ -12,7 +12,7 @@ from include.core.errors import Conflict, DataError, ObjectMissing
 from include.core.types import JsonObject
 from include.pipeline import params
 from include.pipeline.addresses import publish_dag_id, rollback_dag_id
-from include.pipeline.connections import object_store, open_run
+from include.pipeline.connections import object_store, open_run, published_skills
 from include.pipeline.failures import wrong_input_fails
 from include.pipeline.graph import dag_of, rollouts
 
@@ -248,7 +248,7 @@ def request_rollback(benchmark: str) -> JsonObject:
     with wrong_input_fails():
         config = params.run_config(params.benchmark_config(benchmark), asked)
         target = connection.model_name(config.model.target_conn_id, config.model.target)
-        artifacts = _published(config.storage, benchmark, target)
+        artifacts = published_skills(config.storage, benchmark, target)
         request = rollback_request(
             artifacts, _name(context), asked["version"], asked["reason"], asked["approval"], asked["leaving"]
         )
@@ -278,16 +278,8 @@ def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
     from include.training.rollback import RollbackRequest
 
     storage = StorageGroup.model_validate(reference["storage"])
-    artifacts = _published(storage, str(reference["benchmark"]), str(reference["target"]))
+    artifacts = published_skills(storage, str(reference["benchmark"]), str(reference["target"]))
     return artifacts, RollbackRequest.model_validate(reference["request"])
-
-
-def _published(storage: StorageGroup, benchmark: str, target: str) -> "ArtifactStore":
-    from include.store.artifacts import ArtifactStore
-    from include.store.keys import ArtifactKeys
-
-    keys = ArtifactKeys(storage.prefix, benchmark, target)
-    return ArtifactStore(object_store(storage, storage.artifact_bucket), keys)
 
 
 def announce(context: "Context", benchmark: str, artifacts: "ArtifactStore", champion: "Alias") -> None:

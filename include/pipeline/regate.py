@@ -12,7 +12,7 @@ from include.core.errors import Conflict, DataError
 from include.core.types import JsonObject
 from include.pipeline.addresses import regate_dag_id, rollback_dag_id
 from include.pipeline.alerts import when_late
-from include.pipeline.connections import open_run
+from include.pipeline.connections import open_run, published_skills
 from include.pipeline.failures import wrong_input_fails
 from include.pipeline.graph import dag_of, rollouts
 from include.pipeline.publishing import announce, champion_asset
@@ -127,8 +127,8 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
     from include.training.regate import demote
 
     context = get_current_context()
-    opened, row, artifacts = _night(run)
-    seen = _to_demote(opened, row, artifacts, "rollback")
+    opened = open_run(run)
+    row, seen, artifacts = _to_demote(opened, "rollback")
     try:
         alias = artifacts.champion.read() if seen is None else demote(artifacts, row, seen, opened.ref.run)
     except Conflict as error:
@@ -143,8 +143,9 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
 @task(multiple_outputs=True)
 def question_of(run: JsonObject) -> JsonObject:
     """The rollback that somebody has to approve, where `regate.on_demote` says ask."""
-    opened, row, artifacts = _night(run)
-    seen, previous = _to_demote(opened, row, artifacts, "ask"), row.night.previous
+    opened = open_run(run)
+    row, seen, _ = _to_demote(opened, "ask")
+    previous = row.night.previous
     if seen is None or previous is None:
         raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}, nobody is asked")
     storage = opened.ref.storage.model_dump(mode="json")
@@ -165,11 +166,11 @@ def question_of(run: JsonObject) -> JsonObject:
 def tell(benchmark: str, run: JsonObject) -> JsonObject:
     """Emit the event of a decline, once for a champion and for the benchmark's own target; else skipped."""
     from include.pipeline.nights import base_target
-    from include.training.regate import newly_declined, night_table
+    from include.training.regate import newly_declined, settled
 
-    opened, row, _ = _night(run)
-    is_news = newly_declined(row, night_table(opened).all(), opened.config.regate.alpha)
-    if not is_news or row.night.target != base_target(benchmark):
+    opened = open_run(run)
+    row, nights = settled(opened)
+    if not newly_declined(row, nights, opened.config.regate.alpha) or row.night.target != base_target(benchmark):
         raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}, which is no news")
     said: JsonObject = {
         "benchmark": benchmark,
@@ -183,21 +184,10 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
     return said
 
 
-def _night(ref: JsonObject) -> "tuple[TrainingRun, LedgerRow, ArtifactStore]":
-    """The night's run, its row of the ledger, and the skills published for its target."""
-    from include.pipeline.connections import object_store
-    from include.store.artifacts import ArtifactStore
-    from include.store.keys import ArtifactKeys
-    from include.training.regate import settle_night
+def _to_demote(run: "TrainingRun", action: str) -> "tuple[LedgerRow, Alias | None, ArtifactStore]":
+    """The night's row of the ledger, and the champion to leave, if that is what `regate.on_demote` does about it."""
+    from include.training.regate import settled, to_demote
 
-    run = open_run(ref)
-    storage = run.config.storage
-    keys = ArtifactKeys(storage.prefix, run.ref.benchmark, str(run.config.model.target))
-    return run, settle_night(run), ArtifactStore(object_store(storage, storage.artifact_bucket), keys)
-
-
-def _to_demote(run: "TrainingRun", row: "LedgerRow", artifacts: "ArtifactStore", action: str) -> "Alias | None":
-    """The champion that is to be left, if that is what `regate.on_demote` does about it."""
-    from include.training.regate import night_table, to_demote
-
-    return to_demote(row, night_table(run).all(), artifacts) if run.config.regate.on_demote == action else None
+    artifacts = published_skills(run.config.storage, run.ref.benchmark, str(run.config.model.target))
+    row, nights = settled(run)
+    return row, to_demote(row, nights, artifacts) if run.config.regate.on_demote == action else None, artifacts

@@ -140,6 +140,12 @@ def settle_night(run: TrainingRun) -> LedgerRow:
     return row
 
 
+def settled(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
+    """The run's night, which is settled, with its verdict, and all nights of its benchmark and target."""
+    date, nights = run.store.get_model(run.keys.contest, Contest).date, night_table(run).all()
+    return judged(nights, run.config.regate.alpha, date), nights
+
+
 def ledger(nights: Sequence[Night], alpha: float) -> list[LedgerRow]:
     """Each night with the verdict after it, of the champion that it measured."""
     return [judged(nights, alpha, night.date) for night in nights]

@@ -12,7 +12,7 @@ from include.core.errors import DataError
 from include.core.paired import paired_values
 from include.core.scoring import Evaluation, ItemScore
 from include.core.types import DATA_SPLITS, Split
-from include.pipeline import nights, preparation
+from include.pipeline import connections, nights, preparation
 from include.pipeline.params import benchmark_config, form
 from include.quality.report import DataQualityError, QualityReport
 from include.store.artifacts import ArtifactStore
@@ -37,9 +37,10 @@ def store(monkeypatch: pytest.MonkeyPatch) -> LocalStore:
     def reached(*arguments: Any) -> Any:
         raise AssertionError("a model or engine was asked")
 
+    monkeypatch.setattr(preparation, "object_store", lambda storage, bucket: published)
+    monkeypatch.setattr(connections, "object_store", lambda storage, bucket: published)
     for module in (preparation, nights):
         monkeypatch.setattr(module, "connected", lambda ref: TrainingRun(ref, runs))
-        monkeypatch.setattr(module, "object_store", lambda storage, bucket: published)
         monkeypatch.setattr(module, "s3_client", lambda storage: None)
         monkeypatch.setattr(module, "reachable", reached)
     for name in ("target", "optimizer"):
