@@ -19,7 +19,7 @@ from include.store.objects import ObjectStore
 from include.training.run import RunRecord
 from local.environment import airflow_url
 from local.objectstore import UNCHECKED_KEY
-from tests.pipeline.trained_run import DAG, set_paused, token
+from tests.pipeline.trained_run import DAG, set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
 from tests.test_readme import COMMANDS, PROJECT
 
@@ -59,7 +59,7 @@ def test_trigger(platform: Any, airflow: httpx.Client) -> None:
     run(command("airflow", "dags trigger", DAG, '--conf \'{"train.num_epochs"'), PROJECT, **platform.environment)
     [run_id] = {row["dag_run_id"] for row in platform.api.runs(DAG)} - before
     try:
-        wait_for_task(platform, run_id, "prepare")
+        wait_for_task(platform, DAG, run_id, "prepare", "success")
         record = ObjectStore(platform.s3, "skillopt").get_model(
             RunKeys("", "searchqa", run_name(run_id)).config, RunRecord
         )
@@ -104,14 +104,3 @@ def test_deploy(platform: Any, tmp_path: Path) -> None:
     run(words, tmp_path, AWS_ENDPOINT_URL=platform.s3.meta.endpoint_url, **keys)
     folder = tmp_path / words[words.index("--out") + 1]
     assert (folder / "best_skill.md").read_text(encoding="utf-8") == "# Answer briefly\n"
-
-
-def wait_for_task(platform: Any, run_id: str, task_id: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while True:
-        states = {row["task_id"]: row["state"] for row in platform.api.task_instances(DAG, run_id)}
-        if states.get(task_id) == "success":
-            return
-        assert states.get(task_id) not in ("failed", "upstream_failed"), states
-        assert time.monotonic() < deadline, states
-        time.sleep(1)

@@ -11,14 +11,12 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 
 import benchmarks
-from include.core.errors import DataError, ObjectMissing, SkillOptError
+from include.core.errors import DataError, SkillOptError
 from include.pipeline.addresses import UI_PREFIX, evaluate_dag_id, regate_dag_id, train_dag_id
-from include.pipeline.connections import object_store
 from include.pipeline.params import benchmark_config, run_storage
 from include.store.keys import RunKeys, night_name, scoring_name
 from include.training.run import RunRef
-from include.ui.messages import message
-from include.ui.reports import HEADERS, app, may_read_dag_run
+from include.ui.reports import app, may_read_dag_run, message_page, stored_page
 from include.ui.trainings import trained_benchmark, training_of
 
 QUALITY_ROUTE = "/dag_runs/{dag_id}/{run_id}/quality"
@@ -52,23 +50,20 @@ def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
 def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]) -> HTMLResponse:
     """The data_quality.html of the training, evaluation or night that the DAG run is."""
     if row is None:
-        return _message(404, "No such run", f"{dag_id} has no run {run_id}.")
+        return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
         checked = checked_run(dag_id, run_id, row)
     except (SkillOptError, AirflowException) as error:
-        return _message(404, "Nothing was checked", str(error))
+        return message_page(404, "Nothing was checked", str(error))
+    key = RunKeys(checked.storage.prefix, checked.benchmark, checked.run).quality_page
+    why = (
+        "Data are checked by the run's first task, which leaves a page whatever it finds. If the task failed for "
+        "another reason, its log says why."
+    )
     try:
-        store = object_store(checked.storage, checked.storage.bucket)
-        key = RunKeys(checked.storage.prefix, checked.benchmark, checked.run).quality_page
-        return HTMLResponse(store.get_text(key), headers=HEADERS)
-    except ObjectMissing:
-        text = (
-            "Data are checked by the run's first task, which leaves a page whatever it finds. If the task failed for "
-            f"another reason, its log says why. Looked for at {store.address(key)}."
-        )
-        return _message(404, "Nothing was checked yet", text)
+        return stored_page(checked, key, "Nothing was checked yet", why)
     except (SkillOptError, AirflowException) as error:
-        return _message(502, "The page cannot be read", str(error))
+        return message_page(502, "The page cannot be read", str(error))
 
 
 def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
@@ -93,7 +88,3 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
             return RunRef(benchmark=name, run=night, storage=config.storage)
     checking = (dag(name) for name in benchmarks.names() for dag in (train_dag_id, evaluate_dag_id, regate_dag_id))
     raise DataError(f"Data are checked by trainings, evaluations and nights: {', '.join(checking)}.")
-
-
-def _message(status: int, title: str, text: str) -> HTMLResponse:
-    return HTMLResponse(message(title, text), status_code=status, headers=HEADERS)

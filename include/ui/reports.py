@@ -74,14 +74,14 @@ def report(benchmark: str, run: str) -> HTMLResponse:
     """The run's report.html, from the object store that the benchmark's configuration names."""
     if benchmark not in benchmarks.names():
         known = ", ".join(benchmarks.names())
-        return _message(404, "No such benchmark", f"There is no benchmark {benchmark!r}; there are: {known}.")
+        return message_page(404, "No such benchmark", f"There is no benchmark {benchmark!r}; there are: {known}.")
     if run != run_name(run):
         text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
-        return _message(404, "No such run", text)
+        return message_page(404, "No such run", text)
     try:
-        return _stored(RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage))
+        return _report(RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage))
     except (SkillOptError, AirflowException) as error:
-        return _message(502, "The report cannot be read", str(error))
+        return message_page(502, "The report cannot be read", str(error))
 
 
 @app.get(DAG_RUN_ROUTE, dependencies=[Depends(may_read_dag_run)])
@@ -91,32 +91,41 @@ def dag_run_report(dag_id: str, run_id: str, conf: Annotated[dict[str, Any] | No
     if benchmark is None:
         trainings = ", ".join(train_dag_id(name) for name in benchmarks.names())
         text = f"Reports are written by the trainings of skills: {trainings}."
-        return _message(404, "This DAG has no report", text)
+        return message_page(404, "This DAG has no report", text)
     if conf is None:
-        return _message(404, "No such run", f"{dag_id} has no run {run_id}.")
+        return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
         training = training_of(benchmark, dag_id, run_id, conf)
     except SkillOptError as error:
-        return _message(404, "This run has no report", str(error))
+        return message_page(404, "This run has no report", str(error))
     try:
-        return _stored(training)
+        return _report(training)
     except (SkillOptError, AirflowException) as error:
-        return _message(502, "The report cannot be read", str(error))
+        return message_page(502, "The report cannot be read", str(error))
 
 
-def _stored(training: RunRef) -> HTMLResponse:
-    storage = training.storage
-    store = object_store(storage, storage.bucket)
-    key = RunKeys(storage.prefix, training.benchmark, training.run).report
+def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:
+    """A page that the run stored under the key, or a message that it is missing; `why` is followed by the address.
+
+    Raises:
+        SkillOptError: the store does not give it.
+    """
+    store = object_store(run.storage, run.storage.bucket)
     try:
         return HTMLResponse(store.get_text(key), headers=HEADERS)
     except ObjectMissing:
-        text = (
-            "A training writes its report at its end, or when it stops early. Come back when the DAG run has ended; "
-            f"if it failed, its tasks' logs say why. Looked for at {store.address(key)}."
-        )
-        return _message(404, "No report yet", text)
+        return message_page(404, missing, f"{why} Looked for at {store.address(key)}.")
 
 
-def _message(status: int, title: str, text: str) -> HTMLResponse:
+def message_page(status: int, title: str, text: str) -> HTMLResponse:
+    """A page that says why there is nothing to show."""
     return HTMLResponse(message(title, text), status_code=status, headers=HEADERS)
+
+
+def _report(training: RunRef) -> HTMLResponse:
+    key = RunKeys(training.storage.prefix, training.benchmark, training.run).report
+    why = (
+        "A training writes its report at its end, or when it stops early. Come back when the DAG run has ended; "
+        "if it failed, its tasks' logs say why."
+    )
+    return stored_page(training, key, "No report yet", why)

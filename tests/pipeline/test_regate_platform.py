@@ -20,7 +20,7 @@ from include.store.objects import ObjectStore
 from include.training.regate import LedgerRow, ledger
 from include.training.transfer import TransferReport
 from local.environment import airflow_url
-from tests.pipeline.trained_run import set_paused, token
+from tests.pipeline.trained_run import set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
 from tests.training.test_regate_nights import CHAMPION, FORMER, changed, date, healthy
 
@@ -235,7 +235,7 @@ def test_a_demotion_that_wants_an_approval_is_a_rollback_of_its_own(platform: An
     assert month.artifacts.champion.read() == before
     # The night is over; who has to approve finds a DAG run that waits.
     asked = f"demote__{row.night.run}"
-    wait_for(platform, asked, "approve", "awaiting_input")
+    wait_for_task(platform, ROLLBACK, asked, "approve", "awaiting_input")
     headers = {"Authorization": f"Bearer {token(platform)}"}
     address = f"{airflow_url(platform.settings)}/api/v2/dags/{ROLLBACK}/dagRuns/{asked}"
     answer = {"chosen_options": ["Approve"]}
@@ -246,13 +246,3 @@ def test_a_demotion_that_wants_an_approval_is_a_rollback_of_its_own(platform: An
     assert row.night.previous is not None
     assert alias.version == row.night.previous.version
     assert alias.reason == f"demoted on {row.night.date}: {row.judgement.reason}"
-
-
-def wait_for(platform: Any, run_id: str, task_id: str, state: str) -> None:
-    deadline = time.monotonic() + 120
-    while True:
-        states = {row["task_id"]: row["state"] for row in platform.api.task_instances(ROLLBACK, run_id)}
-        if states.get(task_id) == state:
-            return
-        assert time.monotonic() < deadline, states
-        time.sleep(1)

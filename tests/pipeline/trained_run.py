@@ -1,6 +1,7 @@
 """A run of `train_searchqa` on a running platform, and what it left in the object store."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -91,6 +92,18 @@ def create_connection(platform: Any, conn_id: str, host: str, model: str, passwo
     body = {"connection_id": conn_id, "conn_type": "pydanticai", "host": host, "extra": json.dumps({"model": model})}
     body |= {"password": password} if password else {}
     httpx.post(url, headers=headers, json=body).raise_for_status()
+
+
+def wait_for_task(platform: Any, dag_id: str, run_id: str, task_id: str, state: str, seconds: float = 300) -> None:
+    """Over REST, until the task is in the state; another end of it fails at once."""
+    deadline = time.monotonic() + seconds
+    while True:
+        states = {row["task_id"]: row["state"] for row in platform.api.task_instances(dag_id, run_id)}
+        if states.get(task_id) == state:
+            return
+        assert states.get(task_id) not in ("failed", "upstream_failed"), states
+        assert time.monotonic() < deadline, states
+        time.sleep(1)
 
 
 def set_paused(platform: Any, dag_id: str, *, paused: bool) -> None:

@@ -85,6 +85,14 @@ def run(workers: Any, endpoint: str, work: Work, at: int = -1, after: bool = Fal
     return worker.exitcode, [path.rpartition("/")[2] for path in proxy.put]
 
 
+def kill_and_retry(workers: Any, endpoint: str, work: Work, at: int, after: bool, writes: list[str]) -> None:
+    """A worker that dies at a write, then one that does not."""
+    code, put = run(workers, endpoint, work, at, after)
+    assert (code, put) == (-signal.SIGKILL, writes[: at + 1])
+    code, put = run(workers, endpoint, work)
+    assert code == 0
+
+
 def kills(writes: list[str]) -> list[tuple[int, bool]]:
     """Before the first write and after each; before any other is the same as after the one that precedes it."""
     return [(0, False), *((at, True) for at in range(len(writes)))]
@@ -112,10 +120,7 @@ def test_a_publisher_killed_at_any_write_is_retried_to_one_version_and_a_valid_a
         work: Work = (publish, (RUNS, store.bucket, training.run.ref.run, name))
         reader = PollingReader(store, KEYS, tmp_path / f"{at}-{after}")
         with reader.polling():
-            code, put = run(workers, s3_endpoint, work, at, after)
-            assert (code, put) == (-signal.SIGKILL, writes[: at + 1])
-            code, put = run(workers, s3_endpoint, work)
-            assert code == 0
+            kill_and_retry(workers, s3_endpoint, work, at, after, writes)
         artifacts = ArtifactStore(store, KEYS)
         versions = artifacts.list_versions()
         assert [artifacts.read(version).skill for version in versions] == [*formers, skill]
@@ -145,10 +150,7 @@ def test_a_rollback_killed_at_any_write_is_retried_to_a_valid_alias(
         work: Work = (move_back, (store.bucket, request.model_dump_json()))
         reader = PollingReader(store, KEYS, tmp_path / f"{at}-{after}")
         with reader.polling():
-            code, put = run(workers, s3_endpoint, work, at, after)
-            assert (code, put) == (-signal.SIGKILL, writes[: at + 1])
-            code, put = run(workers, s3_endpoint, work)
-            assert code == 0
+            kill_and_retry(workers, s3_endpoint, work, at, after, writes)
         history = artifacts.champion.history()
         assert [(one.sequence, one.version) for one in history] == [(0, first), (1, second), (2, first)]
         assert (history[-1].run, history[-1].reason) == ("rollback", "users complained")

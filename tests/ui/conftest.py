@@ -2,9 +2,14 @@ import os
 import shutil
 from collections.abc import Iterator
 
+import boto3
 import pytest
+from botocore.stub import Stubber
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+
+from include.store.objects import ObjectStore
+from include.ui import reports
 
 PACKAGES = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 """The programs, and which packages of Debian have them."""
@@ -34,3 +39,15 @@ def browser() -> Iterator[webdriver.Chrome]:
     chrome = webdriver.Chrome(options=options, service=Service(executable_path=str(shutil.which("chromedriver"))))
     yield chrome
     chrome.quit()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
+    """What the pages of the plugin ask the object store for."""
+    client = boto3.client(
+        "s3", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test", endpoint_url="http://s3"
+    )
+    monkeypatch.setattr(reports, "object_store", lambda storage, bucket: ObjectStore(client, bucket))
+    with Stubber(client) as stub:
+        yield stub
+    client.close()

@@ -3,7 +3,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import boto3
 import pytest
 from airflow.api_fastapi import app as airflow_app
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
@@ -79,17 +78,6 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Airflow]:
 def browser() -> Iterator[TestClient]:
     with TestClient(reports.app) as client:
         yield client
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
-    client = boto3.client(
-        "s3", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test", endpoint_url="http://s3"
-    )
-    monkeypatch.setattr(reports, "object_store", lambda storage, bucket: ObjectStore(client, bucket))
-    with Stubber(client) as stub:
-        yield stub
-    client.close()
 
 
 def path(dag_id: str, run_id: str = RUN_ID) -> str:

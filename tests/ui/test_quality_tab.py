@@ -6,14 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import boto3
 import pytest
-from airflow.api_fastapi import app as airflow_app
-from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
-from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
-from airflow.api_fastapi.core_api.security import get_user
-from airflow.models.dag import DagModel
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 from fastapi.testclient import TestClient
@@ -21,12 +15,12 @@ from fastapi.testclient import TestClient
 from include.core.config import StorageGroup
 from include.pipeline import addresses
 from include.store.keys import night_name, run_name, scoring_name
-from include.store.objects import ObjectStore
 from include.training.run import RunRef
 from include.ui import quality
 from include.ui.quality import DagRunRow
 from plugins.skillopt import SkillOptPlugin
 from tests.ui.test_dag_run_tab import Airflow
+from tests.ui.test_reports import log_in as log_in_as
 
 PAGE = "<!doctype html><title>quality</title>"
 RUN_ID = "manual__2026-11-21T04:00:00+00:00"
@@ -47,21 +41,8 @@ def browser() -> Iterator[TestClient]:
     quality.app.dependency_overrides.clear()
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
-    client = boto3.client(
-        "s3", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test", endpoint_url="http://s3"
-    )
-    monkeypatch.setattr(quality, "object_store", lambda storage, bucket: ObjectStore(client, bucket))
-    with Stubber(client) as stub:
-        yield stub
-    client.close()
-
-
 def log_in(monkeypatch: pytest.MonkeyPatch, row: DagRunRow | None, role: str | None = "viewer") -> None:
-    monkeypatch.setattr(airflow_app._AuthManagerState, "instance", SimpleAuthManager())
-    monkeypatch.setattr(DagModel, "get_team_name", lambda dag_id: None)
-    quality.app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username="ann", role=role)
+    log_in_as(monkeypatch, role)
     quality.app.dependency_overrides[quality.row_of] = lambda: row
 
 

@@ -2,7 +2,6 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
 from airflow.api_fastapi import app as airflow_app
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
@@ -14,7 +13,6 @@ from botocore.stub import Stubber
 from fastapi.testclient import TestClient
 
 from include.pipeline import addresses
-from include.store.objects import ObjectStore
 from include.ui import reports
 
 PAGE = "<!doctype html><title>searchqa</title>"
@@ -26,17 +24,6 @@ def browser() -> Iterator[TestClient]:
     with TestClient(reports.app) as client:
         yield client
     reports.app.dependency_overrides.clear()
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
-    client = boto3.client(
-        "s3", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test", endpoint_url="http://s3"
-    )
-    monkeypatch.setattr(reports, "object_store", lambda storage, bucket: ObjectStore(client, bucket))
-    with Stubber(client) as stub:
-        yield stub
-    client.close()
 
 
 def log_in(monkeypatch: pytest.MonkeyPatch, role: str | None) -> None:
