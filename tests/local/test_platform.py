@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from platform_control import RunningPlatform, control
 
@@ -38,11 +39,12 @@ def test_everything_runs_and_is_healthy(own: RunningPlatform):
 
 
 def test_every_server_listens_on_loopback_only(own: RunningPlatform):
+    ours = {process.pid for process in processes.of_home(own.home)}
+    # Asked of the system, not of each process: workers come and go meanwhile.
     listening = {
         connection.laddr.ip
-        for process in processes.of_home(own.home)
-        for connection in process.net_connections(kind="inet")
-        if connection.status == "LISTEN"
+        for connection in psutil.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN and connection.pid in ours
     }
     assert listening == {"127.0.0.1"}
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -283,7 +284,8 @@ def kill_workers(platform: Any) -> None:
         environ, words = process.info["environ"], process.info["cmdline"]
         if environ and words and environ.get("SKILLOPT_HOME") == str(platform.home.root) and "scheduler" in words:
             for victim in (*process.children(recursive=True), process):
-                victim.kill()
+                with suppress(psutil.NoSuchProcess):  # a task may end by itself meanwhile
+                    victim.kill()
             return
     raise AssertionError("no scheduler runs")
 

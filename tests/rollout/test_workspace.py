@@ -24,7 +24,7 @@ def alive(pid: int) -> bool:
     """Whether a process runs; one that is dead but not reaped by whoever has to does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
