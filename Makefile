@@ -31,15 +31,15 @@ image: venv  ## build an image beside the sandbox's own: NAME=codex, claude_code
 clean: down  ## stop the platform and delete all its data; the virtual environment stays
 	@if [ -d .local ]; then find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +; fi
 
-test: venv lint  ## lint, then the fast tests, then those that need a Docker engine or the whole platform
+test: venv lint  ## lint, then the fast tests, the slow ones, and those that need a Docker engine or the whole platform
 	@$(MAKE) --no-print-directory fast-tests
 	@$(MAKE) --no-print-directory slow-tests
 	@$(MAKE) --no-print-directory platform-tests
 
-fast-tests: venv  ## tests that need nothing but Python
+fast-tests: venv  ## tests that need nothing but Python and two minutes
 	$(PYTHON) -m pytest -n auto --dist worksteal -m "not slow and not engine and not platform and not provider and not nights"
 
-slow-tests: venv  ## tests that need nothing but Python, and minutes
+slow-tests: venv  ## whole trainings in one process, servers, time limits; they need nothing but Python, too
 	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider and not nights"
 
 platform-tests: venv  ## tests that need a Docker engine or the whole platform

@@ -24,6 +24,8 @@ from include.training.steps import ReflectedItems
 from tests.training.in_process import InterruptedRun, Training
 from tests.training.local_store import LocalStore
 
+pytestmark = pytest.mark.slow
+
 STEPS = ("steps/step_0001", "steps/step_0002", "steps/step_0003", "steps/step_0004")
 
 
@@ -485,7 +487,6 @@ def test_malformed_answers_never_fail_a_run_and_are_counted(kind: str) -> None:
 TINY = {"data__limit": 6, "train__batch_size": 6, "train__steps_per_epoch": 1, "optimizer__use_meta_reflect": True}
 
 
-@pytest.mark.slow
 def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
     whole = Training.of(**TINY)
     expected = whole()

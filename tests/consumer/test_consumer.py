@@ -21,6 +21,8 @@ from include.store.objects import ObjectStore
 from tests.consumer.conftest import BENCHMARK, CONSUMER, KEYS, PREFIX, TARGET, Client, Publish, cut_off
 from tests.store.test_artifacts import provenance
 
+pytestmark = pytest.mark.slow
+
 SKILL = "# Skill\r\n\n- é: leave out words of the question\n"
 BETTER = "# Skill\n\n- better\n"
 

@@ -16,6 +16,8 @@ from include.core.scoring import Evaluation, ItemScore, covers
 from include.core.track_record import TrackRecord
 from include.core.types import Status
 
+pytestmark = pytest.mark.slow
+
 NONE = TrackRecord()
 RULES = EvaluationGroup(early_reject=True)
 SOFT = EvaluationGroup(early_reject=True, gate_metric="soft")

@@ -30,6 +30,8 @@ from include.optimizer.rewrite import rewrite
 from include.optimizer.select import select
 from include.optimizer.slow_update import slow_update
 
+pytestmark = pytest.mark.slow
+
 SKILL = "# Skill\n\n- one rule\n\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->\n"
 CONTEXT = ReflectContext(skill=SKILL, budget=4, buffer=StepBuffer(), meta_skill="")
 FAILURES = Minibatch(source_type="failure", index=0, rollouts=(rollout("a"),))

@@ -24,6 +24,8 @@ from include.training.run import TrainingRun
 from tests.store.conftest import s3_endpoint
 from tests.training.in_process import Training, configured
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["s3_endpoint"]
 
 BUCKET = "skillopt"

@@ -17,6 +17,8 @@ from tests.store.test_artifacts import provenance
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 
+pytestmark = pytest.mark.slow
+
 NAME = "manual__a"
 
 

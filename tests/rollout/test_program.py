@@ -21,6 +21,8 @@ from include.sandbox.gateway import ModelGateway
 from local import image
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
+pytestmark = pytest.mark.slow
+
 MODEL = "standin-target"
 COPYING = """
 from benchmarks.searchqa.adapter import SearchQA

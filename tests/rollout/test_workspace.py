@@ -12,6 +12,8 @@ import pytest
 from include.rollout.execution import HALF, MAX_OUTPUT_BYTES, Output
 from include.rollout.workspace import MAX_FILES, ItemFolders, files_left
 
+pytestmark = pytest.mark.slow
+
 
 def run(code: str, folder: Path, timeout: float = 30.0) -> str:
     inputs, outputs = folder / "in", folder / "out"

@@ -33,6 +33,8 @@ from tests.store.conftest import s3_endpoint
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["s3_endpoint"]
 
 IMAGE = "registry.example/skillopt-sandbox@sha256:" + "0" * 64

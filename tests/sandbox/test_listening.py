@@ -17,6 +17,8 @@ from include.sandbox.listening import listen
 from tests.sandbox.gateway_rig import MODEL, PATH, request_bytes, rigs
 from tests.sandbox.scripted_provider import Asked, Reply, completion, events
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def rig(tmp_path):

@@ -11,6 +11,8 @@ from include.sandbox import attempt
 from tests.sandbox.gateway_rig import MODEL, PATHS, rigs, upstream_at
 from tests.sandbox.scripted_provider import ANSWERS, Asked, Reply, ScriptedProvider, completion, events, failure
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def rig(tmp_path):

@@ -31,6 +31,8 @@ from include.training.spending import allowance
 from tests.training.in_process import Training, configured
 from tests.training.local_store import LocalStore
 
+pytestmark = pytest.mark.slow
+
 NAME = "run"
 
 

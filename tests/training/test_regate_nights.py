@@ -37,6 +37,8 @@ from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, Training, configured, said
 from tests.training.local_store import LocalStore
 
+pytestmark = pytest.mark.slow
+
 SEED = "# Seed\n\n- Rely on the last document, which sums the others up.\n"
 FORMER = "# Former\n\n- Leave out words of the question: what the clue already says is not what it asks for.\n"
 CHAMPION = f"""{FORMER}- Weigh titles more than running text: a page about the answer often carries it as its title.
@@ -121,7 +123,6 @@ def date(day: int) -> str:
     return str(datetime.date(2026, 9, 1) + datetime.timedelta(day - 1))
 
 
-@pytest.mark.slow
 def test_a_healthy_champion_is_kept_every_night(nights: Nights) -> None:
     rows = [nights.night(date(day), healthy(day, 40)) for day in range(1, 11)]
     assert {row.judgement.verdict for row in rows} == {NightVerdict.KEEP}
@@ -130,7 +131,6 @@ def test_a_healthy_champion_is_kept_every_night(nights: Nights) -> None:
     assert rows[-1].judgement.gain_on_seed > rows[0].judgement.gain_on_seed
 
 
-@pytest.mark.slow
 def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(nights: Nights) -> None:
     rows = [nights.night(date(day), healthy(day)) for day in range(1, 12)]
     assert not any(declined(row) for row in rows)
