@@ -45,7 +45,7 @@ slow-tests: venv  ## whole trainings in one process, servers, time limits; they 
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
 	$(PYTHON) -m pytest -m "engine or platform"
 
-nights-tests: venv  ## thirty nights of re-gating on the whole platform; not part of `make test`
+nights-tests: venv  ## sixty nights of re-gating on the whole platform; not part of `make test`
 	$(PYTHON) -m pytest -m nights
 
 lint: ruff format-check types imports  ## all static checks
@@ -69,5 +69,5 @@ format: venv  ## format the code and fix what ruff can fix
 lock: venv  ## make requirements.txt from requirements.in
 	$(VENV)/bin/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 requirements.in -o requirements.txt
 
-bench: venv  ## measure what Airflow itself costs a training step
+bench: venv  ## make the tables of bench/results anew
 	$(PYTHON) -m bench

@@ -24,13 +24,18 @@ def main(arguments: list[str]) -> int:
     unknown = [name for name in names if name not in MEASUREMENTS]
     if unknown:
         parser.error(f"no such measurement: {', '.join(unknown)}; there are: {', '.join(MEASUREMENTS)}")
+    done = [_measured(name) for name in names]
+    return 0 if all(done) else 1
+
+
+def _measured(name: str) -> bool:
+    """Whether it came to a table; one that cannot be made does not keep from the others."""
     try:
-        for name in names:
-            MEASUREMENTS[name]()
+        MEASUREMENTS[name]()
     except SkillOptError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+        print(f"error: {name}: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from typing import Any
 
 from bench import tables
 from bench.checkout import checkout
-from bench.searchqa import DATA
-from include.core.errors import DataError, PlatformError
+from bench.real_data import SEARCHQA, need_searchqa
+from include.core.errors import PlatformError
 from include.training.history import History
 
 EPOCHS, STEPS = 2, 10
@@ -36,8 +36,7 @@ def measure() -> None:
         DataError: the data is not there.
         PlatformError: the two runs decided differently.
     """
-    if not DATA.is_file():
-        raise DataError(f"{DATA} is missing: put SearchQA's 400 training items of the SkillOpt split there")
+    need_searchqa()
     histories: dict[str, History] = {}
     with checkout({name: _layer(early) for name, early in SHAPES.items()}) as place:
         for name in SHAPES:
@@ -51,7 +50,7 @@ def measure() -> None:
 
 def _layer(early: bool) -> dict[str, Any]:
     return {
-        "data": {"uri": str(DATA), "split_mode": "ratio", "split_ratio": "2:5:1"},
+        "data": {"uri": str(SEARCHQA), "split_mode": "ratio", "split_ratio": "2:5:1"},
         "train": {"num_epochs": EPOCHS, "steps_per_epoch": STEPS, "batch_size": 10},
         "evaluation": {"early_reject": early},
         "sandbox": {"items_per_container": 63},

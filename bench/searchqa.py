@@ -5,10 +5,8 @@ from statistics import mean
 
 from bench import tables
 from bench.checkout import checkout
-from include.core.errors import DataError
-from local.home import PROJECT
+from bench.real_data import SEARCHQA, need_searchqa
 
-DATA = PROJECT.parent / "shared" / "data" / "searchqa" / "train.json"
 STEPS = 2
 EPOCHS = 4
 HEADER = ("figure", "value")
@@ -24,10 +22,9 @@ def measure() -> None:
     Raises:
         DataError: the data is not there.
     """
-    if not DATA.is_file():
-        raise DataError(f"{DATA} is missing: put SearchQA's 400 training items of the SkillOpt split there")
+    need_searchqa()
     layer = {
-        "data": {"uri": str(DATA), "split_mode": "ratio"},
+        "data": {"uri": str(SEARCHQA), "split_mode": "ratio"},
         "train": {"num_epochs": EPOCHS, "steps_per_epoch": STEPS},
     }
     with checkout({"bench_searchqa": layer}) as place:

@@ -1,7 +1,6 @@
 """`make demo`: one training of the sample benchmark through Airflow, watched over its REST API."""
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from local.home import ADMIN, Home, Settings
 BENCHMARK = "searchqa"
 OVERRIDES = {"train.num_epochs": 2}
 WAITING = ("EpochRun", "EpochEndRun")
-GATE = re.compile(r"step_\d+\.gate")
 LOG_LINES = 30
 PLAIN_WIDTH = 120
 STAND_IN_NOTE = (

@@ -82,8 +82,8 @@ def _connections(settings: Settings) -> dict[str, str]:
     s3 = f"aws://{UNCHECKED_KEY}:{UNCHECKED_KEY}@/?region_name={REGION}&endpoint_url={quote(s3_url(settings), safe='')}"
     return {
         "AIRFLOW_CONN_SKILLOPT_S3": s3,
-        TARGET_CONNECTION: _stand_in(settings, "openai-chat:standin-target"),
-        OPTIMIZER_CONNECTION: _stand_in(settings, "openai-chat:standin-optimizer"),
+        TARGET_CONNECTION: _stand_in(settings, "openai-chat:stand-in-target"),
+        OPTIMIZER_CONNECTION: _stand_in(settings, "openai-chat:stand-in-optimizer"),
     }
 
 

@@ -51,7 +51,8 @@ class GradientGroup(Group):
     minibatch_size: Positive = 8
     """Trajectories that one reflection call sees."""
     minibatches_per_task: Positive = 4
-    """Minibatches that one Airflow task reflects on, at the same time; a task costs more than most of its calls."""
+    """Minibatches that one Airflow task reflects on, at the same time; a task costs more than most of its calls.
+    Fixed when the DAG is parsed."""
     merge_batch_size: Annotated[int, Field(ge=2)] = 8
     """Patches that one merge call sees; one alone would never become fewer."""
     analyst_workers: Positive = 16
@@ -166,7 +167,8 @@ class RegateGroup(Group):
     schedule: ObjectName = "@daily"
     """When a night is over, as a cron expression or preset; fixed when the DAG is parsed."""
     fresh_uri: ObjectName | None = None
-    """Folder of date=YYYY-MM-DD/items.json, in the ways of data.uri; `fresh` below data.uri when unset."""
+    """Folder of date=YYYY-MM-DD/items.json, in the ways of data.uri; when unset, `fresh` below data.uri, or beside it
+    where that is one file."""
     alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
     """Chance, over all nights together, of demoting a champion that is as good as the one before it."""
     on_demote: Literal["report", "ask", "rollback"] = "ask"
@@ -242,7 +244,7 @@ class ModelGroup(Group):
     """Sampling seed of the target, counted up by the draw; none is sent when unset."""
     batch: bool = False
     """Send evaluation and test items as one job of the provider's batch API: half the price, hours instead of
-    minutes. For harness chat with one turn."""
+    minutes. For harness chat with one turn. Fixed when the DAG is parsed."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     """Sampling temperature of the target; the provider's default when unset."""
     max_tokens: Positive = 2048
@@ -287,7 +289,7 @@ class SandboxGroup(Group):
     """The containers that rollouts run in."""
 
     engine: Literal["docker", "kubernetes"] = "docker"
-    """What runs them: a Docker engine, or pods of a Kubernetes cluster."""
+    """What runs them: a Docker engine, or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
     docker_conn_id: ObjectName | None = None
     """Airflow connection (type docker) of a remote engine; the worker's own engine when unset."""
     kubernetes_conn_id: ObjectName = "kubernetes_default"
@@ -303,7 +305,7 @@ class SandboxGroup(Group):
     items_per_container: Positive = 20
     """Items of one chunk, which is one container."""
     max_containers: Positive = 4
-    """Containers of one run at the same time."""
+    """Containers of one run at the same time; fixed when the DAG is parsed."""
     cpus: Annotated[float, Field(gt=0.0)] = 1.0
     """Processors that one container may use."""
     memory: Annotated[str, Field(pattern=r"^\d+[kmg]$")] = "512m"
@@ -315,11 +317,11 @@ class SandboxGroup(Group):
     log_kb: Positive = 64
     """Kilobytes of a container's output that reach the task log; the rest is left out."""
     timeout: Positive = 900
-    """Seconds that one container may run."""
+    """Seconds that one container may run; fixed when the DAG is parsed."""
     code_timeout: Positive = 60
     """Seconds that one execution of code which the target wrote may take."""
     pool: ObjectName = "default_pool"
-    """Airflow pool of the tasks that run containers."""
+    """Airflow pool of the tasks that run containers; fixed when the DAG is parsed."""
 
 
 class StorageGroup(Group):

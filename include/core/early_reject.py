@@ -79,7 +79,6 @@ def certain_loss(
     wanted = rules.early_reject and rules.use_gate
     if not wanted or not any(item in current.scores for item in order):
         return None
-    arrived = next((n for n, item in enumerate(order) if item not in scores and item not in failed), len(order))
     theirs = [-_value(current.scores[item], rules) for item in order if item in current.scores]
 
     def lost(prefix: int) -> bool:
@@ -89,6 +88,7 @@ def certain_loss(
         # fsum is exact. Half of what counts as a tie leaves room for the rounding of the two means.
         return most <= SAME_MEAN / 2 * max(1, pairs)
 
+    arrived = _arrived(scores, failed, order)
     if not lost(arrived):
         return None
     # A result never promises more than its item did before: once lost is lost.

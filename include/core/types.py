@@ -52,10 +52,16 @@ class Status(StrEnum):
     SANDBOX_ERROR = "sandbox_error"
 
 
+FILE_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}"
+"""A plain name of a file: an item's own, or one that the target made."""
+MAX_FILES = 64
+"""Files that the target may leave for one item."""
+
+
 class ItemFile(Value):
     """A file of an item: its plain name for whoever works with it, and where the data set keeps it."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$")
+    name: str = Field(pattern=f"^{FILE_NAME}$")
     path: str = Field(min_length=1)
     """Below the data set's folder: that of the splits, or that of the one file. `*` in its last part fits any name."""
     sha256: str = ""

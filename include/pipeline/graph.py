@@ -21,7 +21,10 @@ TASK_DEFAULTS: Mapping[str, Any] = {
 
 
 def dag_of(dag_id: str, doc: str, benchmark: str, config: TrainConfig, **kwargs: Any) -> DAG:
-    """A DAG that runs when it is triggered, unless it is given a schedule; its failures are told where asked for."""
+    """A DAG that runs when it is triggered, unless it is given a schedule; its failures are told where asked for.
+
+    It is not paused at first, whatever Airflow's default is: a run of another DAG may be waiting for its run.
+    """
     return DAG(
         dag_id,
         catchup=False,
@@ -29,7 +32,7 @@ def dag_of(dag_id: str, doc: str, benchmark: str, config: TrainConfig, **kwargs:
         tags=["skillopt", dag_id.partition("_")[0], benchmark],
         default_args=dict(TASK_DEFAULTS),
         render_template_as_native_obj=True,
-        **({"schedule": None, "on_failure_callback": on_failure(config)} | kwargs),
+        **({"schedule": None, "is_paused_upon_creation": False, "on_failure_callback": on_failure(config)} | kwargs),
     )
 
 

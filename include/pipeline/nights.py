@@ -64,8 +64,9 @@ def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night |
         else:
             trained = _trained_on(run, config, artifacts, folder, client)
             quality = checked_fresh(quality, items[Split.FRESH], trained, nights.dates_of_items())
+    image = reachable(config)
     items = store_files(run, items, DataFiles(uri.rpartition("/")[0], folder, client))
-    settle(run, config, items, quality, reachable(config), connected_prices(config))
+    settle(run, config, items, quality, image, connected_prices(config))
     if settled:
         return run, plan_nothing(run)
     return run, plan_night(run, *_contenders(run, date, artifacts))

@@ -66,7 +66,8 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
         items, quality = read_items(config.data, folder, run.benchmark, client, training_needs(config.evaluation))
     prices = connected_prices(config)
     check_affordable(config, items, prices)
-    items, image = store_files(run, items, DataFiles.of(config.data, folder, client)), reachable(config)
+    image = reachable(config)
+    items = store_files(run, items, DataFiles.of(config.data, folder, client))
     check_same_inputs(run, items, opened(seed, config), image)
     settle(run, config, items, quality, image, prices)
     store_seed(run, opened(seed, config))
@@ -96,8 +97,9 @@ def prepare_scoring(
     folder = PROJECT / "benchmarks" / benchmark
     with failure_kept(run):
         items, quality = read_items(config.data, folder, run.benchmark, client, [*evaluation_needs(config.evaluation)])
+    image = reachable(config)
     items = store_files(run, items, DataFiles.of(config.data, folder, client))
-    settle(run, config, items, quality, reachable(config), connected_prices(config))
+    settle(run, config, items, quality, image, connected_prices(config))
     return run, scoring_plan(run, question, skills)
 
 

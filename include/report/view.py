@@ -54,7 +54,7 @@ class MomentView(Value):
     best_score: float
     """Of the best skill after the moment."""
     version: int
-    """Of the current skill after the moment; nan if it was taken without a score."""
+    """Of the current skill after the moment."""
     edits: tuple[EditReport, ...]
     diff: str
     """From the skill before to the candidate, as `diff_of` makes it; empty if they are equal."""

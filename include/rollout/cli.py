@@ -18,14 +18,12 @@ from typing import Any, Self
 from include.core.ports import Benchmark, Equipped, Workspace
 from include.core.types import Message, Status, Trajectory
 from include.rollout.settings import PublicItem, RolloutSettings
-from include.rollout.texts import MAX_ERROR_CHARS, reason, shortened
+from include.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason, shortened
 from include.rollout.workspace import PASSED_VARIABLES
 
 MAX_MESSAGES = 100
 MAX_MESSAGE_CHARS = 4000
 MAX_FINAL_CHARS = 100_000
-HTTP_STATUSES = {402: Status.BUDGET, 408: Status.TIMEOUT, 504: Status.TIMEOUT}
-"""What the gateway's refusals mean; any other is a model_error."""
 BUDGET_SPENT = re.compile(r"\bbudget\.\w+ is spent\b")
 """In the gateway's own 402. A provider's says that its account is empty, which is no budget of ours."""
 
@@ -77,7 +75,7 @@ class Trace:
         if self.http_status == 402 and not BUDGET_SPENT.search(self.error):
             return Status.MODEL_ERROR
         if self.error:
-            return HTTP_STATUSES.get(self.http_status or 0, Status.MODEL_ERROR)
+            return REFUSALS.get(self.http_status or 0, Status.MODEL_ERROR)
         return Status.OK if self.finished and self.calls else Status.MODEL_ERROR
 
 

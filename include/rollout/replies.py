@@ -31,10 +31,7 @@ from pydantic_ai.settings import ModelSettings
 from include.core.sampling import sampling_settings, without_thinking
 from include.core.types import Message, Status
 from include.rollout.settings import RolloutSettings
-from include.rollout.texts import reason
-
-STATUSES = {402: Status.BUDGET, 408: Status.TIMEOUT, 504: Status.TIMEOUT}
-"""What the gateway's refusals mean; any other is a model_error."""
+from include.rollout.texts import REFUSALS, reason
 
 
 @dataclass(frozen=True)
@@ -155,7 +152,7 @@ def _status(error: AgentRunError) -> Status:
             return Status.REFUSED
         # A provider's own 402 says that its account is empty, which is no budget of ours.
         if error.status_code != 402 or code == "budget":
-            return STATUSES.get(error.status_code, Status.MODEL_ERROR)
+            return REFUSALS.get(error.status_code, Status.MODEL_ERROR)
     return Status.MODEL_ERROR
 
 

@@ -1,6 +1,10 @@
-"""Texts that would be too long, made short."""
+"""What a trajectory tells of a failure, and texts that would be too long, made short."""
+
+from include.core.types import Status
 
 MAX_ERROR_CHARS = 500
+REFUSALS = {402: Status.BUDGET, 408: Status.TIMEOUT, 504: Status.TIMEOUT}
+"""What the gateway's HTTP statuses mean; any other is a model_error."""
 
 
 def shortened(text: str, limit: int) -> str:

@@ -7,10 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from include.core.types import FILE_NAME, MAX_FILES
 from include.rollout.execution import executed
 
-FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-MAX_FILES = 64
 PASSED_VARIABLES = ("PATH", "PYTHONPATH")
 """What code gets of this process's environment: where programs and packages lie."""
 
@@ -60,4 +59,4 @@ def files_left(outputs: str) -> tuple[str, ...]:
             plain = [entry.name for entry in entries if stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)]
     except OSError:
         return ()
-    return tuple(sorted(name for name in plain if FILE_NAME.fullmatch(name)))[:MAX_FILES]
+    return tuple(sorted(name for name in plain if re.fullmatch(FILE_NAME, name)))[:MAX_FILES]

@@ -10,15 +10,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from include.core.types import Trajectory
+from include.core.types import FILE_NAME, MAX_FILES, Trajectory
 from include.sandbox.workload import Outcome
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 MAX_READ_BYTES = 64 * 1024 * 1024
 MAX_ENTRIES = 10_000
-MAX_FILES = 64
-"""Files that one item may leave."""
-FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 FOLLOW_NOTHING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 log = logging.getLogger(__name__)
@@ -149,7 +146,7 @@ def plain_file(folder: int, name: str, limit: int) -> bytes:
     Raises:
         OSError: the name is not a plain one, or what it names is no plain file or has more than `limit` bytes.
     """
-    if FILE_NAME.fullmatch(name) is None:
+    if re.fullmatch(FILE_NAME, name) is None:
         raise OSError("not a plain name")
     descriptor = os.open(name, FOLLOW_NOTHING, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as file:

@@ -17,14 +17,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from include.core.types import Value
-from include.sandbox.collect import MAX_FILES, opened_folder, plain_file
+from include.core.types import MAX_FILES, Value
+from include.sandbox.collect import opened_folder, plain_file
 
 if TYPE_CHECKING:
     import httpx
 
 CONFIG = "courier.json"
-CALLS = "/calls/calls.jsonl"
+CALLS_PATH = "/calls/calls.jsonl"
 TRAJECTORIES = "trajectories.jsonl"
 DELIVER_SECONDS = 3.0
 LAST_TRIES = 5

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import tarfile
 import time
 from collections.abc import Callable
@@ -10,8 +11,7 @@ from typing import Literal, Protocol
 
 from pydantic import ValidationError
 
-from include.core.types import ModelCall
-from include.sandbox.collect import FILE_NAME, MAX_FILES
+from include.core.types import FILE_NAME, MAX_FILES, ModelCall
 from include.sandbox.courier import CourierConfig
 from include.sandbox.staging import Stage
 
@@ -74,8 +74,6 @@ class PodStage(Stage):
         self._on_call = on_call
         self._calls = 0
         self._next = 0.0
-        self.ended = False
-        """Whether the pod has ended, so that the next `fetch` is the last one and must not be put off."""
 
     def fetch(self) -> None:
         """Take what is new; rows first, because the pod leaves the files that they name before them."""
@@ -110,7 +108,7 @@ def unpack(body: bytes, outputs: Path, items: int, most: int) -> None:
         with tarfile.open(fileobj=io.BytesIO(body), mode="r:") as tar:
             for member in tar:
                 index, _, name = member.name.partition("/")
-                known = index.isascii() and index.isdecimal() and int(index) < items and FILE_NAME.fullmatch(name)
+                known = index.isascii() and index.isdecimal() and int(index) < items and re.fullmatch(FILE_NAME, name)
                 if not (known and member.isreg() and member.size <= most and counts[int(index)] < MAX_FILES):
                     log.warning("Refused an entry of the pod's files: %.120r", member.name)
                     continue

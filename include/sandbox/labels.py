@@ -1,6 +1,5 @@
 """The labels by which an engine's containers and volumes are told apart, and removing what nobody needs any more."""
 
-import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -26,11 +25,6 @@ def identity(labels: Mapping[str, str]) -> dict[str, str]:
     """The labels that every attempt of one workload shares; the installation is part of them."""
     installation = os.environ.get("SKILLOPT_HOME") or os.environ.get("AIRFLOW_HOME") or "skillopt"
     return {SANDBOX_LABEL: installation} | {f"skillopt.{name}": value for name, value in labels.items()}
-
-
-def name_of(labels: Mapping[str, str]) -> str:
-    """A short name that equal labels share, fit for a folder or a volume."""
-    return hashlib.sha256("\0".join(f"{name}={labels[name]}" for name in sorted(labels)).encode()).hexdigest()[:12]
 
 
 def expiry(seconds: float) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 from include.core.config import SandboxGroup
 from include.core.errors import ConfigError
 from include.core.types import JsonObject
-from include.sandbox.courier import CALLS, CONFIG
+from include.sandbox.courier import CALLS_PATH, CONFIG
 from include.sandbox.hardening import TMP_MEGABYTES
 from include.sandbox.labels import SANDBOX_LABEL
 from include.sandbox.staging import SANDBOX_UID
@@ -194,7 +194,7 @@ def _gateway(plan: PodPlan) -> JsonObject:
     serve = f"exec python3 -m include.sandbox.serve --listen unix:{SOCKET} --config /secret/{GATEWAY_CONFIG}"
     mounts = [_mount("gateway", "/gateway"), _mount("calls", "/calls"), _mount("gateway-tmp", "/tmp")]  # noqa: S108
     return {
-        **_helper(plan, "gateway", ["sh", "-c", f"{serve} >> {CALLS}"], mounts, GATEWAY_CONFIG),
+        **_helper(plan, "gateway", ["sh", "-c", f"{serve} >> {CALLS_PATH}"], mounts, GATEWAY_CONFIG),
         "restartPolicy": "Always",
         # Only when it listens does the next container start.
         "startupProbe": {"exec": {"command": ["test", "-S", SOCKET]}, "periodSeconds": 1, "failureThreshold": 60},
@@ -203,7 +203,7 @@ def _gateway(plan: PodPlan) -> JsonObject:
 
 def _courier(plan: PodPlan) -> JsonObject:
     mounts = [_mount("out", "/out", read_only=True), _mount("calls", "/calls", read_only=True)]
-    command = ["python3", "-m", "include.sandbox.courier", "deliver", f"/secret/{CONFIG}", "/out", CALLS]
+    command = ["python3", "-m", "include.sandbox.courier", "deliver", f"/secret/{CONFIG}", "/out", CALLS_PATH]
     return {**_helper(plan, "courier", command, mounts, CONFIG), "restartPolicy": "Always"}
 
 

@@ -103,7 +103,7 @@ class Workload(Protocol):
 
     @property
     def stage(self) -> str:
-        """What the model calls are for: rollout, evaluate or test."""
+        """What the model calls are for, such as rollout, evaluate or test."""
         ...
 
     @property

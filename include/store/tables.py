@@ -138,7 +138,7 @@ def _rollout_record(row: RolloutRow) -> dict[str, Any]:
 def _rollout_row(record: dict[str, Any]) -> RolloutRow:
     started = record["started"]
     trajectory = Trajectory.model_validate(
-        # Older tables lack the newest columns, whose fields have defaults.
+        # A field that is added with a default leaves the tables without its column readable.
         {field: record[field] for field in Trajectory.model_fields if field in record}
         | {"started": 0.0 if started is None else _seconds(started)}
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from include.core.budget import ModelPrice, Prices, Role
-from include.core.config import CLI_HARNESSES, BudgetGroup, Harness, TrainConfig, TrainGroup
+from include.core import schedule
+from include.core.budget import BATCH_SHARE, ModelPrice, Prices, Role
+from include.core.config import CLI_HARNESSES, BudgetGroup, Harness, TrainConfig
 from include.core.timeline import timeline
 from include.core.types import Split, Value
 from include.optimizer.minibatches import most_minibatches
@@ -24,6 +25,8 @@ INSTRUCTION_CHARS = 4000
 """Instructions and answer schema of an optimizer call."""
 EDIT_CHARS = 250
 """One edit as the optimizer reads it, and what it adds to the skill."""
+BATCHED = frozenset({"seed", "evaluate", "confirm", "final", "test"})
+"""Stages that model.batch sends as jobs."""
 
 
 class Tokens(Value):
@@ -64,6 +67,8 @@ class Estimate(Value):
     prices: dict[Role, ModelPrice | None]
     budget: BudgetGroup
     harness: Harness
+    batch: bool
+    """Whether evaluations go as jobs of the provider's batch API."""
 
     def calls(self, role: Role) -> int:
         """Calls of one role, at most."""
@@ -80,7 +85,8 @@ class Estimate(Value):
             price = self.prices.get(stage.role)
             if price is None:
                 return None
-            total += price.usd(_case(stage, case).prompt, _case(stage, case).completion)
+            share = BATCH_SHARE if self.batch and stage.stage in BATCHED else 1.0
+            total += share * price.usd(_case(stage, case).prompt, _case(stage, case).completion)
         return total
 
     def lines(self) -> list[str]:
@@ -170,6 +176,7 @@ def estimate(
         prices={"target": prices.get("target"), "optimizer": prices.get("optimizer")},
         budget=config.budget,
         harness=config.model.harness,
+        batch=config.model.batch,
     )
 
 
@@ -204,7 +211,10 @@ class _Counts:
         self._test = _limited(sizes[Split.TEST], rules.test_limit) if rules.eval_test else 0
         self._moments = timeline(config, steps_in_epoch)
         kinds = Counter(moment.kind for moment in self._moments)
-        self._slices = [_slice_sizes(self._train, position, config.train) for position in range(1, steps_in_epoch + 1)]
+        self._slices = [
+            [len(part) for part in schedule.slices(range(self._train), 1, position, config.train)]
+            for position in range(1, steps_in_epoch + 1)
+        ]
         self._steps, self._meta_reflects = kinds["step"], kinds["meta_reflect"]
         self._comparisons = kinds["slow_update"]
         self._slow_updates = self._comparisons if config.optimizer.use_slow_update else 0
@@ -324,13 +334,6 @@ class _Lengths:
 
 def _case(stage: StageEstimate, case: Literal["likely", "most"]) -> Tokens:
     return stage.likely if case == "likely" else stage.most
-
-
-def _slice_sizes(train_size: int, position: int, train: TrainGroup) -> list[int]:
-    """Items of the slices that step `position` (1-based) of an epoch takes."""
-    first = (position - 1) * train.accumulation
-    starts = [index * train.batch_size for index in range(first, first + train.accumulation)]
-    return [min(train.batch_size, train_size - start) for start in starts if start < train_size]
 
 
 def _limited(size: int, limit: int | None) -> int:

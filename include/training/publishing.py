@@ -122,7 +122,7 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     return f"the publish gate says {decision.action} against {contest.rival}: {decision.reason}"
 
 
-def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str, reason: str = "") -> Publication:
+def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Publication:
     """Publish the best skill, which passed the publish gate.
 
     Raises:
@@ -136,7 +136,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str, reason
         run.skill(best.version).text,
         _provenance(run, best, contest, decision),
         contest.champion,
-        reason or f"{decision.action} against {contest.rival}: {decision.reason}",
+        f"{decision.action} against {contest.rival}: {decision.reason}",
     )
     log.info("%s %s", "published" if published.created else "already the champion:", published.version)
     return Publication(

@@ -47,7 +47,7 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
         run=history.run,
         target=history.target,
         optimizer=history.optimizer,
-        standin=any("stand-in" in name or "standin" in name for name in (history.target, history.optimizer)),
+        standin=any("stand-in" in name for name in (history.target, history.optimizer)),
         created=run.record.created,
         metric=history.metric,
         gate_policy=run.config.evaluation.gate_policy,

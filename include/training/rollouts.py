@@ -1,13 +1,13 @@
 """Which rollouts a stage needs: planned once, stored, and carried out a chunk at a time, one container each."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
 from include.core.errors import ObjectMissing
 from include.core.timeline import Moment
-from include.core.types import Item, JsonObject, Rollout, Split, Value
+from include.core.types import Item, JsonObject, Split, Value
 from include.training.run import TrainingRun
 
 T = TypeVar("T")
@@ -84,17 +84,6 @@ def planned(run: TrainingRun, ref: JsonObject) -> tuple[Moment, Chunk]:
     return plan.moment, plan.chunks[parsed.index]
 
 
-def collected(run: TrainingRun, chunks: Sequence[Chunk]) -> dict[str, list[Rollout]]:
-    """What is stored of the chunks' items by item id, a rollout a draw."""
-    found: dict[str, list[Rollout]] = {}
-    for (key, split, draw), group in _by_partition(chunks).items():
-        wanted = {item_id for chunk in group for item_id in chunk.item_ids}
-        items = [item for item in run.items(split) if item.id in wanted]
-        for item_id, rollout in run.stored(split, run.document(key), draw, items).items():
-            found.setdefault(item_id, []).append(rollout)
-    return found
-
-
 def cut(values: Sequence[T], size: int) -> list[list[T]]:
     """Cut evenly into the fewest parts of at most `size`, in order."""
     parts = math.ceil(len(values) / size)
@@ -111,10 +100,3 @@ def striped(values: Sequence[T], size: int) -> list[list[T]]:
 def ids(items: Sequence[Item]) -> list[str]:
     """The items' ids, in their order."""
     return [item.id for item in items]
-
-
-def _by_partition(chunks: Sequence[Chunk]) -> Mapping[tuple[str, Split, int], list[Chunk]]:
-    groups: dict[tuple[str, Split, int], list[Chunk]] = {}
-    for chunk in chunks:
-        groups.setdefault((chunk.skill, chunk.split, chunk.draw), []).append(chunk)
-    return groups

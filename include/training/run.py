@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from include.rollout.settings import RolloutSettings
-    from include.store.keys import MomentKeys
     from include.store.objects import ObjectStore
     from include.store.trajectories import RolloutKey, RolloutTable, UsageTable
     from include.training.models import Models
@@ -131,10 +130,6 @@ class TrainingRun:
     def timeline(self) -> tuple[Moment, ...]:
         """All moments of the run, in order."""
         return timeline(self.config, self.record.steps_in_epoch)
-
-    def moment_keys(self, moment: Moment) -> "MomentKeys":
-        """Where the moment's documents are."""
-        return self.keys.moment(moment)
 
     def step(self, position: int) -> Moment | None:
         """Step `position` (1-based) of this DAG run, or None behind the epoch's end."""

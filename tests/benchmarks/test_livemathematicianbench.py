@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.livemathematicianbench import make_sample
 from benchmarks.livemathematicianbench.adapter import BENCHMARK, choices_named, lettered
 from include.core.errors import DataError
@@ -18,7 +19,7 @@ from include.core.types import DATA_SPLITS, Score, Status, Trajectory
 from include.quality.splits import check_splits
 
 PROJECT = Path(__file__).parents[2]
-REAL = PROJECT.parent / "shared" / "data" / "livemathematicianbench"
+REAL = REAL_DATA / "livemathematicianbench"
 RECORD: dict[str, Any] = {
     "no": 8,
     "month": "202602",
@@ -157,7 +158,7 @@ def test_a_broken_record_is_named(change: dict[str, Any], sentence: str) -> None
         BENCHMARK.item(RECORD | change)
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="LiveMathematicianBench's items are not at ../shared/data")
+@pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)
 def test_all_real_items_load() -> None:
     records = [record for name in ("train", "val") for record in json.loads((REAL / f"{name}.json").read_text("utf-8"))]
     items = [BENCHMARK.item(record) for record in records]
@@ -166,7 +167,7 @@ def test_all_real_items_load() -> None:
         assert lettered(item.public)[str(item.reference["label"])] == record["mcq"]["correct_choice"]["text"]
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="LiveMathematicianBench's items are not at ../shared/data")
+@pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)
 def test_the_quality_suite_takes_the_real_records_and_names_one_that_comes_twice() -> None:
     splits = {name: json.loads((REAL / f"{name}.json").read_text("utf-8")) for name in ("train", "val")}
     check = partial(

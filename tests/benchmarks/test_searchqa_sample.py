@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.real_data import ABSENT, SEARCHQA
 from benchmarks.searchqa.adapter import BENCHMARK, DOCUMENT_MARK, MAX_CONTEXT_CHARS
 from include.core.splits import split_by_ratio
 from include.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
@@ -11,7 +12,6 @@ from include.models.standin.reader import respond
 
 PROJECT = Path(__file__).parents[2]
 SAMPLE = PROJECT / "benchmarks" / "searchqa" / "sample"
-REAL = PROJECT.parent / "shared" / "data" / "searchqa" / "train.json"
 SEED_SKILL = (PROJECT / "skills" / "searchqa" / "initial.md").read_text(encoding="utf-8")
 TRAINED_SKILL = """# Answering clues from search results
 
@@ -63,9 +63,9 @@ def test_the_seed_is_bad_on_the_sample_and_a_trained_skill_is_not() -> None:
     assert trained >= seed + 0.2
 
 
-@pytest.mark.skipif(not REAL.exists(), reason=f"the SearchQA items are not at {REAL}")
+@pytest.mark.skipif(not SEARCHQA.is_file(), reason=ABSENT)
 def test_the_same_skill_lifts_real_items() -> None:
-    items = [BENCHMARK.item(record) for record in json.loads(REAL.read_text(encoding="utf-8"))]
+    items = [BENCHMARK.item(record) for record in json.loads(SEARCHQA.read_text(encoding="utf-8"))]
     held_out = split_by_ratio(items, "2:1:7", 42)[Split.TEST]
     assert exact_match(held_out, SEED_SKILL) < 0.20
     assert exact_match(held_out, TRAINED_SKILL) >= 0.28

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.spreadsheetbench import make_sample
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, answer_cells
 from benchmarks.spreadsheetbench.scoring import compare
@@ -15,7 +16,7 @@ from include.store.datasets import read_records
 from include.store.files import DataFiles
 
 SAMPLE = Path(make_sample.FOLDER)
-REAL = Path(__file__).parents[3] / "shared" / "data" / "spreadsheetbench"
+REAL = REAL_DATA / "spreadsheetbench"
 SOLVED_BY_DOING_NOTHING = {"408-39", "108-24", "463-17"}
 """Items whose initial workbook already holds the reference's values, by the benchmark's rules."""
 
@@ -48,7 +49,7 @@ def test_every_item_of_the_sample_is_unsolved_and_solved_by_its_reference(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REAL.is_dir(), reason="the benchmark's own data are not at hand")
+@pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)
 @pytest.mark.filterwarnings("ignore")
 def test_the_benchmark_s_own_items(tmp_path: Path) -> None:
     records: list[JsonObject] = [
@@ -65,7 +66,7 @@ def test_the_benchmark_s_own_items(tmp_path: Path) -> None:
     assert sum(score.soft for score in initial.values()) / 120 == pytest.approx(0.382, abs=0.001)
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the benchmark's own data are not at hand")
+@pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)
 def test_the_documented_layout_reads_as_splits(tmp_path: Path) -> None:
     """What the README says to do with the files of the benchmark."""
     for split in ("train", "val"):

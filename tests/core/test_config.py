@@ -11,6 +11,13 @@ from include.core.errors import ConfigError
 
 PROJECT = Path(__file__).parents[2]
 PATHS = sorted(fields_by_path())
+CALLED = {
+    "evaluation": ("rules",),
+    "optimizer": ("rules",),
+    "publishing": ("rules",),
+    "sandbox": ("limits",),
+}
+"""What the code calls a group that it is handed alone."""
 
 
 def sources() -> str:
@@ -34,7 +41,15 @@ def test_every_group_is_listed() -> None:
 
 def test_every_knob_is_read_somewhere() -> None:
     code = sources()
-    assert [path for path in PATHS if not re.search(rf"\.{path.partition('.')[2]}\b", code)] == []
+    assert [path for path in PATHS if not read_by(code, path)] == []
+    assert not read_by(code, "budget.timeout")
+
+
+def read_by(code: str, path: str) -> bool:
+    """Whether a knob is read of its group, or of what a function that is handed the group calls it."""
+    group, _, key = path.partition(".")
+    names = "|".join((group, *CALLED.get(group, ())))
+    return re.search(rf"\b({names})\.{key}\b", code) is not None
 
 
 def test_the_defaults_are_the_papers_protocol() -> None:

@@ -25,7 +25,7 @@ def test_without_connections_both_models_are_the_stand_in(tmp_path: Path):
     variables = platform_variables(home, settings, {})
     models = [json.loads(variables[name])["extra"]["model"] for name in (TARGET_CONNECTION, OPTIMIZER_CONNECTION)]
 
-    assert models == ["openai-chat:standin-target", "openai-chat:standin-optimizer"]
+    assert models == ["openai-chat:stand-in-target", "openai-chat:stand-in-optimizer"]
     assert json.loads(variables[TARGET_CONNECTION])["host"] == model_url(settings)
     assert stand_in_serves({TARGET_CONNECTION: "set"})
 
@@ -36,7 +36,7 @@ def test_a_connection_of_the_user_is_used_and_the_other_stays(tmp_path: Path):
     variables = platform_variables(home, home.read_or_choose(), outer)
 
     assert variables[TARGET_CONNECTION] == "mine"
-    assert "standin-optimizer" in variables[OPTIMIZER_CONNECTION]
+    assert "stand-in-optimizer" in variables[OPTIMIZER_CONNECTION]
     assert not stand_in_serves(outer | {OPTIMIZER_CONNECTION: "mine too"})
 
 

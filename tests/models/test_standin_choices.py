@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.livemathematicianbench.adapter import BENCHMARK, lettered
 from include.core.types import DATA_SPLITS, Item, JsonObject, Status, Trajectory
 from include.models.standin.choices import Question
@@ -13,7 +14,7 @@ from include.models.standin.reader import respond
 
 PROJECT = Path(__file__).parents[2]
 SAMPLE = PROJECT / "benchmarks" / "livemathematicianbench" / "sample"
-REAL = PROJECT.parent / "shared" / "data" / "livemathematicianbench" / "train.json"
+REAL = REAL_DATA / "livemathematicianbench" / "train.json"
 SEED = (PROJECT / "skills" / "livemathematicianbench" / "initial.md").read_text(encoding="utf-8")
 WILDCARD = "\n- Leave aside choices that only say that another one is right.\n"
 STRONGEST = "\n- Be wary of the strongest option, it often drops a condition that the result needs.\n"
@@ -99,7 +100,7 @@ def test_any_choices_get_a_letter_of_theirs(question: str, choices: list[str]) -
         assert BENCHMARK.answer(response) in lettered(public)
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason=f"LiveMathematicianBench's items are not at {REAL}")
+@pytest.mark.skipif(not REAL.is_file(), reason=ABSENT)
 def test_real_choices_are_read_as_the_target_sees_them() -> None:
     for item in loaded(REAL):
         question = Question.of_prompt(BENCHMARK.messages(item.public, "")[1].content)

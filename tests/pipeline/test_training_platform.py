@@ -21,6 +21,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 from platform_control import control
 
+from bench.real_data import ABSENT, SEARCHQA
 from include.core.types import DATA_SPLITS, Split
 from include.store.artifacts import Alias, SkillManifest
 from include.store.keys import ArtifactKeys
@@ -39,7 +40,6 @@ from tests.pipeline.trained_run import (
 pytestmark = pytest.mark.platform
 
 PROJECT = Path(__file__).parents[2]
-REAL_DATA = PROJECT.parent / "shared" / "data" / "searchqa" / "train.json"
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(
     platform: Any, plain: TrainedRun, engine: docker.DockerClient
 ) -> None:
     with slow_model(stand_in(platform), delay=0.5) as url:
-        create_connection(platform, "skillopt_slow", url, "openai-chat:standin-target")
+        create_connection(platform, "skillopt_slow", url, "openai-chat:stand-in-target")
         slowly = {
             "model.target_conn_id": "skillopt_slow",
             "model.concurrency": 2,
@@ -254,9 +254,9 @@ def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(platform: 
     assert not TrainedRun(platform, "no-engine").store.list_keys(TrainedRun(platform, "no-engine").keys.folder)
 
 
-@pytest.mark.skipif(not REAL_DATA.is_file(), reason="SearchQA's training items are not at ../shared/data/searchqa")
+@pytest.mark.skipif(not SEARCHQA.is_file(), reason=ABSENT)
 def test_real_searchqa_items_train_through_the_same_dag(platform: Any) -> None:
-    overrides = {"data.uri": str(REAL_DATA), "data.split_mode": "ratio", "train.num_epochs": 2}
+    overrides = {"data.uri": str(SEARCHQA), "data.split_mode": "ratio", "train.num_epochs": 2}
     history = TrainedRun.trigger(platform, f"real-items-{time.time_ns()}", overrides).wait().history
     assert [step.step for step in history.steps] == [1, 2, 3, 4]
     assert history.test["seed"].hard < 0.20

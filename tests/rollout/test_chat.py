@@ -19,7 +19,7 @@ ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC
 PLAIN: dict[str, Any] = {
     "benchmark": "searchqa",
     "dialect": "openai-chat",
-    "model": "standin-target",
+    "model": "stand-in-target",
     "max_tokens": 64,
     "concurrency": 1,
     "call_timeout": 5,
@@ -135,7 +135,7 @@ def test_an_empty_answer_is_an_answer():
 def test_every_dialect(dialect: str, path: str):
     trajectory, (asked,) = run(lambda asked: says(dialect, "<answer>Eiffel</answer>"), dialect=dialect)
 
-    assert (asked.path, asked.body["model"]) == (path, "standin-target")
+    assert (asked.path, asked.body["model"]) == (path, "stand-in-target")
     assert "Be short." in asked.raw.decode()
     assert (trajectory.status, trajectory.answer) == (Status.OK, "Eiffel")
     assert (trajectory.prompt_tokens, trajectory.completion_tokens) == (11, 3)

@@ -23,7 +23,7 @@ from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, comp
 
 pytestmark = pytest.mark.slow
 
-MODEL = "standin-target"
+MODEL = "stand-in-target"
 COPYING = """
 from benchmarks.searchqa.adapter import SearchQA
 from include.core.types import Message

@@ -22,7 +22,7 @@ PLAIN: dict[str, Any] = {
     "benchmark": "searchqa",
     "harness": "tools",
     "dialect": "openai-chat",
-    "model": "standin-target",
+    "model": "stand-in-target",
     "max_turns": 5,
     "max_tokens": 64,
     "concurrency": 1,

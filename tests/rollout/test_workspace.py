@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from include.core.types import MAX_FILES
 from include.rollout.execution import HALF, MAX_OUTPUT_BYTES, Output
-from include.rollout.workspace import MAX_FILES, ItemFolders, files_left
+from include.rollout.workspace import ItemFolders, files_left
 
 pytestmark = pytest.mark.slow
 

@@ -45,13 +45,13 @@ def workload(request: pytest.FixtureRequest) -> Callable[..., FakeWorkload]:
             upstream=Upstream(
                 dialect="openai-chat",
                 base_url=provider.base_url if provider else "http://127.0.0.1:9/v1",
-                model="standin-target",
+                model="stand-in-target",
                 api_key=SecretStr(KEY),
             ),
             settings=RolloutSettings(
                 benchmark="searchqa",
                 dialect="openai-chat",
-                model="standin-target",
+                model="stand-in-target",
                 max_tokens=64,
                 concurrency=concurrency,
                 call_timeout=60,

@@ -17,7 +17,7 @@ from include.sandbox.gateway import ModelGateway
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider
 
 KEY = "sk-secret-0123456789"
-MODEL = "standin-target"
+MODEL = "stand-in-target"
 PATHS = {"openai-chat": "/v1/chat/completions", "openai": "/v1/responses", "anthropic": "/v1/messages"}
 PATH = PATHS["openai-chat"]
 

@@ -33,7 +33,7 @@ def completion(text: str, finish_reason: str = "stop", **message: Any) -> Reply:
         "id": "c-1",
         "object": "chat.completion",
         "created": 1,
-        "model": "standin-target",
+        "model": "stand-in-target",
         "choices": [
             {
                 "index": 0,

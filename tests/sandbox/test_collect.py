@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from include.core.types import Rollout, Score, Status, Trajectory
+from include.core.types import MAX_FILES, Rollout, Score, Status, Trajectory
 from include.sandbox import collect
 from include.sandbox.collect import FileReader, TrajectoryReader, written_bytes
 from include.sandbox.workload import Outcome
@@ -228,7 +228,7 @@ def test_files_of_one_container_together_have_a_limit(left, caplog):
 
 
 def test_an_item_leaves_so_many_files_at_most(left, caplog):
-    names = [f"f{n}" for n in range(collect.MAX_FILES + 5)]
+    names = [f"f{n}" for n in range(MAX_FILES + 5)]
     for name in names:
         (left / name).touch()
-    assert len(collected(left, *names).files) == collect.MAX_FILES
+    assert len(collected(left, *names).files) == MAX_FILES

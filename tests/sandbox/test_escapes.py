@@ -25,8 +25,7 @@ from openpyxl import Workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK
 from include.core.errors import SandboxError
-from include.core.types import Item, Status
-from include.sandbox.collect import MAX_FILES
+from include.core.types import MAX_FILES, Item, Status
 from include.sandbox.hardening import MEGABYTE
 from include.sandbox.labels import FOLDER_LABEL
 from include.sandbox.staging import staged
@@ -70,7 +69,7 @@ class Gateway(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect("/gateway/model.sock")
 
-def ask(path="/v1/chat/completions", method="POST", headers={}, body=None, model="standin-target"):
+def ask(path="/v1/chat/completions", method="POST", headers={}, body=None, model="stand-in-target"):
     body = json.dumps({"model": model, "messages": []}) if body is None else body
     gateway = Gateway("gateway", timeout=30)
     try:
@@ -366,7 +365,7 @@ row(said)
 def test_call_another_model_or_endpoint(attack):
     code = """
 allowed = ask()
-twice = json.dumps({"model": "standin-target"})[:-1] + ', "model": "expensive"}'
+twice = json.dumps({"model": "stand-in-target"})[:-1] + ', "model": "expensive"}'
 row([allowed[0], [
     ask(model="expensive"), ask(model=None), ask(body=twice), ask(body="[]"), ask(body=b"\\xff"),
     ask("/v1/models", "GET"), ask("/v1/files"), ask("/v1/embeddings"), ask("/v1/batches"), ask("/v1/responses"),
@@ -378,7 +377,7 @@ row([allowed[0], [
         allowed, refused = attack(code, provider).run().answer
     assert allowed == 200
     assert {asked.path for asked in provider.requests} == {"/v1/chat/completions"}
-    assert {asked.body["model"] for asked in provider.requests} == {"standin-target"}
+    assert {asked.body["model"] for asked in provider.requests} == {"stand-in-target"}
     assert len(provider.requests) == 1
     assert {status for status, _ in refused} <= {400, 403}
 

@@ -124,9 +124,9 @@ def test_the_command_line_clients_beta_query_is_allowed_and_counting_tokens_is_n
         b"not json",
         b"[" * 100_000,
         b'["model"]',
-        b'{"model": "standin-target", "temperature": NaN}',
+        b'{"model": "stand-in-target", "temperature": NaN}',
         b"\xff\xfe",
-        b'{"model": "standin-target", "a": ' + b"[" * 800 + b"]" * 800 + b"}",
+        b'{"model": "stand-in-target", "a": ' + b"[" * 800 + b"]" * 800 + b"}",
     ],
     ids=range(7),
 )
@@ -138,10 +138,10 @@ def test_what_is_no_json_object_is_refused_in_any_case(rig, body):
 
 def test_a_name_that_is_there_twice_leaves_only_as_it_was_checked(rig):
     one = rig(answer)
-    body = b'{"model": "gpt-much-dearer", "model": "standin-target"}'
+    body = b'{"model": "gpt-much-dearer", "model": "stand-in-target"}'
 
     assert one.client.post(PATH, content=body).status_code == 200
-    assert one.client.post(PATH, content=b'{"model": "standin-target", "model": "x"}').status_code == 403
+    assert one.client.post(PATH, content=b'{"model": "stand-in-target", "model": "x"}').status_code == 403
     assert [asked.raw.count(b'"model"') for asked in one.provider.requests] == [1]
 
 

@@ -10,7 +10,6 @@ from include.sandbox.labels import (
     SANDBOX_LABEL,
     expiry,
     identity,
-    name_of,
     reap,
     remove_all,
 )
@@ -23,11 +22,6 @@ def test_labels_tell_installations_apart(monkeypatch):
     assert labels == {SANDBOX_LABEL: "/srv/one", "skillopt.run": "r-1", "skillopt.chunk": "0"}
     monkeypatch.setenv("SKILLOPT_HOME", "/srv/two")
     assert identity({})[SANDBOX_LABEL] == "/srv/two"
-
-
-def test_equal_labels_have_one_name():
-    assert name_of({"a": "1", "b": "2"}) == name_of({"b": "2", "a": "1"})
-    assert name_of({"a": "1"}) != name_of({"a": "2"})
 
 
 @pytest.fixture

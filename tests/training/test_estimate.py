@@ -268,3 +268,14 @@ def test_a_conversation_counts_as_many_calls_as_it_may_have_turns(turns: int) ->
 def test_of_an_agents_cli_the_estimate_says_what_it_does_not_know() -> None:
     assert any("codex decides by itself" in line for line in estimated(SEARCHQA, model={"harness": "codex"}).lines())
     assert not any("decides by itself" in line for line in estimated(SEARCHQA).lines())
+
+
+def test_what_goes_as_batch_jobs_costs_half() -> None:
+    usual, batched = (estimated(SEARCHQA, model={"batch": batch}) for batch in (False, True))
+    jobs = {"seed", "evaluate", "final", "test"}
+    price = PRICES["target"]
+    assert price is not None
+    saved = sum(price.usd(one.likely.prompt, one.likely.completion) for one in usual.stages if one.stage in jobs) / 2
+    before, after = usual.usd("likely"), batched.usd("likely")
+    assert before is not None
+    assert after == pytest.approx(before - saved)

@@ -23,7 +23,7 @@ from tests.ui.airflow_pages import Page
 pytestmark = pytest.mark.platform
 
 ROLLBACK = "rollback_searchqa"
-TARGET = "openai-chat:standin-target"
+TARGET = "openai-chat:stand-in-target"
 APPROVE_PUBLICATION = "publication.approve"
 APPROVE_ROLLBACK = "approve"
 WAITING = "awaiting_input"
