@@ -164,13 +164,16 @@ def question_of(run: JsonObject) -> JsonObject:
 
 @task
 def tell(benchmark: str, run: JsonObject) -> JsonObject:
-    """Emit the event of a decline, once for a champion and for the benchmark's own target; else skipped."""
+    """Emit the event of a decline, once for a champion and for the benchmark's own target; else skipped.
+
+    Done again, the task that told it tells it again: it may have been killed before Airflow heard of it.
+    """
     from include.pipeline.nights import base_target
-    from include.training.regate import newly_declined, settled
+    from include.training.regate import settled, tells
 
     opened = open_run(run)
     row, nights = settled(opened)
-    if not newly_declined(row, nights, opened.config.regate.alpha) or row.night.target != base_target(benchmark):
+    if row.night.target != base_target(benchmark) or not tells(opened, row, nights):
         raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}, which is no news")
     said: JsonObject = {
         "benchmark": benchmark,

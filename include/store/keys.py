@@ -287,6 +287,10 @@ class RegateKeys:
         """The verdict as it was when the night was settled."""
         return f"{self._of(date)}report.json"
 
+    def told(self, champion_sha256: str) -> str:
+        """Which run told that this champion declined."""
+        return f"{self.folder}declined/{champion_sha256}.json"
+
     @staticmethod
     def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:
         """The target models that have settled nights among the keys."""

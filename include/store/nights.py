@@ -44,6 +44,12 @@ class Night(Value):
     """UTC."""
 
 
+class Told(Value):
+    """The run that told of a champion's decline."""
+
+    run: str
+
+
 class NightTable:
     """The nights of one benchmark and target."""
 
@@ -84,6 +90,15 @@ class NightTable:
             standing = self.read(night.date)
             return night if standing is None else standing
         return night
+
+    def first_to_tell(self, champion: Contender, run: str) -> str:
+        """The run that tells of this champion's decline: this one, unless another was first."""
+        key = self._keys.told(champion.sha256)
+        try:
+            self._store.create(key, model_bytes(Told(run=run)))
+        except Conflict:
+            return self._store.get_model(key, Told).run
+        return run
 
 
 def _rows(evaluations: Mapping[str, Evaluation], metric: Metric, mixed_weight: float) -> pa.Table:

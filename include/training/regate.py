@@ -166,12 +166,15 @@ def declined(row: LedgerRow) -> bool:
     return row.judgement.verdict in (NightVerdict.DEMOTE, NightVerdict.STALE)
 
 
-def newly_declined(row: LedgerRow, nights: Sequence[Night], alpha: float) -> bool:
-    """Whether the newest night is the first one after which this champion is declined."""
+def tells(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
+    """Whether the run's night tells of a decline: the newest one does, unless another told it of this champion before.
+
+    Which night did is kept, since judging the nights before again would not say it: a night that came late changes
+    what they say, and evidence may swing.
+    """
     if not declined(row) or nights[-1].date != row.night.date:
         return False
-    before = [night for night in nights[:-1] if night.champion.sha256 == row.night.champion.sha256]
-    return not before or not declined(judged(before, alpha, before[-1].date))
+    return night_table(run).first_to_tell(row.night.champion, run.ref.run) == run.ref.run
 
 
 def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore") -> Alias | None:

@@ -4,6 +4,7 @@ import datetime
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -24,11 +25,11 @@ from include.training.regate import (
     declined,
     demote,
     ledger,
-    newly_declined,
     night_table,
     plan_night,
     plan_nothing,
     settle_night,
+    tells,
     to_demote,
 )
 from include.training.rollouts import RolloutPlan
@@ -79,6 +80,10 @@ class Nights:
             training._run_containers(plan_night(run, contest, [champion, SEED, *previous]))
         self.carried_out += training.rollouts["regate"]
         return settle_night(run)
+
+    def tells(self, row: LedgerRow) -> bool:
+        run = Training(configured("searchqa", {"model.target": self.target}), name=row.night.run, store=self.store).run
+        return tells(run, row, self.all())
 
     def all(self) -> list[Night]:
         return NightTable(self.store, RegateKeys("", "searchqa", self.target)).all()
@@ -201,12 +206,33 @@ def test_a_decline_is_told_once(nights: Nights) -> None:
     rows, told = [], []
     for day in range(1, 9):
         rows.append(nights.night(date(day), changed(day)))
-        told.append(newly_declined(rows[-1], nights.all(), ALPHA))
+        told.append(nights.tells(rows[-1]))
     assert [declined(row) for row in rows].count(True) >= 2
     assert told.count(True) == 1
     assert told.index(True) == [declined(row) for row in rows].index(True)
     # Nor again by a night of the past that is cleared.
-    assert not any(newly_declined(row, nights.all(), ALPHA) for row in rows)
+    assert not any(nights.tells(row) for row in rows)
+
+
+def test_a_decline_that_a_late_night_reveals_is_told_by_the_next(nights: Nights) -> None:
+    assert not nights.tells(nights.night(date(1), changed(1, 3)))
+    assert not nights.tells(nights.night(date(3), changed(3, 3)))
+    late = nights.night(date(2), changed(2, 40))
+    assert declined(late)
+    assert not nights.tells(late)
+    next_night = nights.night(date(4), changed(4, 3))
+    assert nights.tells(next_night)
+    # Killed before Airflow heard of it, it tells it again.
+    assert nights.tells(next_night)
+
+
+def test_a_decline_that_swings_is_told_once(nights: Nights) -> None:
+    told = [nights.tells(nights.night(date(day), changed(day, 12))) for day in range(1, 4)]
+    told += [nights.tells(nights.night(date(day), healthy(day, 60))) for day in range(4, 7)]
+    told += [nights.tells(nights.night(date(day), changed(day, 40))) for day in range(7, 10)]
+    verdicts = [declined(row) for row in ledger(nights.all(), ALPHA)]
+    assert [verdict for verdict, _ in groupby(verdicts)] in ([False, True, False, True], [True, False, True])
+    assert told.count(True) == 1
 
 
 def test_the_nights_of_another_model_are_of_the_champion_of_those_nights(nights: Nights) -> None:
