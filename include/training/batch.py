@@ -148,8 +148,10 @@ class BatchWork:
             chunk.record([Outcome(row) for row in rows], ())
 
     def coverage(self) -> float:
-        """Share of the stage's items that have a score by now."""
+        """Share of the stage's items that have a score by now; 1 for a stage without any."""
         sizes = [len(chunk.assigned) for chunk in self.chunks]
+        if not any(sizes):
+            return 1.0
         scored = sum(chunk.coverage() * size for chunk, size in zip(self.chunks, sizes, strict=True))
         return scored / sum(sizes)
 

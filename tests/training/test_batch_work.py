@@ -8,6 +8,7 @@ import pytest
 from include.core.types import Split, Status
 from include.training import ends
 from include.training.batch import BatchWork, Entry
+from include.training.rollouts import store_plan
 from tests.training.in_process import Training
 
 ANSWER = "<answer>Eiffel</answer>"
@@ -142,3 +143,12 @@ def test_nothing_is_sent_for_a_budget_that_is_used_up(training):
     errors = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
     assert {one.trajectory.status for one in errors.values()} == {Status.BUDGET}
     assert {one.trajectory.error for one in errors.values()} == {"budget.max_calls is used up"}
+
+
+def test_a_plan_that_shrank_to_nothing_is_covered(training):
+    run, before = training.run, ends.seed_plan(training.run)
+    emptied = store_plan(run, run.timeline[0], "seed", [])
+    work = BatchWork(run, emptied, "run")
+    assert len(emptied) == len(before)
+    assert not work.job.entries
+    assert work.coverage() == 1.0
