@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -10,8 +9,9 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from include.core.errors import ObjectMissing, StoreError
+from include.core.errors import ObjectMissing, StoreUnavailable
 from include.core.types import Item, ModelCall, Rollout, Split, Status, Value
 from include.store import keys
 from include.store.objects import ObjectStore
@@ -27,8 +27,11 @@ from include.store.tables import (
 )
 
 READERS = 8
-LOOKS = 5
-"""At a partition whose parts are being merged meanwhile."""
+FIRST_PAUSE = 0.1
+"""Seconds until a partition whose parts are being merged is looked at again; the pauses double."""
+LONGEST_PAUSE = 2.0
+PATIENCE = 30.0
+"""Seconds after which it is not looked at again."""
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns of the trajectory table without what the target said."""
@@ -170,10 +173,25 @@ def parts_of(store: ObjectStore, partition: str) -> list[str]:
 
 
 def _read_parts(store: ObjectStore, partition: str, rows: Any = None) -> list[pa.Table]:
+    """The rows of all parts; whoever merges them removes them one by one, which takes its time.
+
+    Raises:
+        StoreUnavailable: parts vanished between listing and reading for as long as that.
+    """
+    retrying = Retrying(
+        stop=stop_after_delay(PATIENCE),
+        wait=wait_exponential(FIRST_PAUSE, max=LONGEST_PAUSE),
+        retry=retry_if_exception_type(ObjectMissing),
+    )
+    try:
+        tables: list[pa.Table] = retrying(_look, store, partition, rows)
+    except RetryError:
+        raise StoreUnavailable(
+            f"{store.address(partition)}: its parts change faster than they can be read; try again"
+        ) from None
+    return tables
+
+
+def _look(store: ObjectStore, partition: str, rows: Any) -> list[pa.Table]:
     with ThreadPoolExecutor(READERS) as pool:
-        for _ in range(LOOKS):
-            with suppress(ObjectMissing):
-                return list(
-                    pool.map(lambda part: from_parquet(store.get_bytes(part), rows), parts_of(store, partition))
-                )
-    raise StoreError(f"{store.address(partition)}: its parts change faster than they can be read; try again")
+        return list(pool.map(lambda part: from_parquet(store.get_bytes(part), rows), parts_of(store, partition)))

@@ -1,3 +1,5 @@
+import math
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -6,7 +8,9 @@ import pandas as pd
 import pyarrow.fs
 import pytest
 
+from include.core.errors import StoreUnavailable
 from include.core.types import Item, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
+from include.store import trajectories
 from include.store.objects import ObjectStore
 from include.store.trajectories import RolloutKey, RolloutTable, UsageTable
 
@@ -181,3 +185,29 @@ def test_unparsed_has_both_rows_of_an_item_that_one_write_has_twice(table: Rollo
     table.append(KEY, "run", [ok(ITEMS[0]), ok(ITEMS[0], hard=0.0)])
     table.append(KEY, "run", [ok(ITEMS[0])])
     assert [row["hard"] for row in table.unparsed(KEY, "run", ITEMS)] == [1.0, 0.0]
+
+
+class Merging(ObjectStore):
+    """A store in which, for so many seconds, a part goes between a listing and the first read."""
+
+    def __init__(self, store: ObjectStore, seconds: float) -> None:
+        super().__init__(store._client, store.bucket)
+        self._until = time.monotonic() + seconds
+
+    def list_keys(self, prefix: str) -> list[str]:
+        gone = [f"{prefix}part-gone.parquet"] if time.monotonic() < self._until else []
+        return gone + super().list_keys(prefix)
+
+
+def test_who_reads_while_parts_go_one_by_one_waits_for_the_rest(table: RolloutTable, store: ObjectStore) -> None:
+    table.append(KEY, "run", [ok(ITEMS[0])])
+    assert set(RolloutTable(Merging(store, 0.5), "team/").read(KEY, ITEMS)) == {"a"}
+
+
+def test_parts_that_never_rest_are_a_reason_to_try_the_task_again(
+    table: RolloutTable, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trajectories, "PATIENCE", 0.2)
+    table.append(KEY, "run", [ok(ITEMS[0])])
+    with pytest.raises(StoreUnavailable, match="change faster than they can be read"):
+        RolloutTable(Merging(store, math.inf), "team/").read(KEY, ITEMS)
