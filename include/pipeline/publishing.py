@@ -1,5 +1,6 @@
 """Publishing and rolling back: a gate on fresh rollouts, a person where one is wanted, and the alias that moves."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,22 @@ def publish_form(config: TrainConfig) -> dict[str, Param]:
     return asked | {path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("publishing", "overrides")}
 
 
+def publishing_rules(run: "TrainingRun", asked: Mapping[str, Any]) -> JsonObject:
+    """The knobs of publishing, by path, in which the form and its overrides differ from what the run settled.
+
+    Raises:
+        ConfigError: a key or value that the configuration does not have, or one that is fixed in the graph.
+    """
+    overrides = {} if asked["overrides"] is None else asked["overrides"]
+    fields, late = (
+        {path: value for path, value in knobs.items() if path.partition(".")[0] == "publishing"}
+        for knobs in (asked, overrides)
+    )
+    rules = params.run_config(run.config, {**fields, "overrides": late}).publishing.model_dump(mode="json")
+    settled = run.config.publishing.model_dump(mode="json")
+    return {f"publishing.{key}": value for key, value in rules.items() if value != settled[key]}
+
+
 class Approval(ApprovalOperator):
     """Asks a person in Airflow's UI, if the request wants one; what nobody approves in time is rejected.
 
@@ -175,7 +192,7 @@ class RollbackApproval(Approval):
 
 @task
 def open_finished(benchmark: str) -> JsonObject:
-    """The reference of the run that the form names, with the target if it is to be another."""
+    """The reference of the run that the form names, with the target and rules that the form gives it."""
     from include.pipeline.preparation import reopened
     from include.training.run import RunRef
 
@@ -187,7 +204,9 @@ def open_finished(benchmark: str) -> JsonObject:
             run.state(run.timeline[-1])
         except ObjectMissing as error:
             raise DataError(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
-        return reopened(run, asked["target"], asked["overrides"]).model_dump(mode="json")
+        ref = reopened(run, asked["target"], asked["overrides"])
+        ref = ref.model_copy(update={"overrides": ref.overrides | publishing_rules(run, asked)})
+    return ref.model_dump(mode="json")
 
 
 @task(trigger_rule="none_failed")
@@ -195,9 +214,10 @@ def plan_publication(run: JsonObject) -> list[JsonObject]:
     """Who competes; the chunks of candidate and champion on fresh draws."""
     from include.training.publishing import artifact_store, plan_publication
 
-    opened, context = open_run(run), get_current_context()
-    rules = params.run_config(opened.config, context["params"]).publishing
-    return plan_publication(opened, artifact_store(opened, _artifacts(opened)), _name(context), rules)
+    opened = open_run(run)
+    artifacts = artifact_store(opened, _artifacts(opened))
+    # A run's own rules: its training settled them, or `open_finished` did, whatever benchmark.yaml says by now.
+    return plan_publication(opened, artifacts, _name(get_current_context()), opened.config.publishing)
 
 
 @task(trigger_rule="none_failed")
