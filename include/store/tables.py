@@ -55,6 +55,7 @@ TRAJECTORIES: pa.Schema = pa.schema(
 USAGE: pa.Schema = pa.schema(
     [
         _required("step", pa.int64()),
+        _required("moment", pa.string()),
         _required("role", pa.string()),
         _required("stage", pa.string()),
         _required("model", pa.string()),
@@ -67,7 +68,7 @@ USAGE: pa.Schema = pa.schema(
         _required("batch", pa.bool_()),
     ]
 )
-"""One row a model call; step 0 is outside of the steps."""
+"""One row a model call; step 0 is outside of the steps, moment is a name such as steps/step_0001."""
 
 
 class RolloutRow(NamedTuple):
@@ -84,9 +85,10 @@ class RolloutRow(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """A model call and the step (1-based, 0 outside of the steps) that made it."""
+    """A model call, the steps taken with it (0 before the first), and the name of the moment that made it."""
 
     step: int
+    moment: str
     call: ModelCall
 
 
@@ -103,7 +105,10 @@ def rollouts_from_table(table: pa.Table) -> list[RolloutRow]:
 def usage_to_table(rows: Iterable[UsageRow]) -> pa.Table:
     """Rows as USAGE; times are rounded to microseconds."""
     return pa.Table.from_pylist(
-        [{"step": row.step} | row.call.model_dump() | {"started": _utc(row.call.started)} for row in rows],
+        [
+            {"step": row.step, "moment": row.moment} | row.call.model_dump() | {"started": _utc(row.call.started)}
+            for row in rows
+        ],
         schema=USAGE,
     )
 
@@ -111,7 +116,9 @@ def usage_to_table(rows: Iterable[UsageRow]) -> pa.Table:
 def usage_from_table(table: pa.Table) -> list[UsageRow]:
     """The rows of USAGE, in order."""
     return [
-        UsageRow(record.pop("step"), ModelCall(**record | {"started": _seconds(record["started"])}))
+        UsageRow(
+            record.pop("step"), record.pop("moment"), ModelCall(**record | {"started": _seconds(record["started"])})
+        )
         for record in table.to_pylist()
     ]
 

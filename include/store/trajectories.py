@@ -12,6 +12,7 @@ from pydantic import Field
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from include.core.errors import ObjectMissing, StoreUnavailable
+from include.core.timeline import Moment
 from include.core.types import Item, ModelCall, Rollout, Split, Status, Value
 from include.store import keys
 from include.store.objects import ObjectStore
@@ -150,11 +151,11 @@ class UsageTable:
         self._store = store
         self._prefix = prefix
 
-    def append(self, benchmark: str, run: str, calls: Sequence[ModelCall], step: int) -> None:
-        """Write the calls of a step (0 outside of the steps) as one new part."""
+    def append(self, benchmark: str, run: str, calls: Sequence[ModelCall], moment: Moment) -> None:
+        """Write calls of a moment as one new part."""
         if not calls:
             return
-        body = to_parquet(usage_to_table(UsageRow(step, call) for call in calls))
+        body = to_parquet(usage_to_table(UsageRow(moment.step, moment.name, call) for call in calls))
         self._store.put_bytes(keys.part(self._partition(benchmark, run), uuid4().hex), body)
 
     def read(self, benchmark: str, run: str) -> list[UsageRow]:

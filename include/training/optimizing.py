@@ -47,4 +47,4 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, index: int = 0) -> 
             )
         finally:
             clock.model = union_seconds((call.started, call.started + call.seconds) for call in calls)
-            run.usage.append(run.ref.benchmark, run.ref.run, calls, moment.step)
+            run.usage.append(run.ref.benchmark, run.ref.run, calls, moment)

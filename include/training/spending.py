@@ -13,10 +13,12 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
     if not _limited(budget) or moment == run.timeline[-2]:
         return ""
     priced = run.prices
-    # A gate that is decided again must not see what later steps spent.
-    rows = [row for row in run.usage.read(run.ref.benchmark, run.account) if row.step <= moment.step]
-    steps = sorted({row.step for row in rows if row.step > 0})
-    costs = [spent([row.call for row in rows if row.step == step], priced) for step in steps]
+    # A gate that is decided again must not see what was spent later.
+    moments = run.timeline[: run.timeline.index(moment) + 1]
+    names = {one.name for one in moments}
+    rows = [row for row in run.usage.read(run.ref.benchmark, run.account) if row.moment in names]
+    steps = [one.name for one in moments if one.kind == "step"]
+    costs = [spent([row.call for row in rows if row.moment == step], priced) for step in steps]
     return exceeded(spent([row.call for row in rows], priced), dearest(costs), budget)
 
 

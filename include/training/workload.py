@@ -132,7 +132,7 @@ class ChunkWorkload:
             scored = list(pool.map(lambda one: self._scored(by_id[one.trajectory.item_id], one), outcomes))
         rows = [(by_id[rollout.trajectory.item_id], rollout) for rollout in scored]
         self.run.rollouts.append(self._key, self.run.ref.run, rows)
-        self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment.step)
+        self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment)
 
     def coverage(self) -> float:
         """Share of the chunk's items that have a score by now; 1 for a chunk without any."""

@@ -71,7 +71,7 @@ def test_rollouts_come_back_from_parquet(rows: list[RolloutRow]) -> None:
     assert tables.rollouts_from_table(table) == rows
 
 
-@given(st.lists(st.builds(UsageRow, step=st.integers(0, 999), call=CALLS), max_size=5))
+@given(st.lists(st.builds(UsageRow, step=st.integers(0, 999), moment=st.text(), call=CALLS), max_size=5))
 def test_calls_come_back_from_parquet(rows: list[UsageRow]) -> None:
     table = tables.from_parquet(tables.to_parquet(tables.usage_to_table(rows)))
     assert table.schema.equals(tables.USAGE)
@@ -88,5 +88,5 @@ def test_a_failed_rollout_has_no_score_and_times_are_utc() -> None:
 
 def test_parts_are_compressed_with_zstd() -> None:
     call = ModelCall(role="target", stage="rollout", model="m", http_status=200, attempts=1, started=1.5, seconds=2)
-    body = tables.to_parquet(tables.usage_to_table([UsageRow(1, call)]))
+    body = tables.to_parquet(tables.usage_to_table([UsageRow(1, "steps/step_0001", call)]))
     assert pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(0).compression == "ZSTD"

@@ -9,6 +9,7 @@ import pyarrow.fs
 import pytest
 
 from include.core.errors import StoreUnavailable
+from include.core.timeline import Moment
 from include.core.types import Item, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
 from include.store import trajectories
 from include.store.objects import ObjectStore
@@ -25,6 +26,7 @@ KEY = RolloutKey(
     image="sha256:1",
 )
 ITEMS = [Item(id=name, public={"question": name}, reference={"answers": [name]}) for name in "abcd"]
+SEED, STEP = Moment(kind="seed", epoch=0, step=0), Moment(kind="step", epoch=1, step=1)
 
 
 @pytest.fixture
@@ -128,7 +130,7 @@ def test_pandas_reads_the_table_from_the_store(table: RolloutTable, store: Objec
 def test_duckdb_reads_both_tables(table: RolloutTable, store: ObjectStore, tmp_path: Path) -> None:
     table.append(KEY, "run", [ok(ITEMS[0]), failed(ITEMS[1])])
     table.append(KEY.model_copy(update={"skill_sha256": "1" * 64}), "run", [ok(ITEMS[2])])
-    UsageTable(store, "team/").append("searchqa", "run", [call(1.5)], 3)
+    UsageTable(store, "team/").append("searchqa", "run", [call(1.5)], STEP)
     for key in store.list_keys("team/"):
         path = tmp_path / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +150,7 @@ def test_duckdb_reads_both_tables(table: RolloutTable, store: ObjectStore, tmp_p
         ("b", "openai-chat:org/model", "val", 0, "timeout", None, None, None),
         ("c", "openai-chat:org/model", "val", 0, "ok", 1.0, "x", 2025),
     ]
-    assert calls == [("searchqa", "run", 3, "m")]
+    assert calls == [("searchqa", "run", 1, "m")]
 
 
 def call(started: float) -> ModelCall:
@@ -159,11 +161,12 @@ def call(started: float) -> ModelCall:
 
 def test_usage_of_a_run_comes_back_in_order(store: ObjectStore) -> None:
     usage = UsageTable(store, "")
-    usage.append("searchqa", "run", [call(3.0), call(1.0)], 1)
-    usage.append("searchqa", "run", [call(2.0)], 0)
-    usage.append("searchqa", "other", [call(2.5)], 0)
-    usage.append("searchqa", "run", [], 1)
-    assert [(row.step, row.call.started) for row in usage.read("searchqa", "run")] == [(1, 1.0), (0, 2.0), (1, 3.0)]
+    usage.append("searchqa", "run", [call(3.0), call(1.0)], STEP)
+    usage.append("searchqa", "run", [call(2.0)], SEED)
+    usage.append("searchqa", "other", [call(2.5)], SEED)
+    usage.append("searchqa", "run", [], STEP)
+    read = [(row.step, row.moment, row.call.started) for row in usage.read("searchqa", "run")]
+    assert read == [(1, "steps/step_0001", 1.0), (0, "steps/step_0000", 2.0), (1, "steps/step_0001", 3.0)]
     assert usage.read("searchqa", "never") == []
 
 

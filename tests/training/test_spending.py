@@ -2,7 +2,7 @@ import pytest
 
 from include.core.budget import spent
 from include.sandbox.allowance import Allowance
-from include.training.spending import allowance
+from include.training.spending import allowance, why_stop
 from tests.training.in_process import Training
 
 PRICES = {
@@ -34,6 +34,17 @@ def test_sandboxes_may_spend_what_target_and_optimizer_have_left(training: Train
         input_price=1.0,
         output_price=4.0,
     )
+
+
+def test_a_gate_that_is_decided_again_sees_nothing_of_what_was_spent_later() -> None:
+    free = Training.of()
+    free()
+    total = sum(row.call.attempts for row in free.run.usage.read(free.run.ref.benchmark, free.run.ref.run))
+    limited = Training.of(budget__max_calls=total)
+    limited()
+    run = limited.run
+    assert run.timeline[-2].kind == "slow_update"
+    assert [why_stop(run, moment) for moment in run.timeline[1:-2]] == [""] * 4
 
 
 def test_a_run_without_limits_limits_no_sandbox() -> None:
