@@ -9,6 +9,7 @@ from airflow.sdk import DAG
 from include.core.config import TrainConfig
 from include.pipeline.alerts import on_failure
 from include.pipeline.evaluation import RolloutChunk
+from include.sandbox.hardening import task_seconds
 
 TASK_DEFAULTS: Mapping[str, Any] = {
     "owner": "skillopt",
@@ -37,15 +38,20 @@ def dag_of(dag_id: str, doc: str, benchmark: str, config: TrainConfig, **kwargs:
 
 
 def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
-    """One sandbox a chunk of items."""
+    """One task a chunk of items.
+
+    A run may choose a harness whose items have a sandbox each, and its engine may have room for one at a time. The task
+    outlasts all of them: their own limit ends those that hang, and their items get typed rows.
+    """
     sandbox = config.sandbox
     operator, start_seconds = _engine(config)
+    seconds = task_seconds(sandbox, sandbox.items_per_container, start_seconds)
     return operator.partial(
         task_id=task_id,
         run=run,
         pool=sandbox.pool,
         max_active_tis_per_dagrun=sandbox.max_containers,
-        execution_timeout=timedelta(seconds=2 * (sandbox.timeout + start_seconds)),
+        execution_timeout=timedelta(seconds=seconds),
     ).expand(chunk=chunks)
 
 

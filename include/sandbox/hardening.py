@@ -69,6 +69,11 @@ def together(limits: SandboxGroup, concurrency: int, engine_memory: int) -> int:
     return max(1, min(concurrency, engine_memory // 2 // (each * limits.max_containers)))
 
 
+def task_seconds(limits: SandboxGroup, containers: int, start_seconds: int = 0) -> int:
+    """Seconds that a task may take: its containers one after the other, each to its limit, and one limit more."""
+    return (containers + 1) * (limits.timeout + start_seconds)
+
+
 def end_of(state: Mapping[str, Any], limits: SandboxGroup) -> str:
     """Why a container's items are unfinished, in the user's words, from Docker's State."""
     if state.get("OOMKilled"):

@@ -15,7 +15,7 @@ from typing import Any
 
 from include.core.types import Item, ModelCall
 from include.sandbox.archive import packed, plain_files
-from include.sandbox.hardening import MEGABYTE, host_options
+from include.sandbox.hardening import MEGABYTE, host_options, task_seconds
 from include.sandbox.labels import FOLDER_LABEL, GRACE_SECONDS, expiry, remove_container
 from include.sandbox.satellite import Satellite
 from include.sandbox.staging import Files, Folder, Stage, container_user
@@ -40,7 +40,7 @@ class RemoteSite:
         self.labels = {FOLDER_LABEL: str(folder.path)}
         """What the containers get beside the labels of their workload."""
         containers = len(workload.items) if workload.one_item_each else 1
-        life = expiry(containers * workload.limits.timeout)
+        life = expiry(task_seconds(workload.limits, containers))
         self._labels = {**labels, **self.labels, **life}
         self._network = network
         self._sockets = ""

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from include.core.config import TrainConfig
+from include.pipeline.graph import dag_of, rollouts
 from include.pipeline.training import epoch_dag, epoch_end_dag
 from tests.training.in_process import Training
 
@@ -38,3 +41,13 @@ def test_the_training_without_airflow_goes_through_the_same_stages() -> None:
     done = [name.rpartition("/")[2].partition("-")[0] for name in training.order if name.startswith("steps/step_0001")]
     in_process = [name for name in dict.fromkeys(done) if name != "rollout_rollouts"]
     assert in_process == stages(epoch_dag("searchqa", SMALL), "step_01")
+
+
+@pytest.mark.parametrize(("engine", "starting"), [("docker", 0), ("kubernetes", 300)])
+def test_a_chunk_outlasts_its_items_when_each_hangs_in_a_sandbox_of_its_own(engine: str, starting: int) -> None:
+    config = TrainConfig.from_layers({"sandbox": {"engine": engine, "timeout": 100, "items_per_container": 7}})
+    with dag_of("chunks", "doc", "searchqa", config) as dag:
+        rollouts(config, "rollout", {}, [])
+    limit = dag.task_dict["rollout"].execution_timeout
+    assert limit is not None
+    assert limit.total_seconds() >= 7 * (100 + starting) + 100

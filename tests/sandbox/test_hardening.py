@@ -1,5 +1,5 @@
 from include.core.config import SandboxGroup
-from include.sandbox.hardening import end_of, host_options, together
+from include.sandbox.hardening import end_of, host_options, task_seconds, together
 
 
 def test_the_limits_reach_docker():
@@ -25,3 +25,8 @@ def test_containers_at_the_same_time_leave_half_of_the_engines_memory():
     assert together(limits, 8, 24 * gigabyte) == 6
     assert together(limits, 8, 2 * gigabyte) == 1
     assert together(SandboxGroup(memory="2g", max_containers=1), 8, 24 * gigabyte) == 6
+
+
+def test_a_task_has_time_for_containers_one_after_the_other():
+    assert task_seconds(SandboxGroup(timeout=60), 20) == 21 * 60
+    assert task_seconds(SandboxGroup(timeout=60), 1, start_seconds=10) == 2 * 70

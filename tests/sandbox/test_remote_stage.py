@@ -3,6 +3,7 @@
 import io
 import logging
 import tarfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from requests import RequestException
 from requests.exceptions import ChunkedEncodingError
 
 from include.sandbox import remote
-from include.sandbox.remote import RemoteStage
+from include.sandbox.hardening import task_seconds
+from include.sandbox.labels import EXPIRES_LABEL, GRACE_SECONDS
+from include.sandbox.remote import RemoteSite, RemoteStage
+from include.sandbox.staging import Folder
 
 ROW = b'{"item_id": "a", "status": "ok", "files": ["out.txt"]}\n'
 ROWS, FILES = "/out/trajectories.jsonl", "/out/files"
@@ -128,3 +132,12 @@ def test_rows_that_the_container_spoilt_are_refused_once(client, stage, caplog):
     assert [message for message in caplog.messages if "not a plain file" in message] == [
         "Refused the container's output: trajectories.jsonl is not a plain file"
     ]
+
+
+@pytest.mark.parametrize(("one_item_each", "containers"), [(True, 3), (False, 1)])
+def test_what_a_task_has_on_the_engine_is_its_own_as_long_as_it_may_run(workload, tmp_path, one_item_each, containers):
+    fake = workload(None, count=3, timeout=100)
+    fake.one_item_each = one_item_each
+    site = RemoteSite(None, fake, Folder(tmp_path), {}, None)
+    least = task_seconds(fake.limits, containers) + GRACE_SECONDS
+    assert int(site._labels[EXPIRES_LABEL]) - time.time() == pytest.approx(least, abs=10)
