@@ -1,7 +1,7 @@
 """Before the first model call: settle the configuration, check what can be checked, store the items."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import benchmarks
 from include.core.budget import Prices, unpriced
@@ -35,6 +35,12 @@ from include.training.preparation import (
 from include.training.quality import failure_kept
 from include.training.run import RunRef, TrainingRun
 from include.training.scorecard import Question, find_skill, scoring_plan
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SHORT_FORM = 12
+"""Fields that an error names, all of them."""
 
 
 def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: Mapping[str, Any]) -> TrainingRun:
@@ -75,17 +81,17 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
     return run
 
 
-def prepare_scoring(
-    benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: Mapping[str, Any]
-) -> tuple[TrainingRun, list[JsonObject]]:
+def prepare_scoring(benchmark: str, dag_run_id: str, form: Mapping[str, Any]) -> tuple[TrainingRun, list[JsonObject]]:
     """A run of the evaluation DAG with its skills and items stored; returns the chunks of its rollouts.
 
-    The arguments are those of `prepare_run`.
+    Args:
+        benchmark: the benchmark's name.
+        dag_run_id: Airflow's id of the run.
+        form: the run's Params.
 
     Raises:
         SkillOptError: of the kind that says what is wrong.
     """
-    check_conf(conf, form)
     config = configured(benchmark, {path: value for path, value in form.items() if path not in Question.FORM})
     run = connected(RunRef(benchmark=benchmark, run=scoring_name(dag_run_id), storage=config.storage))
     check_batch(config, run.benchmark)
@@ -109,18 +115,31 @@ def question_of(form: Mapping[str, Any]) -> Question:
     return Question(skill=skill, other="" if other is None else other, split=Split(split))
 
 
+def checked_form(context: "Context") -> Mapping[str, Any]:
+    """The form of the DAG run, after a look at what it was triggered with.
+
+    Raises:
+        ConfigError: a key that the DAG has no field for.
+    """
+    conf = context["dag_run"].conf
+    check_conf({} if conf is None else conf, context["dag"].params)
+    return context["params"]
+
+
 def check_conf(conf: Mapping[str, Any], form: Collection[str]) -> None:
     """Airflow passes over what is no Param of the DAG; a run must not.
 
     Raises:
-        ConfigError: naming the keys.
+        ConfigError: naming the keys, and those of a short form.
     """
     unknown = sorted(set(conf) - set(form))
     if unknown:
-        raise ConfigError(
-            f"conf: no such key: {', '.join(unknown)}; a knob goes into overrides, such as "
-            '{"overrides": {"optimizer.learning_rate": 2}}'
+        allowed = (
+            f"allowed here: {', '.join(form)}"
+            if len(form) <= SHORT_FORM
+            else 'a knob goes into overrides, such as {"overrides": {"optimizer.learning_rate": 2}}'
         )
+        raise ConfigError(f"conf: no such key: {', '.join(unknown)}; {allowed}")
 
 
 def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:

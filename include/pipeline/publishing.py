@@ -193,11 +193,11 @@ class RollbackApproval(Approval):
 @task
 def open_finished(benchmark: str) -> JsonObject:
     """The reference of the run that the form names, with the target and rules that the form gives it."""
-    from include.pipeline.preparation import reopened
+    from include.pipeline.preparation import checked_form, reopened
     from include.training.run import RunRef
 
-    asked = get_current_context()["params"]
     with wrong_input_fails():
+        asked = checked_form(get_current_context())
         storage = params.run_config(params.benchmark_config(benchmark), asked).storage
         run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=storage).model_dump())
         try:
@@ -261,11 +261,12 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
 def request_rollback(benchmark: str) -> JsonObject:
     """Check what is asked for; returns the request, which names the champion that is left."""
     from include.models import connection
+    from include.pipeline.preparation import checked_form
     from include.training.rollback import rollback_request
 
     context = get_current_context()
-    asked = context["params"]
     with wrong_input_fails():
+        asked = checked_form(context)
         config = params.run_config(params.benchmark_config(benchmark), asked)
         target = connection.model_name(config.model.target_conn_id, config.model.target)
         artifacts = published_skills(config.storage, benchmark, target)

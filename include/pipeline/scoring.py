@@ -56,14 +56,11 @@ def form(config: TrainConfig) -> dict[str, Param]:
 @task
 def prepare(benchmark: str) -> list[JsonObject]:
     """Settle configuration, items and skills; pushes the run's reference as XCom `run`, returns the chunks."""
-    from include.pipeline.preparation import prepare_scoring
+    from include.pipeline.preparation import checked_form, prepare_scoring
 
     context = get_current_context()
-    conf = context["dag_run"].conf
     with wrong_input_fails():
-        run, chunks = prepare_scoring(
-            benchmark, context["dag_run"].run_id, context["params"], {} if conf is None else conf
-        )
+        run, chunks = prepare_scoring(benchmark, context["dag_run"].run_id, checked_form(context))
     context["ti"].xcom_push("run", run.ref.model_dump())
     return chunks
 

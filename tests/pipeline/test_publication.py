@@ -1,15 +1,30 @@
 """The tasks that publish and roll back, called as functions before anything is measured."""
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
 
 from include.core.config import PublishingGroup, TrainConfig
 from include.core.errors import ConfigError
-from include.pipeline import publishing
+from include.pipeline import publishing, regate, scoring
+from include.pipeline.preparation import checked_form
+from include.pipeline.regate import regate_dag
 from include.training import publishing as training_publishing
 from include.training.run import RunRef, TrainingRun
 from tests.training.in_process import Training
 
 FORM = {path: knob.value for path, knob in publishing.publish_form(TrainConfig()).items()}
+
+
+def triggered(dag: DAG, conf: dict[str, Any] | None) -> Any:
+    """The context as Airflow makes it: its Params have whatever the run was triggered with."""
+    params = {name: dag.params.get_param(name).value for name in dag.params} | (conf or {})
+    return {"dag": dag, "dag_run": SimpleNamespace(conf=conf), "params": params, "run_id": "manual__a"}
 
 
 @pytest.fixture
@@ -52,3 +67,73 @@ def test_rules_that_cannot_be(run: TrainingRun) -> None:
         publishing.publishing_rules(run, FORM | {"overrides": {"publishing.approval_hours": 2}})
     with pytest.raises(ConfigError, match=r"publishing\.draw: no such key"):
         publishing.publishing_rules(run, FORM | {"overrides": {"publishing.draw": 2}})
+
+
+@pytest.mark.parametrize(
+    ("dag_of", "conf", "said"),
+    [
+        (
+            publishing.rollback_dag,
+            {"target": "m"},
+            "target; allowed here: version, reason, leaving, approval, model.tar",
+        ),
+        (publishing.publish_dag, {"model.target": "m"}, "model.target; allowed here: run, target, publishing.gate_pol"),
+        (regate_dag, {"model.target": "m"}, "model.target; allowed here: target, overrides"),
+        (scoring.evaluate_dag, {"splt": "val", "skil": "seed"}, "skil, splt; a knob goes into overrides, such as"),
+    ],
+)
+def test_a_key_that_the_dag_has_no_field_for(
+    dag_of: Callable[[str, TrainConfig], DAG], conf: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        checked_form(triggered(dag_of("searchqa", TrainConfig()), conf))
+    assert str(raised.value).startswith(f"conf: no such key: {said}")
+
+
+@pytest.mark.parametrize(
+    ("dag_of", "conf"),
+    [
+        (regate_dag, None),
+        (regate_dag, {}),
+        (regate_dag, {"target": "openai-chat:new"}),
+        (publishing.publish_dag, {"run": "a", "target": "b", "publishing.draws": 2, "overrides": {}}),
+        (publishing.rollback_dag, {"version": "v", "reason": "r", "approval": False, "model.target": "m"}),
+    ],
+)
+def test_keys_that_it_has(dag_of: Callable[[str, TrainConfig], DAG], conf: dict[str, Any] | None) -> None:
+    context = triggered(dag_of("searchqa", TrainConfig()), conf)
+    assert checked_form(context) == context["params"]
+
+
+def test_the_question_of_a_night_is_one_that_a_rollback_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    night = SimpleNamespace(date="2026-11-20", previous=SimpleNamespace(version="v1"), target="m")
+    row, seen = SimpleNamespace(night=night, judgement=SimpleNamespace(reason="worse")), SimpleNamespace(version="v2")
+    monkeypatch.setattr(regate, "open_run", lambda ref: SimpleNamespace(ref=RunRef.model_validate(ref)))
+    monkeypatch.setattr(regate, "_to_demote", lambda run, action: (row, seen, None))
+    asked = regate.question_of.function({"benchmark": "searchqa", "run": "night", "storage": {}})
+    context = triggered(publishing.rollback_dag("searchqa", TrainConfig()), asked["conf"])
+    assert checked_form(context)["version"] == "v1"
+
+
+@pytest.mark.parametrize(
+    ("dag_of", "task", "conf"),
+    [
+        (publishing.rollback_dag, publishing.request_rollback, {"version": "v", "reason": "r", "target": "m"}),
+        (publishing.publish_dag, publishing.open_finished, {"run": "a", "model.target": "m"}),
+    ],
+)
+def test_its_first_task_fails_for_good(
+    dag_of: Callable[[str, TrainConfig], DAG], task: Any, conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = triggered(dag_of("searchqa", TrainConfig()), conf)
+    monkeypatch.setattr(publishing, "get_current_context", lambda: context)
+    with pytest.raises(AirflowFailException, match=r"^conf: no such key: .*; allowed here: "):
+        task.function("searchqa")
+
+
+def test_a_night_fails_for_good_on_a_key_that_it_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = triggered(regate_dag("searchqa", TrainConfig()), {"model.target": "m"})
+    context["data_interval_start"] = datetime(2026, 11, 20, tzinfo=UTC)
+    monkeypatch.setattr(regate, "get_current_context", lambda: context)
+    with pytest.raises(AirflowFailException, match=r"^conf: no such key: model\.target; allowed here: target, over"):
+        regate.prepare_night.function("searchqa")
