@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Asset, Param, TaskGroup, chain, get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from include.core.config import StorageGroup, TrainConfig
 from include.core.errors import Conflict, DataError, ObjectMissing
@@ -136,14 +136,15 @@ class Approval(ApprovalOperator):
         super().__init__(
             defaults=ApprovalOperator.REJECT, response_timeout=timedelta(hours=hours), execution_timeout=None, **kwargs
         )
+        self.hours = hours
         self.reference = reference
 
     def wanted(self, context: "Context") -> str:
         """What the person is to see; empty if nobody has to approve."""
         raise NotImplementedError
 
-    def rejected(self, context: "Context") -> None:
-        """Called once somebody, or the time-out, has rejected it."""
+    def rejected(self, context: "Context", why: str) -> None:
+        """Called once somebody, or the time limit, has rejected it."""
 
     def execute(self, context: "Context") -> Any:
         """Wait for the answer, or pass at once."""
@@ -156,10 +157,13 @@ class Approval(ApprovalOperator):
 
     def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
         """Go on, or skip what would have followed."""
-        answer = super().execute_complete(context, event)
-        if self.REJECT in answer["chosen_options"]:
-            self.rejected(context)
-        return answer
+        try:
+            return super().execute_complete(context, event)
+        except DownstreamTasksSkipped:
+            why = f"nobody approved it within {self.hours:g} hours" if event.get("timedout") else "it was not approved"
+            self.log.info("Rejected: %s", why)
+            self.rejected(context, why)
+            raise
 
 
 class PublicationApproval(Approval):
@@ -174,9 +178,9 @@ class PublicationApproval(Approval):
         contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
         return publication_body(run, name) if contest.rules.approval else ""
 
-    def rejected(self, context: "Context") -> None:
+    def rejected(self, context: "Context", why: str) -> None:
         """The run's report says so."""
-        _tell(open_run(self.reference), "it was not approved")
+        _tell(open_run(self.reference), why)
 
 
 class RollbackApproval(Approval):

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from include.core.config import PublishingGroup, TrainConfig
 from include.core.errors import ConfigError
 from include.pipeline import publishing, regate, scoring
 from include.pipeline.preparation import checked_form
 from include.pipeline.regate import regate_dag
+from include.pipeline.training import train_dag
 from include.training import publishing as training_publishing
 from include.training.run import RunRef, TrainingRun
 from tests.training.in_process import Training
@@ -137,3 +138,58 @@ def test_a_night_fails_for_good_on_a_key_that_it_does_not_have(monkeypatch: pyte
     monkeypatch.setattr(regate, "get_current_context", lambda: context)
     with pytest.raises(AirflowFailException, match=r"^conf: no such key: model\.target; allowed here: target, over"):
         regate.prepare_night.function("searchqa")
+
+
+def answered(option: str, *, timedout: bool = False) -> dict[str, Any]:
+    """What Airflow resumes an approval with."""
+    by = None if timedout else {"id": "1", "name": "somebody"}
+    at = datetime(2026, 11, 20, tzinfo=UTC)
+    return {
+        "chosen_options": [option],
+        "params_input": {},
+        "responded_at": at,
+        "responded_by_user": by,
+        "timedout": timedout,
+    }
+
+
+def complete(dag: DAG, task_id: str, event: dict[str, Any]) -> Any:
+    task = dag.get_task(task_id)
+    ti = SimpleNamespace(xcom_push=lambda key, value: None, map_index=-1)
+    return task.execute_complete({"task": task, "ti": ti, "run_id": "manual__a"}, event)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the report is told."""
+    said: list[str] = []
+    monkeypatch.setattr(publishing, "open_run", lambda ref: ref)
+    monkeypatch.setattr(publishing, "_tell", lambda run, withheld: said.append(withheld))
+    return said
+
+
+@pytest.mark.parametrize(
+    ("timedout", "said"), [(False, "it was not approved"), (True, "nobody approved it within 2.5 hours")]
+)
+@pytest.mark.parametrize("dag_of", [publishing.publish_dag, train_dag])
+def test_a_rejected_publication_is_in_the_report(
+    dag_of: Callable[[str, TrainConfig], DAG], timedout: bool, said: str, told: list[str]
+) -> None:
+    dag = dag_of("searchqa", TrainConfig.from_layers({"publishing": {"approval_hours": 2.5}}))
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        complete(dag, "publication.approve", answered("Reject", timedout=timedout))
+    assert told == [said]
+    assert skipped.value.tasks == ["publication.publish"]
+
+
+def test_an_approved_publication_goes_on(told: list[str]) -> None:
+    dag = publishing.publish_dag("searchqa", TrainConfig())
+    assert complete(dag, "publication.approve", answered("Approve"))["chosen_options"] == ["Approve"]
+    assert told == []
+
+
+@pytest.mark.parametrize("timedout", [False, True])
+def test_a_rejected_rollback_moves_nothing(timedout: bool, told: list[str]) -> None:
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        complete(publishing.rollback_dag("searchqa", TrainConfig()), "approve", answered("Reject", timedout=timedout))
+    assert skipped.value.tasks == ["move_back"]
