@@ -131,7 +131,7 @@ class EvaluationGroup(Group):
     early_reject: bool = False
     """Stop an evaluation when what is certain rules a win out: the same decision for fewer rollouts."""
     draws: Positive = 1
-    """Rollouts of each item of an evaluation; its score is their mean."""
+    """Rollouts of each item of an evaluation; its score is their mean, and it has none if one of them failed."""
     gate_metric: Literal["hard", "soft", "mixed"] = "hard"
     """Which score the gate compares; mixed is (1 - w) hard + w soft."""
     gate_mixed_weight: Fraction = 0.5

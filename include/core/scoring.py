@@ -15,7 +15,7 @@ Metric = Literal["hard", "soft", "mixed"]
 
 
 class ItemScore(Value):
-    """The two scores of one item, each the mean of its scored draws."""
+    """The two scores of one item, each the mean of its draws."""
 
     hard: UnitInterval
     soft: UnitInterval
@@ -50,26 +50,34 @@ class Evaluation(Value):
         return _mean(metric_value(score, metric, mixed_weight) for score in self.scores.values())
 
 
-def evaluation_of(item_ids: Sequence[str], rollouts: Iterable[Rollout], cancelled: int = 0) -> Evaluation:
+def evaluation_of(
+    item_ids: Sequence[str], rollouts: Iterable[Rollout], cancelled: int = 0, draws: int = 1
+) -> Evaluation:
     """Collect the rollouts of the items that ran, one or more draws of each, in any order.
 
-    An item's score is the mean of its scored draws. One without any counts under the status of its latest draw,
-    one without a rollout as sandbox_error.
+    An item's score is the mean of its scored draws. One with fewer than `draws` of them has no score: a mean over
+    fewer is distributed otherwise, and a sign test would take that for a difference. It counts under `failed_status`.
     """
-    draws: defaultdict[str, list[Rollout]] = defaultdict(list)
+    by_item: defaultdict[str, list[Rollout]] = defaultdict(list)
     for rollout in rollouts:
-        draws[rollout.trajectory.item_id].append(rollout)
+        by_item[rollout.trajectory.item_id].append(rollout)
     scores: dict[str, ItemScore] = {}
     failures: Counter[Status] = Counter()
     for item_id in item_ids:
-        scored = [rollout.score for rollout in draws[item_id] if rollout.score is not None]
-        if scored:
+        scored = [rollout.score for rollout in by_item[item_id] if rollout.score is not None]
+        if scored and len(scored) >= draws:
             scores[item_id] = ItemScore(
                 hard=_mean(score.hard for score in scored), soft=_mean(score.soft for score in scored)
             )
         else:
-            failures[_last_status(draws[item_id])] += 1
+            failures[failed_status(by_item[item_id])] += 1
     return Evaluation(scores=scores, failures=dict(failures), cancelled=cancelled)
+
+
+def failed_status(rollouts: Iterable[Rollout]) -> Status:
+    """How an item failed: as the latest of its draws that did; sandbox_error if none failed and some are missing."""
+    ended = ((one.trajectory.started, one.trajectory.status) for one in rollouts if one.score is None)
+    return max(ended, default=(0.0, Status.SANDBOX_ERROR))[1]
 
 
 def metric_value(score: ItemScore | Score, metric: Metric, mixed_weight: float) -> float:
@@ -93,8 +101,3 @@ def _mean(values: Iterable[float]) -> float:
     numbers = list(values)
     # fsum: a plain sum depends on the order, and would let a tie win by a rounding error.
     return math.fsum(numbers) / len(numbers)
-
-
-def _last_status(draws: Sequence[Rollout]) -> Status:
-    ended = ((draw.trajectory.started, draw.trajectory.status) for draw in draws)
-    return max(ended, default=(0.0, Status.SANDBOX_ERROR))[1]

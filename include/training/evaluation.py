@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from include.core.early_reject import certain_loss, cut_short, evaluation_order, horizon
-from include.core.scoring import Evaluation, evaluation_of
+from include.core.scoring import Evaluation, evaluation_of, failed_status
 from include.core.skill import SkillDocument
 from include.core.state import RunState
 from include.core.timeline import Moment
@@ -55,8 +55,9 @@ def draws_of(
 
 def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None) -> Evaluation:
     """The skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
-    rollouts = draws_of(run, split, skill, draws)
-    return evaluation_of(ids(run.items(split)), [rollout for each in rollouts.values() for rollout in each])
+    rollouts = [rollout for each in draws_of(run, split, skill, draws).values() for rollout in each]
+    wanted = run.config.evaluation.draws if draws is None else len(draws)
+    return evaluation_of(ids(run.items(split)), rollouts, draws=wanted)
 
 
 class Contest:
@@ -66,16 +67,9 @@ class Contest:
         self._rules, self._current = run.config.evaluation, state.current.evaluation
         self._order = order_of(run, state)
         complete = _complete(draws_of(run, Split.VAL, skill), self._rules.draws)
-        # A failed draw may be tried again, and bring its item up.
-        self._failed = {
-            item: rollout.trajectory.status
-            for item, draws in complete.items()
-            for rollout in draws
-            if rollout.score is None
-        }
-        scored = {item: draws for item, draws in complete.items() if item not in self._failed}
-        known = evaluation_of(list(scored), [rollout for draws in scored.values() for rollout in draws])
-        self._scores = known.scores
+        rollouts = [rollout for draws in complete.values() for rollout in draws]
+        self._scores = evaluation_of(list(complete), rollouts, draws=self._rules.draws).scores
+        self._failed = {item: failed_status(draws) for item, draws in complete.items() if item not in self._scores}
 
     def lost(self) -> tuple[Evaluation, float] | None:
         """The evaluation up to where the loss was certain, and the bound of its mean; None if the candidate may win.

@@ -19,8 +19,8 @@ from include.core.policies import (
     to_confirm,
     unknown_protected_items,
 )
-from include.core.scoring import Evaluation, ItemScore
-from include.core.types import Status
+from include.core.scoring import Evaluation, ItemScore, evaluation_of
+from include.core.types import Rollout, Score, Status, Trajectory
 from include.core.verdict import Action
 
 Policy = str
@@ -260,3 +260,25 @@ def test_draws_and_partial_credit_do_not_raise_the_rate() -> None:
             accepted[index] += judge(evidence, gate).action == Action.ACCEPT
     print("graded scores of 3 draws, 17 items:", [count / 1500 for count in accepted])
     assert max(accepted) / 1500 <= 0.05
+
+
+def test_a_failed_draw_of_some_items_does_not_raise_the_rate() -> None:
+    random, trials, items = Random(7), 400, [f"i{index}" for index in range(100)]
+    gates = [rules(policy, min_coverage=0) for policy in ("mcnemar", "e_process")]
+
+    def row(item: str, *, failed: bool) -> Rollout:
+        status, hit = (Status.TIMEOUT, 0) if failed else (Status.OK, int(random.random() < 0.8))
+        score = None if failed else Score(hard=hit, soft=hit)
+        return Rollout(trajectory=Trajectory(item_id=item, status=status), score=score)
+
+    accepted = [0, 0]
+    for _ in range(trials):
+        # Only the candidate's provider has a bad day: half of its items lack their second draw.
+        second = [row(item, failed=index % 2 == 0) for index, item in enumerate(items)]
+        candidate = evaluation_of(items, [*(row(item, failed=False) for item in items), *second], draws=2)
+        current = evaluation_of(items, [row(item, failed=False) for item in items * 2], draws=2)
+        evidence = evidence_of(candidate, current, gates[0])
+        for index, gate in enumerate(gates):
+            accepted[index] += judge(evidence, gate).action == Action.ACCEPT
+    print("half of the candidate's items lack a draw:", [count / trials for count in accepted])
+    assert max(accepted) / trials <= 0.05

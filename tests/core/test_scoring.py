@@ -103,6 +103,28 @@ def test_an_item_without_a_scored_draw_failed_as_its_latest_draw_did(turned: boo
     assert (measured.scores, measured.failures) == ({}, {Status.TIMEOUT: 1})
 
 
+def test_an_item_that_lacks_a_wanted_draw_failed() -> None:
+    rows = [
+        *(rollout("a", 1, 1), rollout("a", 0, 0.5)),
+        *(rollout("b", 1, 1, started=2), rollout("b", status=Status.TIMEOUT, started=1)),
+        rollout("c", 1, 1),
+    ]
+    found = evaluation_of(["a", "b", "c", "d"], rows, draws=2)
+    assert found.scores == {"a": ItemScore(hard=0.5, soft=0.75)}
+    assert found.failures == {Status.TIMEOUT: 1, Status.SANDBOX_ERROR: 2}
+    assert found.coverage == 0.25
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_failed_draws_the_latest_says_how_the_item_failed(turned: bool) -> None:
+    rows = [
+        rollout("a", status=Status.REFUSED, started=1),
+        rollout("a", status=Status.MODEL_ERROR, started=2),
+        rollout("a", 1, 1, started=3),
+    ]
+    assert evaluation_of(["a"], reversed(rows) if turned else rows, draws=3).failures == {Status.MODEL_ERROR: 1}
+
+
 @given(
     st.lists(
         st.builds(
