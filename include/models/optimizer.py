@@ -1,6 +1,5 @@
-"""The optimizer model behind pydantic-ai: structured answers, asked again on a miss, one usage row a call."""
+"""The optimizer model behind pydantic-ai: structured answers, asked again on a miss, one usage row a request."""
 
-import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -27,11 +26,10 @@ from include.core.errors import ModelError, ModelOutputError
 from include.core.ports import Output
 from include.core.sampling import sampling_settings
 from include.core.types import ModelCall
+from include.models.metering import calls_of
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
-
-log = logging.getLogger(__name__)
 
 OUTPUT_RETRIES = 2
 
@@ -49,7 +47,7 @@ class PydanticAIOptimizer:
 
     Args:
         model: the model.
-        on_call: called after every call.
+        on_call: called after every call, once a request.
         reasoning_effort: the provider's default when None.
         max_attempts: tries of one call, also of an answer that is none; boto3 keeps its own number of five.
         call_timeout: seconds of one try.
@@ -132,23 +130,8 @@ class PydanticAIOptimizer:
         return output
 
     def _record(self, stage: str, status: int, usage: RunUsage, started: float, seconds: float) -> None:
-        call = ModelCall(
-            role="optimizer",
-            stage=stage,
-            model=self._model.model_name,
-            http_status=status,
-            attempts=max(1, usage.requests),
-            prompt_tokens=usage.input_tokens,
-            completion_tokens=usage.output_tokens,
-            started=started,
-            seconds=seconds,
-        )
-        log.info(
-            "%s: status %d, %d tokens in, %d out, %.1f s",
-            stage,
-            status,
-            call.prompt_tokens,
-            call.completion_tokens,
-            seconds,
-        )
-        self._on_call(call)
+        name = self._model.model_name
+        for call in calls_of(
+            usage, role="optimizer", stage=stage, model=name, status=status, started=started, seconds=seconds
+        ):
+            self._on_call(call)

@@ -1,6 +1,5 @@
-"""The target model outside of a sandbox: plain replies to conversations, one usage row a call."""
+"""The target model outside of a sandbox: plain replies to conversations, one usage row a request."""
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -17,11 +16,10 @@ from pydantic_ai.usage import RunUsage
 from include.core.errors import ModelError
 from include.core.sampling import without_thinking
 from include.core.types import JsonObject, Message, ModelCall
+from include.models.metering import calls_of
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
-
-log = logging.getLogger(__name__)
 
 
 class PydanticAITarget:
@@ -63,20 +61,11 @@ class PydanticAITarget:
         return without_thinking(said.output)
 
     def _record(self, stage: str, status: int, usage: RunUsage, started: float, seconds: float) -> None:
-        self._on_call(
-            ModelCall(
-                role="target",
-                stage=stage,
-                model=self._model.model_name,
-                http_status=status,
-                attempts=max(1, usage.requests),
-                prompt_tokens=usage.input_tokens,
-                completion_tokens=usage.output_tokens,
-                started=started,
-                seconds=seconds,
-            )
-        )
-        log.info("%s: status %d, %.1f s", stage, status, seconds)
+        name = self._model.model_name
+        for call in calls_of(
+            usage, role="target", stage=stage, model=name, status=status, started=started, seconds=seconds
+        ):
+            self._on_call(call)
 
 
 def _as_history(message: Message) -> ModelMessage:

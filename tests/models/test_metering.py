@@ -1,0 +1,31 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.usage import RunUsage
+
+from include.models.metering import calls_of
+
+STATUSES = st.sampled_from([0, 200, 429, 503])
+
+
+@given(st.integers(0, 5), st.integers(0, 1000), st.integers(0, 1000), STATUSES, st.floats(0, 100))
+def test_the_rows_are_the_requests_and_hold_all_tokens(
+    requests: int, prompt: int, completion: int, status: int, seconds: float
+) -> None:
+    usage = RunUsage(requests=requests, input_tokens=prompt, output_tokens=completion)
+    rows = calls_of(usage, role="optimizer", stage="rank", model="m", status=status, started=5.0, seconds=seconds)
+    assert len(rows) == max(1, requests + (status != 200))
+    assert rows[-1].http_status == status
+    assert {row.http_status for row in rows[:-1]} <= {200}
+    assert sum(row.prompt_tokens for row in rows) == prompt
+    assert sum(row.completion_tokens for row in rows) == completion
+    assert abs(sum(row.seconds for row in rows) - seconds) < 1e-9
+
+
+def test_a_request_that_failed_after_answered_ones_has_no_tokens() -> None:
+    usage = RunUsage(requests=2, input_tokens=21, output_tokens=6)
+    rows = calls_of(usage, role="target", stage="follow_up", model="m", status=503, started=0.0, seconds=3.0)
+    assert [(row.http_status, row.prompt_tokens, row.completion_tokens) for row in rows] == [
+        (200, 11, 3),
+        (200, 10, 3),
+        (503, 0, 0),
+    ]
