@@ -34,7 +34,7 @@ class GatewaySettings(Value):
     @classmethod
     def of(cls, workload: Workload) -> Self:
         """For the containers of a task. As many tries as the run may have items under way can ever be of use."""
-        run = {name: workload.labels[name] for name in ("dag_run", "run") if name in workload.labels}
+        run = {name: workload.labels[name] for name in ("store", "dag_run", "run") if name in workload.labels}
         return cls(
             stage=workload.stage,
             dialect=workload.settings.dialect,

@@ -39,7 +39,10 @@ class ChunkWorkload:
         self.started = time.time()
         self._pace = 1
         self._recorded = 0
+        storage = run.ref.storage
         self.labels: Mapping[str, str] = {
+            # Installations that share an engine may be equal in all the rest.
+            "store": f"{storage.bucket}/{storage.prefix}",
             "dag_run": dag_run_id,
             "run": run.ref.run,
             "stage": self.stage,

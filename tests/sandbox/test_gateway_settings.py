@@ -32,6 +32,7 @@ def test_a_run_shares_whatever_the_chunk_and_nothing_with_another_run_or_install
     of = [GatewaySettings.of(workload(dag_run="d", run="r", chunk=chunk, step="1")).shared_by for chunk in "12"]
     assert of[0] == of[1] != ""
     assert GatewaySettings.of(workload(dag_run="d", run="other", chunk="1")).shared_by != of[0]
+    assert GatewaySettings.of(workload(store="b/", dag_run="d", run="r", chunk="1")).shared_by != of[0]
     monkeypatch.setenv("SKILLOPT_HOME", "/elsewhere")
     assert GatewaySettings.of(workload(dag_run="d", run="r", chunk="1")).shared_by != of[0]
 

@@ -2,8 +2,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from include.core.config import CLI_HARNESSES, TrainConfig
+from include.core.config import CLI_HARNESSES, StorageGroup, TrainConfig
+from include.sandbox.labels import identity
+from include.sandbox.pod import labels_of, workload_label
+from include.training import ends
+from include.training.run import RunRef, TrainingRun
 from include.training.workload import ChunkWorkload
+from tests.training.in_process import Training
 
 
 @pytest.mark.parametrize("runs_code", [False, True])
@@ -15,3 +20,22 @@ def test_whatever_executes_a_models_words_gets_one_container_an_item(harness: st
     object.__setattr__(workload, "run", run)
 
     assert workload.one_item_each is (runs_code or harness in CLI_HARNESSES)
+
+
+def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each_others_containers() -> None:
+    training = Training.of()
+    training._prepare()
+    run = training.run
+    (ref, *_) = ends.seed_plan(run)
+
+    def named(**storage: str) -> dict[str, str]:
+        same = RunRef(benchmark=run.ref.benchmark, run=run.ref.run, storage=StorageGroup(**storage))
+        opened = TrainingRun(same, run.store)
+        opened.record = run.record
+        return identity(ChunkWorkload(opened, ref, "scheduled__2026-11-21T00:00:00+00:00").labels)
+
+    one, again, other, below = named(), named(), named(bucket="other"), named(prefix="team/")
+    assert one == again
+    assert len({workload_label(each) for each in (one, other, below)}) == 3
+    assert below["skillopt.store"] == "skillopt/team/"
+    assert labels_of(below, 5.4)["skillopt/store"] == "skillopt-team"
