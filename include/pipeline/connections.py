@@ -4,7 +4,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
 from include.core.config import ModelGroup, StorageGroup
+from include.core.errors import ConfigError
 from include.core.sampling import sampling_settings
 from include.core.types import JsonObject
 from include.training.run import RunRef, TrainingRun
@@ -137,7 +141,30 @@ def s3_client(storage: StorageGroup) -> "S3Client":
     return client
 
 
+def check_connection(key: str, conn_id: str, create: str) -> None:
+    """See that Airflow has the connection that a key of the configuration names.
+
+    Args:
+        key: the key, by its path.
+        conn_id: its value.
+        create: how such a connection is made.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    try:
+        BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise ConfigError(
+            f"{key} = {conn_id}: Airflow has no such connection; create it with {create}, or name another one"
+        ) from None
+
+
 def _s3_hook(storage: StorageGroup) -> "AwsGenericHook[Any]":
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
 
+    # The hook itself would go on with whatever credentials the worker has.
+    check_connection(
+        "storage.conn_id", storage.conn_id, "type 'aws', without credentials if those of the workers are meant"
+    )
     return AwsGenericHook(aws_conn_id=storage.conn_id, client_type="s3")

@@ -13,7 +13,7 @@ from include.models.prices import price_of
 from include.models.providers import check_sampling
 from include.pipeline import params
 from include.pipeline.batch import check_batch
-from include.pipeline.connections import connected, object_store, published_skills, s3_client
+from include.pipeline.connections import check_connection, connected, object_store, published_skills, s3_client
 from include.pipeline.params import PROJECT
 from include.quality.sizes import evaluation_needs, training_needs
 from include.rollout.requirements import check_requirements
@@ -170,7 +170,8 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
             elsewhere.
 
     Raises:
-        ConfigError: a knob of the training, which has been, or one with a value that is not allowed.
+        ConfigError: a knob of the training, which has been, one with a value that is not allowed, or an engine of which
+            there is no connection.
         ModelConnectionError: the connection does not lead to the model.
     """
     asked = {} if overrides is None else dict(overrides)
@@ -182,6 +183,7 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     if target is not None:
         late["model.target"] = target
     config = params.run_config(run.config, {"overrides": late})
+    _check_engine(config)
     model = config.model
     name = connection.model_name(model.target_conn_id, model.target)
     late.pop("model.target", None)
@@ -218,4 +220,11 @@ def reachable(config: TrainConfig) -> str:
     connection.check_harness(upstream, model.harness)
     if config.sandbox.engine == "kubernetes":
         return pinned(config.image)
+    _check_engine(config)
     return image_digest(config.image, config.sandbox)
+
+
+def _check_engine(config: TrainConfig) -> None:
+    if config.sandbox.engine == "docker" and config.sandbox.docker_conn_id is not None:
+        create = "type 'docker' and the engine's address, such as tcp://10.0.0.5:2376, as host"
+        check_connection("sandbox.docker_conn_id", config.sandbox.docker_conn_id, create)

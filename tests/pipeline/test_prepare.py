@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from include.core.config import TrainConfig
+from include.core.config import SandboxGroup, StorageGroup, TrainConfig
 from include.core.errors import (
     ConfigError,
     EngineUnavailable,
@@ -15,6 +15,8 @@ from include.core.errors import (
     SkillOptError,
     StoreUnavailable,
 )
+from include.models import connection
+from include.pipeline.connections import attach_storage, s3_client, signing_store
 from include.pipeline.failures import wrong_input_fails
 from include.pipeline.preparation import configured, reachable, reopened
 from include.training.run import RunRef, TrainingRun
@@ -79,6 +81,32 @@ def test_the_models_of_the_connections_are_part_of_the_configuration() -> None:
     }
     model = configured("searchqa", form).model
     assert (model.target, model.optimizer) == ("openai-chat:gpt-5", "anthropic:claude-haiku-4-5")
+
+
+def test_an_object_store_without_a_connection_is_not_reached_by_the_workers_own_credentials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ambient")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ambient")
+    for reach in (s3_client, attach_storage, lambda storage: signing_store(storage, "b")):
+        with pytest.raises(ConfigError, match=r"^storage\.conn_id = nobody_s3: Airflow has no such connection; create"):
+            reach(StorageGroup(conn_id="nobody_s3"))
+    # One that says nothing about credentials stands for those of the workers.
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_NOBODY_S3", json.dumps({"conn_type": "aws", "extra": {"region_name": "eu-west-1"}})
+    )
+    s3_client(StorageGroup(conn_id="nobody_s3"))
+
+
+def test_an_engine_without_a_connection(monkeypatch: pytest.MonkeyPatch, finished: TrainingRun) -> None:
+    for name in ("check", "check_harness"):
+        monkeypatch.setattr(connection, name, lambda *_: None)
+    sentence = r"sandbox\.docker_conn_id = far_away: Airflow has no such connection; create it with type 'docker' and"
+    run = config().model_copy(update={"sandbox": SandboxGroup(docker_conn_id="far_away")})
+    with pytest.raises(AirflowFailException, match=sentence), wrong_input_fails():
+        reachable(run)
+    with pytest.raises(ConfigError, match=sentence):
+        reopened(finished, None, {"sandbox.docker_conn_id": "far_away"})
 
 
 @pytest.fixture
