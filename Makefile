@@ -25,7 +25,7 @@ status: venv  ## what runs, and where
 demo: venv  ## start the platform and train the sample benchmark
 	@$(PYTHON) -m local demo
 
-image: venv  ## build an image beside the sandbox's own: NAME=codex, claude_code or gateway
+image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_code or gateway
 	@$(PYTHON) -m local image $(NAME)
 
 clean: down  ## stop the platform and delete all its data; the virtual environment stays
@@ -66,8 +66,12 @@ format: venv  ## format the code and fix what ruff can fix
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 
-lock: venv  ## make requirements.txt from requirements.in
-	$(VENV)/bin/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 requirements.in -o requirements.txt
+COMPILE := $(VENV)/bin/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
+
+lock: venv  ## make requirements.txt from requirements.in, and by it the locks of the images
+	$(COMPILE) requirements.in -o requirements.txt
+	$(COMPILE) --no-annotate -c requirements.txt docker/sandbox-requirements.in -o docker/sandbox-requirements.txt
+	$(COMPILE) --no-annotate -c requirements.txt docker/gateway-requirements.in -o docker/gateway-requirements.txt
 
 bench: venv  ## make the tables of bench/results anew
 	$(PYTHON) -m bench

@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
     parser.add_argument("command", choices=["up", "down", "status", "demo", "image"])
     parser.add_argument(
-        "names", nargs="*", help="of image: codex, claude_code or gateway; `up` builds the sandbox's own"
+        "names", nargs="*", help="of image: sandbox, codex, claude_code or gateway; `up` builds the first"
     )
     parser.add_argument("--home", type=Path, default=DEFAULT_HOME, help="folder of all state (default: %(default)s)")
     options = parser.parse_args(arguments)
