@@ -390,6 +390,15 @@ def test_speculation_saves_the_next_batch_after_a_rejection_and_counts_its_waste
     assert counts.wasted == counts.speculated - saved
 
 
+def test_what_was_rolled_out_ahead_of_a_step_that_did_not_come_is_wasted() -> None:
+    ahead = Training.of(train__speculative_rollout=True, train__steps_per_epoch=4, budget__max_calls=220)
+    assert ahead().stopped.startswith("budget.max_calls")
+    history = history_of(ahead.run)
+    assert [moment.action for moment in history.steps][-1] == "reject"
+    assert history.rollouts.wasted == history.rollouts.speculated > 0
+    assert history.rollouts.reused == 0
+
+
 def test_errors_of_the_infrastructure_are_no_score() -> None:
     val_size = 0
 

@@ -228,7 +228,10 @@ def _counts(run: TrainingRun, moments: Sequence[MomentHistory]) -> RolloutCounts
     )
     places = [run.rollout_key(chunk.split, run.document(chunk.skill), chunk.draw) for _, chunk in work]
     ran = {place: Counter(run.rollouts.carried_out(place, run.ref.run)) for place in set(places)}
-    gone = {moment.step for moment in moments if moment.kind == "step" and moment.action.accepted}
+    steps = {moment.step for moment in moments if moment.kind == "step"}
+    accepted = {moment.step for moment in moments if moment.kind == "step" and moment.action.accepted}
+    # What was rolled out ahead serves no step if the skill changed, or if the run stopped before that step.
+    gone = accepted | {step for step in steps if step + 1 not in steps}
     cancelled = sum(moment.cancelled for moment in moments)
     planned = own = speculated = wasted = 0
     met: set[tuple[RolloutKey, str]] = set()
