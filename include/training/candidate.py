@@ -61,6 +61,14 @@ def tried_edits(run: TrainingRun, moment: Moment) -> tuple[Edit, ...]:
     return (*ranked.edits, *(edit for edit in applied.edits if edit.op == "region"))
 
 
+def scores_around(run: TrainingRun, before: RunState, decision: GateDecision) -> tuple[float, float]:
+    """Current skill's and candidate's mean over the same items; the most of it for a candidate rejected early."""
+    if decision.bound is None:
+        return decision.against_current.other_score, decision.against_current.score
+    rules = run.config.evaluation
+    return before.current.evaluation.mean(rules.gate_metric, rules.gate_mixed_weight), decision.bound
+
+
 def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan fresh rollouts of the items on which candidate and current skill differ, where the gate's policy asks."""
     keys, state = run.keys.moment(moment), run.state_before(moment)
@@ -161,17 +169,13 @@ def _remembering(
     run: TrainingRun, moment: Moment, before: RunState, state: RunState, decision: GateDecision
 ) -> RunState:
     """The state with what later moments are to know of this one: a step's trace, an epoch's memory."""
-    keys, rules = run.keys.moment(moment), run.config.evaluation
+    keys = run.keys.moment(moment)
     if remembers(run, moment):
         return state.model_copy(update={"meta_skill": run.store.get_text(run.keys.meta_skill(moment.epoch))})
     if moment.kind != "step":
         return state
     ranked = run.store.get_model(keys.ranked_edits, Patch)
-    compared = decision.against_current
-    score_before, score_after = compared.other_score, compared.score
-    if decision.bound is not None:
-        score_before = before.current.evaluation.mean(rules.gate_metric, rules.gate_mixed_weight)
-        score_after = decision.bound
+    score_before, score_after = scores_around(run, before, decision)
     entry: BufferEntry = entry_of(
         moment.step,
         ranked.failure_patterns,

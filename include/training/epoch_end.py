@@ -14,7 +14,7 @@ from include.optimizer.meta_reflect import meta_reflect as reflect_on_epoch
 from include.optimizer.meta_skill import meta_skill
 from include.optimizer.slow_update import guidance_edit
 from include.optimizer.slow_update import slow_update as write_guidance
-from include.training.candidate import propose, remembers, tried_edits
+from include.training.candidate import propose, remembers, scores_around, tried_edits
 from include.training.optimizing import Assistants, optimizing
 from include.training.rollouts import chunks_of, ids, store_plan
 from include.training.run import TrainingRun
@@ -63,23 +63,18 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
         if moment.kind == "step" and moment.epoch == epoch:
             keys = run.keys.moment(moment)
             decision = run.store.get_model(keys.gate, GateDecision)
-            compared = decision.against_current
+            measured = decision.bound is not None or decision.against_current.pairs > 0
+            before, after = scores_around(run, run.state_before(moment), decision) if measured else (None, None)
             steps.append(
                 EpochStep(
                     step=moment.step,
                     action=decision.action,
-                    score_before=compared.other_score if compared.pairs else None,
-                    score_after=_score_after(decision),
+                    score_before=before,
+                    score_after=after,
                     edits=tried_edits(run, moment),
                 )
             )
     return steps
-
-
-def _score_after(decision: GateDecision) -> float | None:
-    if decision.bound is not None:
-        return decision.bound
-    return decision.against_current.score if decision.against_current.pairs else None
 
 
 def _sampled(run: TrainingRun, moment: Moment) -> list[Item]:

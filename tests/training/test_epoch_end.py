@@ -1,0 +1,25 @@
+import pytest
+
+from include.core.gate import GateDecision
+from include.training.epoch_end import epoch_steps
+from tests.training.in_process import Training
+
+pytestmark = pytest.mark.slow
+
+
+def test_both_scores_of_a_step_are_over_the_same_items_also_where_its_candidate_was_rejected_early() -> None:
+    training = Training.of(evaluation__early_reject=True, evaluation__val_limit=40, model__concurrency=2)
+    training()
+    run, early = training.run, 0
+    shown = {step.step: step for epoch in (1, 2) for step in epoch_steps(run, epoch)}
+    for moment in run.timeline:
+        if moment.kind != "step":
+            continue
+        decision = run.store.get_model(run.keys.moment(moment).gate, GateDecision)
+        scores = shown[moment.step].score_before, shown[moment.step].score_after
+        if decision.bound is None:
+            assert scores == (decision.against_current.other_score, decision.against_current.score)
+        else:
+            assert scores == (run.state_before(moment).current.evaluation.mean("hard"), decision.bound)
+            early += 1
+    assert early
