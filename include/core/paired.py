@@ -11,7 +11,7 @@ from include.core.student import two_sided_quantile
 from include.core.types import Value
 
 SAME_MEAN = 1e-12
-"""Scores that are this close are a tie: far below one token of one item, far above the rounding of fractions."""
+"""Scores that are this close are equal: far below one token of one item, far above the rounding of fractions."""
 CONFIDENCE = 0.95
 """Confidence of every interval."""
 
@@ -75,7 +75,7 @@ def _interval(changes: Sequence[float], delta: float) -> tuple[float, float]:
     error = standard_error(changes)
     if error is None:
         return -1.0, 1.0
-    if error == 0.0:
+    if error <= SAME_MEAN:
         # None of n items differs from the rest, so 95 % sure at most this share of all items does (rule of three).
         others = 1.0 - (1.0 - CONFIDENCE) ** (1.0 / len(changes))
         return delta - others * (delta + 1.0), delta + others * (1.0 - delta)

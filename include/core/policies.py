@@ -116,7 +116,7 @@ def paired_se(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
     return Verdict(
         action=Action.ACCEPT if accepted else Action.REJECT,
         reason=f"the gain {delta:.4f} {relation} {rules.gate_se_factor:g} standard errors ({needed:.4f})",
-        statistic=delta / error if error else None,
+        statistic=delta / error if error > SAME_MEAN else None,
     )
 
 

@@ -79,6 +79,14 @@ def test_equal_differences_are_no_certainty(count: int, difference: float, low: 
     assert (table.low, table.high) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
 
 
+def test_differences_that_only_rounding_tells_apart_are_equal() -> None:
+    candidate, current = measured(1, 2 / 3, 1 / 3), measured(2 / 3, 1 / 3, 0)
+    assert standard_error(differences(candidate, current, SOFT).values()) != 0.0
+    table = paired(candidate, current, SOFT)
+    # 1 - 0.05^(1/3) = 0.6316.
+    assert (table.low, table.high) == (pytest.approx(1 / 3 - 0.6316 * 4 / 3, abs=1e-4), pytest.approx(0.7544, abs=1e-4))
+
+
 @pytest.mark.parametrize(("delta", "better"), [(SAME_MEAN, False), (2 * SAME_MEAN, True), (0.0, False), (-0.1, False)])
 def test_a_rounding_error_is_a_tie(delta: float, better: bool) -> None:
     table = PairedTable(wins=1, losses=0, ties=0, score=0.5 + delta, other_score=0.5, delta=delta, low=-1, high=1)

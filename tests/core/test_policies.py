@@ -244,6 +244,12 @@ def test_the_worst_rate_of_paired_se(items: int, worst: float) -> None:
     assert max(rate(coins) for coins in range(1, items + 1)) == pytest.approx(worst, abs=5e-5)
 
 
+def test_paired_se_has_no_statistic_where_all_differences_are_equal_but_for_rounding() -> None:
+    gate = rules("paired_se")
+    found = judge(evidence_of(measured(1, 2 / 3, 1 / 3), measured(2 / 3, 1 / 3, 0), gate), gate)
+    assert (found.action, found.statistic) == (Action.ACCEPT, None)
+
+
 def test_draws_and_partial_credit_do_not_raise_the_rate() -> None:
     random = Random(11)
     gates = [rules(policy) for policy in ("paired_se", "mcnemar", "e_process")]
