@@ -254,7 +254,7 @@ class _Counts:
             "reflect": self._over_all_steps(minibatches),
             "merge": self._over_all_steps(map(self._merges, minibatches)),
             "learning_rate": self._steps if rules.lr_control_mode == "autonomous" else 0,
-            "rank": self._steps if rules.lr_control_mode != "none" else 0,
+            "rank": self._steps if self._ranks else 0,
             "rewrite": self._steps if rules.skill_update_mode == "rewrite_from_suggestions" else 0,
             "consolidate": self._steps if consolidates else 0,
             "slow_update": self._slow_updates,
@@ -262,6 +262,12 @@ class _Counts:
             "meta_skill": max(0, self._config.train.num_epochs - 2) if rules.use_meta_skill else 0,
             "meta_reflect": self._meta_reflects,
         }
+
+    @property
+    def _ranks(self) -> bool:
+        """Of rewrites of the whole body one stays, also where edits have no limit."""
+        rules = self._config.optimizer
+        return rules.lr_control_mode != "none" or rules.skill_update_mode == "full_rewrite_minibatch"
 
     @property
     def _asked_about(self) -> int:
@@ -311,12 +317,14 @@ class _Lengths:
         asked_about = (gradient.deep_reflect_failures + gradient.deep_reflect_successes) * trajectory
         edits = gradient.merge_batch_size * rules.learning_rate * EDIT_CHARS
         comparison = rules.slow_update_samples * trajectory
+        rewrites = most_minibatches(config.train.batch_size, gradient.minibatch_size, config.train.accumulation)
+        whole_bodies = rules.skill_update_mode == "full_rewrite_minibatch"
         self._shown: dict[str, float] = {
             "deep_reflect": asked_about,
             "reflect": gradient.minibatch_size * trajectory,
             "merge": edits,
             "learning_rate": edits,
-            "rank": edits,
+            "rank": rewrites * skill_chars if whole_bodies else edits,
             "rewrite": rules.learning_rate * EDIT_CHARS,
             "consolidate": rules.skill_aware_consolidate_threshold * EDIT_CHARS,
             "slow_update": comparison,

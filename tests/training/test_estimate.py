@@ -113,6 +113,15 @@ def test_a_knob_changes_the_stages_that_it_is_about(path: str, value: object, ch
     assert found == expected
 
 
+def test_of_rewrites_one_is_chosen_also_where_edits_have_no_limit() -> None:
+    rewriting = {"lr_control_mode": "none", "skill_update_mode": "full_rewrite_minibatch"}
+    found = estimated(SEARCHQA, optimizer=rewriting)
+    assert calls(found)["rank"] == calls(found)["evaluate"] // 200 - 3
+    [rank] = [stage for stage in found.stages if stage.stage == "rank"]
+    # 4,000 characters of instructions, and the skill's 800 as it is and as each of up to 6 minibatches wants it.
+    assert rank.likely.prompt == rank.calls * (4_000 + 800 + 6 * 800) // 4
+
+
 def test_consolidation_needs_notes_and_a_threshold() -> None:
     assert "consolidate" not in calls(estimated(SEARCHQA, optimizer={"skill_aware_consolidate_threshold": 5}))
     aware = {"use_skill_aware_reflection": True, "skill_aware_consolidate_threshold": 5}
