@@ -129,7 +129,7 @@ class EvaluationGroup(Group):
     gate_protected_items: tuple[str, ...] = ()
     """Items of the selection split, by id, on which no_regression allows no loss."""
     early_reject: bool = False
-    """Stop an evaluation when what is certain rules a win out: the same decision for fewer rollouts."""
+    """Stop an evaluation when what is certain rules a win out: what could not be accepted takes fewer rollouts."""
     draws: Positive = 1
     """Rollouts of each item of an evaluation; its score is their mean, and it has none if one of them failed."""
     gate_metric: Literal["hard", "soft", "mixed"] = "hard"

@@ -1,7 +1,10 @@
-"""Reject a candidate before all of its evaluation ran: the full evaluation's decision, for fewer rollouts.
+"""Reject a candidate before all of its evaluation ran: one that the full evaluation would not accept either.
 
-Every policy wants a strictly better mean, so a candidate has lost once none is possible any more, whatever the
-items that did not run would score. What counts is the shortest prefix of a fixed order that shows it: items that
+It is the full evaluation's decision for fewer rollouts, with one exception: where so many items beyond those that
+ran would have failed that too few had a score, the full evaluation would be indecisive.
+
+Every policy wants a strictly better mean, so a candidate has lost once none is possible any more, whatever the items
+that did not run would score. What counts is the shortest prefix of a fixed order that shows it: items that
 other containers finished beyond it are left out, so that the record does not depend on which was faster.
 
 Not for a candidate that is taken in any case: see `force` of the gate.
