@@ -1,8 +1,10 @@
 """Where the seconds of a step went: model, container, own work, and Airflow between the tasks."""
 
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -64,15 +66,24 @@ def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
 
 
 def step_seconds(timings: Sequence[StageTiming], previous_end: float) -> StepSeconds:
-    """Split a step's wall time; of tasks side by side in a stage, the busiest stands for model and container."""
-    stages = {timing.stage for timing in timings}
-    model = container = 0.0
-    for stage in stages:
-        tasks = [timing for timing in timings if timing.stage == stage]
-        busiest = max(tasks, key=lambda timing: timing.model + timing.container)
-        model += busiest.model
-        container += busiest.container
+    """Split a step's wall time; of tasks side by side, of whatever stage, the busiest stand for model and container."""
+    model, container = _busiest(timings)
     body = union_seconds((timing.started, timing.ended) for timing in timings)
     wall = max(timing.ended for timing in timings) - previous_end
     own = max(0.0, body - model - container)
     return StepSeconds(wall=wall, model=model, container=container, own=own, airflow=max(0.0, wall - body))
+
+
+def _busiest(timings: Sequence[StageTiming]) -> tuple[float, float]:
+    """Seconds of model and container of those tasks, each begun when the one before had ended, that have most of both.
+
+    No two of them run at the same time, so they have no more than the wall time together.
+    """
+    tasks = sorted(timings, key=attrgetter("ended", "started"))
+    ends = [task.ended for task in tasks]
+    # By the number of tasks, in the order of their ends, among which is chosen.
+    most = [(0.0, 0.0)]
+    for place, task in enumerate(tasks):
+        model, container = most[bisect_right(ends, task.started, hi=place)]
+        most.append(max(most[-1], (model + task.model, container + task.container), key=sum))
+    return most[-1]

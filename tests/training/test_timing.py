@@ -1,4 +1,8 @@
+from collections.abc import Sequence
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from include.training.timing import StageTiming, StepSeconds, step_seconds
 
@@ -26,3 +30,40 @@ def test_no_part_is_negative(previous_end: float) -> None:
     seconds = step_seconds([task("rollout", 0, 1, model=3, container=3)], previous_end)
     assert seconds.own == 0
     assert seconds.airflow == 0
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 60), (0, 60), (60, 120), (60, 120)],
+        # The second of two containers is free earlier than the first, and takes its next chunk at once.
+        [(0, 60), (0, 55), (60, 120), (55, 115)],
+    ],
+)
+def test_chunks_that_wait_for_a_container_count_after_those_that_had_it(rows: Sequence[tuple[float, float]]) -> None:
+    tasks = [task("evaluate", *times, model=50, container=5) for times in rows]
+    assert step_seconds(tasks, 0) == StepSeconds(wall=120, model=100, container=10, own=10, airflow=0)
+
+
+def test_stages_side_by_side_count_once() -> None:
+    rows = [task("evaluate", 0, 60, model=50, container=5), task("speculate", 0, 60, model=50, container=10)]
+    assert step_seconds(rows, 0) == StepSeconds(wall=60, model=50, container=10, own=0, airflow=0)
+
+
+SECONDS = st.integers(0, 100)
+TASKS = st.lists(
+    st.tuples(st.sampled_from(["rollout", "evaluate", "speculate"]), SECONDS, SECONDS, SECONDS, SECONDS),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(TASKS)
+def test_the_parts_are_the_wall_time(rows: list[tuple[str, int, int, int, int]]) -> None:
+    tasks = [
+        task(stage, started, started + model + container + own, model=model, container=container)
+        for stage, started, model, container, own in rows
+    ]
+    seconds = step_seconds(tasks, 0)
+    assert seconds.model + seconds.container + seconds.own + seconds.airflow == seconds.wall
+    assert seconds.model + seconds.container >= max(one.model + one.container for one in tasks)
