@@ -183,7 +183,8 @@ class RetentionGroup(Group):
     schedule: ObjectName = "@weekly"
     """When it is cleaned up, as a cron expression or preset; fixed when the DAG is parsed."""
     trajectory_days: Positive | None = None
-    """Days for which trajectories are kept, which are the cache of finished rollouts, too; for ever when unset."""
+    """Days for which trajectories are kept, which are the cache of finished rollouts, too; for ever when unset.
+    No run can change it for the cleanup."""
 
 
 class AlertsGroup(Group):

@@ -18,6 +18,7 @@ FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", 
 FIXED_IN_GRAPH = (
     "regate.schedule",
     "retention.schedule",
+    "retention.trajectory_days",
     "regate.train_on_decline",
     "publishing.approval_hours",
     "alerts.conn_id",
@@ -29,7 +30,7 @@ FIXED_IN_GRAPH = (
     "sandbox.pool",
     "sandbox.timeout",
 )
-"""Airflow reads these when it parses the DAG, so a run cannot change them."""
+"""Airflow reads these when it parses the DAG, or another DAG does, so a run cannot change them."""
 
 GRAPH_SIZE = ("train.num_epochs", "train.steps_per_epoch")
 """The graph has room for so many; a run may ask for fewer."""
