@@ -12,7 +12,7 @@ from include.pipeline import params
 from include.pipeline.addresses import regate_dag_id
 from include.pipeline.connections import connected, published_skills, s3_client
 from include.pipeline.params import PROJECT
-from include.pipeline.preparation import check_conf, configured, connected_prices, reachable
+from include.pipeline.preparation import check_conf, configured, connected_prices, most_mapped, reachable
 from include.store.artifacts import ArtifactStore
 from include.store.files import DataFiles
 from include.store.fresh import partition_uri, read_partition
@@ -21,7 +21,8 @@ from include.store.nights import NightTable
 from include.training.ends import opened
 from include.training.preparation import Items, checked_items, read_items, read_seed, settle, store_files
 from include.training.quality import checked_fresh, failure_kept, items_of, stored_quality
-from include.training.regate import Contest, contest_again, contest_of, plan_night, plan_nothing
+from include.training.regate import ROLES, Contest, contest_again, contest_of, plan_night, plan_nothing
+from include.training.rollouts import check_mappable, scoring_demand
 from include.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night |
         else:
             trained = _trained_on(run, config, artifacts, folder, client)
             quality = checked_fresh(quality, items[Split.FRESH], trained, nights.dates_of_items())
+            check_mappable(config, [scoring_demand(config, len(ROLES), len(items[Split.FRESH]))], most_mapped())
     image = reachable(config)
     items = store_files(run, items, DataFiles(uri.rpartition("/")[0], folder, client))
     settle(run, config, items, quality, image, connected_prices(config))

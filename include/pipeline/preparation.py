@@ -33,6 +33,7 @@ from include.training.preparation import (
     store_files,
 )
 from include.training.quality import failure_kept
+from include.training.rollouts import check_mappable, scoring_demand, training_demands
 from include.training.run import RunRef, TrainingRun
 from include.training.scorecard import Question, find_skill, scoring_plan
 
@@ -72,6 +73,7 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: 
         items, quality = read_items(config.data, folder, run.benchmark, client, training_needs(config.evaluation))
     prices = connected_prices(config)
     check_affordable(config, items, prices)
+    check_mappable(config, training_demands(config, {split: len(rows) for split, rows in items.items()}), most_mapped())
     image = reachable(config)
     items = store_files(run, items, DataFiles.of(config.data, folder, client))
     check_same_inputs(run, items, opened(seed, config), image)
@@ -106,6 +108,9 @@ def prepare_scoring(benchmark: str, dag_run_id: str, form: Mapping[str, Any]) ->
     image = reachable(config)
     items = store_files(run, items, DataFiles.of(config.data, folder, client))
     settle(run, config, items, quality, image, connected_prices(config))
+    if not config.model.batch:
+        demand = scoring_demand(config, len(set(skills)), len(run.items(question.split)))
+        check_mappable(config, [demand], most_mapped())
     return run, scoring_plan(run, question, skills)
 
 
@@ -198,6 +203,13 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     if problem := unpriced(prices, config):
         raise ConfigError(problem)
     return run.ref.model_copy(update={"overrides": late, "prices": prices})
+
+
+def most_mapped() -> int:
+    """How many tasks Airflow makes of a list."""
+    from airflow.sdk.configuration import conf
+
+    return int(conf.getint("core", "max_map_length", fallback=1024))
 
 
 def connected_prices(config: TrainConfig) -> Prices:

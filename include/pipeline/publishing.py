@@ -10,10 +10,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 
 from include.core.config import StorageGroup, TrainConfig
 from include.core.errors import Conflict, DataError, ObjectMissing
-from include.core.types import JsonObject
+from include.core.types import JsonObject, Split
 from include.pipeline import params
 from include.pipeline.addresses import publish_dag_id, rollback_dag_id
-from include.pipeline.connections import object_store, open_run, published_skills
+from include.pipeline.connections import connected, object_store, open_run, published_skills
 from include.pipeline.failures import wrong_input_fails
 from include.pipeline.graph import dag_of, rollouts
 
@@ -197,7 +197,8 @@ class RollbackApproval(Approval):
 @task
 def open_finished(benchmark: str) -> JsonObject:
     """The reference of the run that the form names, with the target and rules that the form gives it."""
-    from include.pipeline.preparation import checked_form, reopened
+    from include.pipeline.preparation import checked_form, most_mapped, reopened
+    from include.training.rollouts import check_mappable, publishing_demand
     from include.training.run import RunRef
 
     with wrong_input_fails():
@@ -210,6 +211,8 @@ def open_finished(benchmark: str) -> JsonObject:
             raise DataError(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
         ref = reopened(run, asked["target"], asked["overrides"])
         ref = ref.model_copy(update={"overrides": ref.overrides | publishing_rules(run, asked)})
+        config = connected(ref).config
+        check_mappable(config, [publishing_demand(config, len(run.items(Split.VAL)))], most_mapped())
     return ref.model_dump(mode="json")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from include.core.errors import DataError
+from include.core.errors import ConfigError, DataError
 from include.core.paired import paired_values
 from include.core.scoring import Evaluation, ItemScore
 from include.core.types import DATA_SPLITS, Split
@@ -152,6 +152,31 @@ def test_good_records_get_as_far_as_the_models_and_leave_nothing_before(store: L
     with pytest.raises(AssertionError, match="a model or engine was asked"):
         prepare(tmp_path, lambda rows: None, **{"evaluation.val_limit": 8})
     assert store.objects == {}
+
+
+def test_a_training_in_more_chunks_than_airflow_makes_tasks_of_is_refused_before_it_is_paid(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"^publishing: 1600 chunks, and .* or lower publishing\.draws = 100$"):
+        prepare(tmp_path, lambda rows: None, **{"publishing.draws": 100, "sandbox.items_per_container": 1})
+    assert store.objects == {}
+
+
+def test_so_is_an_evaluation(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "reachable", lambda config: "sha256:here")
+    asked = {"skill": "seed", "compare_to": "champion", "split": "val"}
+    asked["overrides"] = {"evaluation.draws": 30, "sandbox.items_per_container": 1, "evaluation.val_limit": 20}
+    with pytest.raises(
+        ConfigError, match=r"^the rollouts of 2 skills: 1200 chunks, .* or lower evaluation\.draws = 30$"
+    ):
+        preparation.prepare_scoring("searchqa", "manual-1", asked)
+
+
+def test_so_is_a_night(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nights, "most_mapped", lambda: 5)
+    with pytest.raises(ConfigError, match=r"^the rollouts of 3 skills: 6 chunks, .* or lower evaluation\.draws = 1$"):
+        fresh(tmp_path, lambda rows: None)
+    assert store.list_keys("runs/") == []
 
 
 def fresh(folder: Path, spoil: Spoil, count: int = 30) -> None:

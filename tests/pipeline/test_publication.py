@@ -1,5 +1,6 @@
 """The tasks that publish and roll back, called as functions before anything is measured."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -138,6 +139,23 @@ def test_a_night_fails_for_good_on_a_key_that_it_does_not_have(monkeypatch: pyte
     monkeypatch.setattr(regate, "get_current_context", lambda: context)
     with pytest.raises(AirflowFailException, match=r"^conf: no such key: model\.target; allowed here: target, over"):
         regate.prepare_night.function("searchqa")
+
+
+def test_a_publication_in_more_chunks_than_airflow_makes_tasks_of(
+    run: TrainingRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = {"run": "run", "publishing.draws": 100, "overrides": {"sandbox.items_per_container": 1}}
+    context = triggered(publishing.publish_dag("searchqa", TrainConfig()), conf)
+    monkeypatch.setattr(publishing, "get_current_context", lambda: context)
+    monkeypatch.setattr(publishing, "open_run", lambda ref: run)
+    monkeypatch.setattr(publishing, "connected", lambda ref: TrainingRun(ref, run.store))
+    monkeypatch.setattr(TrainingRun, "state", lambda run, moment: None)
+    for name in ("target", "optimizer"):
+        monkeypatch.setenv(f"AIRFLOW_CONN_SKILLOPT_{name.upper()}", json.dumps({"conn_type": "pydanticai"}))
+    with pytest.raises(AirflowFailException, match=r"^publishing: 4800 chunks, .* or lower publishing\.draws = 100$"):
+        publishing.open_finished.function("searchqa")
+    context["params"]["publishing.draws"] = 2
+    assert publishing.open_finished.function("searchqa")["overrides"]["publishing.draws"] == 2
 
 
 def answered(option: str, *, timedout: bool = False) -> dict[str, Any]:
