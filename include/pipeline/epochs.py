@@ -9,13 +9,17 @@ import math
 from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk import get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, AirflowSkipException
 
 from include.core.config import TrainGroup
-from include.pipeline.addresses import epoch_dag_id, epoch_end_dag_id
+from include.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
 
 MOST_STEPS = 10
 """Steps in one DAG run: 20 cost 4.8 s of Airflow's own time a step where 10 cost 4.2 (2 cores, Airflow 3.3.2)."""
+
+PART = "__epoch_"
+"""Between the id of the training's DAG run and the rest of its task's, in the id of a DAG run of its own."""
 
 
 def steps_in_part(train: TrainGroup) -> int:
@@ -45,6 +49,30 @@ def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[_ChildRun]"
     return tasks
 
 
+def check_training(benchmark: str) -> None:
+    """See that the training which the task's DAG run is a part of has not ended, such as by a person's hand.
+
+    What cannot be told, of a run that is gone or was triggered by hand, is no reason to stop.
+
+    Raises:
+        AirflowFailException: it has.
+    """
+    context = get_current_context()
+    training, _, part = str(context["run_id"]).rpartition(PART)
+    if not training:
+        return
+    dag_id = train_dag_id(benchmark)
+    try:
+        state = context["ti"].get_dagrun_state(dag_id, training)
+    except AirflowRuntimeError:
+        return
+    if state in ("failed", "success"):
+        raise AirflowFailException(
+            f"run {training} of {dag_id} has ended, so this part of it stops here; clear that run's task epoch_{part}, "
+            "and it goes on"
+        )
+
+
 class _ChildRun(TriggerDagRunOperator):
     """Runs a part of the training as a DAG run of its own and waits for it, deferred.
 
@@ -57,7 +85,7 @@ class _ChildRun(TriggerDagRunOperator):
     def __init__(self, *, task_id: str, epoch: int, run: Any, **kwargs: Any) -> None:
         super().__init__(
             task_id=task_id,
-            trigger_run_id=f"{{{{ run_id }}}}__{task_id}",
+            trigger_run_id=f"{{{{ run_id }}}}{PART}{task_id.removeprefix('epoch_')}",
             logical_date=None,
             wait_for_completion=True,
             deferrable=True,

@@ -9,6 +9,7 @@ from include.core.errors import DataError
 from include.core.timeline import Moment, MomentKind
 from include.core.types import JsonObject
 from include.pipeline.connections import open_run
+from include.pipeline.epochs import check_training
 from include.pipeline.failures import wrong_input_fails
 from include.training.run import TrainingRun
 
@@ -118,7 +119,9 @@ def longitudinal(run: JsonObject) -> list[JsonObject]:
     """The sampled training items under the last skills of two epochs, as chunks."""
     from include.training.epoch_end import longitudinal
 
-    return longitudinal(*_moment(run, "slow_update"))
+    at = _moment(run, "slow_update")
+    check_training(at[0].ref.benchmark)
+    return longitudinal(*at)
 
 
 @task(trigger_rule="none_failed")
@@ -134,7 +137,9 @@ def meta_reflect(run: JsonObject) -> list[JsonObject]:
     """Edits from what the epoch accepted and rejected."""
     from include.training.epoch_end import meta_reflect
 
-    return meta_reflect(*_moment(run, "meta_reflect"))
+    at = _moment(run, "meta_reflect")
+    check_training(at[0].ref.benchmark)
+    return meta_reflect(*at)
 
 
 @task(trigger_rule="none_failed")
@@ -176,7 +181,10 @@ def _batch(run: TrainingRun, position: int) -> list[JsonObject]:
     from include.training.steps import rollout
 
     moment = run.step(position)
-    return [] if moment is None else rollout(run, moment)
+    if moment is None:
+        return []
+    check_training(run.ref.benchmark)
+    return rollout(run, moment)
 
 
 def _skip_rest() -> None:
