@@ -115,7 +115,7 @@ class BatchRollouts(LLMBatchOperator):
     def _result(self, context: "Context") -> JsonObject:
         work, ti = self._work, context["ti"]
         self._save_timing()
-        coverage, wanted = work.coverage(), work.run.config.evaluation.min_coverage
+        coverage, wanted = work.coverage(), work.chunks[0].wanted_coverage
         if coverage < wanted and ti.try_number <= ti.max_tries:
             raise AirflowException(f"only {coverage:.0%} of the items have a score ({wanted:.0%} are wanted)")
         return {"items": len(work.job.entries), "coverage": coverage}

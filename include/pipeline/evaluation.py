@@ -41,7 +41,7 @@ class ChunkTask:
         """
         self._save_timing(seconds)
         work = self._work
-        coverage, wanted = work.coverage(), work.run.config.evaluation.min_coverage
+        coverage, wanted = work.coverage(), work.wanted_coverage
         if coverage < wanted and self._may_retry and not work.settled():
             raise AirflowException(f"only {coverage:.0%} of the items have a score ({wanted:.0%} are wanted)")
         return {"items": len(work.assigned), "coverage": coverage}

@@ -157,11 +157,11 @@ def _parts(config: TrainConfig, items: int) -> int:
     return math.ceil(items / config.sandbox.items_per_container)
 
 
-def planned(run: TrainingRun, ref: JsonObject) -> tuple[Moment, Chunk]:
-    """The chunk behind a reference, and the moment that it belongs to."""
+def planned(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:
+    """The chunk behind a reference, and the plan that it belongs to."""
     parsed = ChunkRef.model_validate(ref)
     plan = run.store.get_model(parsed.plan, RolloutPlan)
-    return plan.moment, plan.chunks[parsed.index]
+    return plan, plan.chunks[parsed.index]
 
 
 def cut(values: Sequence[T], size: int) -> list[list[T]]:

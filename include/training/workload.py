@@ -33,7 +33,11 @@ class ChunkWorkload:
 
     def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
         self.run = run
-        self.moment, self.chunk = planned(run, ref)
+        plan, self.chunk = planned(run, ref)
+        self.moment = plan.moment
+        draws = {chunk.draw for chunk in plan.chunks if chunk.item_ids and chunk.skill == self.chunk.skill}
+        self.wanted_coverage = 1 - (1 - run.config.evaluation.min_coverage) / max(1, len(draws))
+        """Share of the items that want a score, so that with several draws enough of them have one in each."""
         self.index = int(str(ref["index"]))
         self.document = run.document(self.chunk.skill)
         self.started = time.time()

@@ -39,3 +39,11 @@ def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each
     assert len({workload_label(each) for each in (one, other, below)}) == 3
     assert below["skillopt.store"] == "skillopt/team/"
     assert labels_of(below, 5.4)["skillopt/store"] == "skillopt-team"
+
+
+@pytest.mark.parametrize(("draws", "wanted"), [(1, 0.9), (2, 0.95), (4, 0.975)])
+def test_the_draws_of_an_evaluation_may_lack_together_what_one_may(draws: int, wanted: float) -> None:
+    training = Training.of(evaluation__draws=draws, evaluation__min_coverage=0.9)
+    training._prepare()
+    found = [ChunkWorkload(training.run, ref, "run").wanted_coverage for ref in ends.seed_plan(training.run)]
+    assert found == [pytest.approx(wanted)] * len(found) != []
