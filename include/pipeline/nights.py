@@ -18,11 +18,11 @@ from include.store.files import DataFiles
 from include.store.fresh import partition_uri, read_partition
 from include.store.keys import RegateKeys, night_name
 from include.store.nights import NightTable
+from include.training.demands import check_mappable, scoring_demand
 from include.training.ends import opened
 from include.training.preparation import Items, checked_items, read_items, read_seed, settle, store_files
 from include.training.quality import checked_fresh, failure_kept, items_of, stored_quality
 from include.training.regate import ROLES, Contest, contest_again, contest_of, plan_night, plan_nothing
-from include.training.rollouts import check_mappable, scoring_demand
 from include.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from include.sandbox.engine import image_digest
 from include.sandbox.pod import pinned
 from include.store.files import DataFiles
 from include.store.keys import run_name, scoring_name
+from include.training.demands import check_mappable, scoring_demand, training_demands
 from include.training.ends import opened, store_seed
 from include.training.preparation import (
     check_affordable,
@@ -33,7 +34,6 @@ from include.training.preparation import (
     store_files,
 )
 from include.training.quality import failure_kept
-from include.training.rollouts import check_mappable, scoring_demand, training_demands
 from include.training.run import RunRef, TrainingRun
 from include.training.scorecard import Question, find_skill, scoring_plan
 

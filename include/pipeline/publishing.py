@@ -198,7 +198,7 @@ class RollbackApproval(Approval):
 def open_finished(benchmark: str) -> JsonObject:
     """The reference of the run that the form names, with the target and rules that the form gives it."""
     from include.pipeline.preparation import checked_form, most_mapped, reopened
-    from include.training.rollouts import check_mappable, publishing_demand
+    from include.training.demands import check_mappable, publishing_demand
     from include.training.run import RunRef
 
     with wrong_input_fails():

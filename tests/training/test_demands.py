@@ -1,0 +1,88 @@
+from typing import Any
+
+import pytest
+
+from include.core.config import TrainConfig, nest
+from include.core.errors import ConfigError
+from include.core.types import DATA_SPLITS, Split
+from include.store.artifacts import ArtifactStore
+from include.store.keys import ArtifactKeys
+from include.training.demands import check_mappable, scoring_demand, training_demands
+from include.training.publishing import plan_publication
+from include.training.rollouts import RolloutPlan
+from tests.training.in_process import Training
+from tests.training.local_store import LocalStore
+
+SIZES_OF_SPLITS = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({}, ""),
+        ({"publishing.draws": 51}, ""),
+        ({"publishing.draws": 60}, "publishing: 1200 chunks, and Airflow makes at most 1024 tasks"),
+        ({"publishing.draws": 60}, "raise sandbox.items_per_container = 20, or lower publishing.draws = 60$"),
+        ({"publishing.draws": 60, "evaluation.val_limit": 100}, ""),
+        ({"publishing.draws": 60, "sandbox.items_per_container": 40}, ""),
+        (
+            {"evaluation.draws": 8},
+            "the test of two skills: 1120 .* evaluation.draws = 8 or evaluation.test_limit = all$",
+        ),
+        ({"evaluation.draws": 8, "evaluation.test_limit": 1000}, ""),
+        ({"evaluation.draws": 8, "evaluation.eval_test": False}, ""),
+        ({"evaluation.draws": 8, "model.batch": True}, ""),
+        ({"evaluation.draws": 110, "evaluation.eval_test": False}, "the evaluation of a candidate: 1100 chunks"),
+        (
+            {"evaluation.draws": 80, "evaluation.eval_test": False, "evaluation.early_reject": True},
+            "evaluation of a cand",
+        ),
+        ({"train.batch_size": 400, "sandbox.items_per_container": 1}, "the test of two skills: 2800"),
+        ({"optimizer.slow_update_samples": 400, "sandbox.items_per_container": 1}, "the test of two skills: 2800"),
+    ],
+)
+def test_more_chunks_than_airflow_makes_tasks_of(knobs: dict[str, Any], said: str) -> None:
+    config = TrainConfig.from_layers(nest(knobs))
+    demands = training_demands(config, SIZES_OF_SPLITS)
+    if not said:
+        check_mappable(config, demands, 1024)
+        return
+    with pytest.raises(ConfigError, match=said):
+        check_mappable(config, demands, 1024)
+
+
+def test_the_demand_of_skills_on_items() -> None:
+    config = TrainConfig.from_layers(nest({"evaluation.draws": 3}))
+    assert scoring_demand(config, 2, 41).chunks == 2 * 3 * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {},
+        {"train__speculative_rollout": True, "evaluation__draws": 2, "publishing__draws": 2},
+        {"evaluation__early_reject": True, "evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
+        {"evaluation__gate_policy": "confirm", "optimizer__slow_update_samples": 30},
+    ],
+)
+def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) -> None:
+    training = Training.of(**knobs, sandbox__items_per_container=3, sandbox__max_containers=2)
+    training()
+    artifacts = ArtifactStore(LocalStore(), ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))
+    plan_publication(training.run, artifacts, "manual__a", training.config.publishing)
+    keys = [key for key in training.store.list_keys(training.run.keys.folder) if "/plans/" in key]
+    assert any("publish" in key for key in keys)
+    demands = training_demands(training.config, dict.fromkeys(DATA_SPLITS, 1000))
+    most = {demand.kind: demand.chunks for demand in demands}
+    kinds = {
+        "rollout": "a step's batch",
+        "longitudinal": "the comparison of two epochs",
+        "test": "the test of two skills",
+        "confirm": "publishing",
+        "publish-manual__a": "publishing",
+    }
+    for key in keys:
+        name = key.rpartition("/")[2].removesuffix(".json")
+        chunks = training.store.get_model(key, RolloutPlan).chunks
+        assert len(chunks) <= most[kinds.get(name, "the evaluation of a candidate")], key
