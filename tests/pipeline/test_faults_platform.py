@@ -149,7 +149,8 @@ def test_the_key_is_in_no_image(platform: Any, faulty: FaultyRun) -> None:
 
 def _pids(top: Mapping[str, Any]) -> list[int]:
     column = top["Titles"].index("PID")
-    return [int(row[column]) for row in top["Processes"]]
+    # The engine lists null for a container that has ended meanwhile.
+    return [int(row[column]) for row in top["Processes"] or ()]
 
 
 def _process(pid: int) -> dict[str, Any]:
