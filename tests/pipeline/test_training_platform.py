@@ -269,7 +269,7 @@ def wait_for_rows(run: TrainedRun, engine: docker.DockerClient) -> int:
     deadline = time.monotonic() + 300
     label = [f"skillopt.run={run.keys.run}", "skillopt.stage=rollout"]
     while time.monotonic() < deadline:
-        if engine.containers.list(filters={"label": label}):
+        if engine.containers.list(filters={"label": label}, ignore_removed=True):
             keys = [key for key in run.store.list_keys(f"{run.prefix}trajectories/") if "/split=train/" in key]
             if keys:
                 return sum(len(pd.read_parquet(BytesIO(run.store.get_bytes(key)))) for key in keys)

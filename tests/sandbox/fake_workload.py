@@ -1,10 +1,13 @@
 """A workload and an operator for tests: items without a store, rows that stay in memory."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import docker
+from docker.errors import APIError
 
 from include.core.config import IMAGES, SandboxGroup
 from include.core.types import Item, ModelCall, Status, Trajectory
@@ -77,4 +80,17 @@ def answer_all(asked: Asked) -> Reply:
 
 def leftovers(client: docker.DockerClient, workload: FakeWorkload) -> list[Any]:
     wanted = [f"{name}={value}" for name, value in identity(workload.labels).items()]
-    return client.containers.list(all=True, filters={"label": wanted})
+    return client.containers.list(all=True, filters={"label": wanted}, ignore_removed=True)
+
+
+def processes_of(client: docker.DockerClient, container: Any) -> list[str]:
+    """What /proc says of a container's processes, their environment and words; nothing of what has ended meanwhile."""
+    try:
+        listed = client.api.top(container.id, ps_args="-eo pid,args")["Processes"]
+    except APIError:
+        return []
+    told = []
+    for pid, *_ in listed or ():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            told += [Path("/proc", pid, name).read_text(errors="replace") for name in ("environ", "cmdline")]
+    return told

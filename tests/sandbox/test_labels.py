@@ -53,7 +53,9 @@ def test_the_reaper_takes_what_is_dead_for_certain_and_nothing_that_may_live(cli
 
     assert reap(client.api) == 1
 
-    left = client.containers.list(filters={"label": f"{SANDBOX_LABEL}={dead.labels[SANDBOX_LABEL]}"})
+    left = client.containers.list(
+        filters={"label": f"{SANDBOX_LABEL}={dead.labels[SANDBOX_LABEL]}"}, ignore_removed=True
+    )
     assert {container.id for container in left} == {alive.id, unknown.id}
     volumes = client.volumes.list(filters={"label": f"{SANDBOX_LABEL}={dead.labels[SANDBOX_LABEL]}"})
     assert len(volumes) == 2

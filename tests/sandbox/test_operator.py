@@ -11,7 +11,15 @@ from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from include.core.types import Status, Trajectory
 from include.sandbox.labels import FOLDER_LABEL, identity
 from local import image
-from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all, leftovers
+from tests.sandbox.fake_workload import (
+    KEY,
+    SECRET_ANSWER,
+    FakeOperator,
+    FakeWorkload,
+    answer_all,
+    leftovers,
+    processes_of,
+)
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, failure
 
 
@@ -108,10 +116,9 @@ def test_the_key_is_nowhere_but_at_the_provider(docker_host, client, workload, c
     def look(asked: Asked) -> Reply:
         for container in leftovers(client, fake):
             seen.append(json.dumps(container.attrs) + json.dumps(client.api.history(container.attrs["Image"])))
-            processes = client.api.top(container.id, ps_args="-eo pid,args")["Processes"]
-            files = [Path("/proc", pid, name) for pid, *_ in processes for name in ("environ", "cmdline")]
+            seen.extend(processes_of(client, container))
             folder = Path(container.labels[FOLDER_LABEL])
-            files += [path for path in folder.rglob("*") if path.is_file()]
+            files = [path for path in folder.rglob("*") if path.is_file()]
             seen.extend(path.read_text(errors="replace") for path in files)
         return failure(401, f"wrong key {KEY}")
 
@@ -250,7 +257,7 @@ def test_what_a_killed_worker_left_behind_is_removed_first(docker_host, client, 
         beside = client.containers.run(image.IMAGE, labels=other, **options)
         try:
             FakeOperator(fake=fake, docker_url=docker_host).execute({})
-            alive = {container.id for container in client.containers.list()}
+            alive = {container.id for container in client.containers.list(ignore_removed=True)}
         finally:
             beside.remove(force=True)
 

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from pathlib import Path
 from typing import Any
 
 import docker
@@ -12,7 +11,15 @@ from include.core.errors import ImageMissing, SandboxError
 from include.core.types import Status
 from include.sandbox.hardening import MEGABYTE
 from include.sandbox.labels import identity
-from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all, leftovers
+from tests.sandbox.fake_workload import (
+    KEY,
+    SECRET_ANSWER,
+    FakeOperator,
+    FakeWorkload,
+    answer_all,
+    leftovers,
+    processes_of,
+)
 from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.task_process import task_process
 from tests.sandbox.test_run import WORKS
@@ -72,10 +79,7 @@ def test_the_engine_learns_no_secret(client, remote):
         containers = leftovers(client, fake)
         seen.extend(json.dumps(container.attrs) for container in containers)
         for container in containers:
-            listed = client.api.top(container.id, ps_args="-eo pid,args")
-            pids = [line[0] for line in listed["Processes"]]
-            files = [Path("/proc", pid, name) for pid in pids for name in ("environ", "cmdline")]
-            seen.extend(path.read_text(errors="replace") for path in files)
+            seen.extend(processes_of(client, container))
         return answer_all(asked)
 
     with ScriptedProvider(inspect) as provider:
