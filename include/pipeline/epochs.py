@@ -92,6 +92,8 @@ class _ChildRun(TriggerDagRunOperator):
             poke_interval=1,
             # A second attempt goes through the epoch again; what its tasks have stored, they don't do twice.
             reset_dag_run=True,
+            # A run of a paused DAG would never begin, and this task wait for ever.
+            fail_when_dag_is_paused=True,
             execution_timeout=None,
             trigger_rule="none_failed",
             **kwargs,

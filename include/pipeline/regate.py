@@ -76,6 +76,8 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
             trigger_run_id=question["run_id"],
             conf=question["conf"],
             skip_when_already_exists=True,
+            # Nobody would be asked, and nobody know.
+            fail_when_dag_is_paused=True,
         )
         told = tell.override(outlets=[decline_asset(benchmark)])(benchmark, run)
         chain(measure, settled, [demoted, question, told])

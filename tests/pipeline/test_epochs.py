@@ -4,12 +4,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.standard.operators.trigger_dagrun import DagIsPaused, TriggerDagRunOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from include.core.config import TrainConfig
 from include.core.types import JsonObject
 from include.pipeline import epochs, tasks
+from include.pipeline.regate import regate_dag
 from include.pipeline.training import train_dag
 from include.training import candidate, epoch_end, steps
 from include.training.run import RunRef, TrainingRun
@@ -96,3 +98,15 @@ def test_the_id_of_a_part_tells_its_training_and_task() -> None:
         assert task.trigger_run_id == f"{{{{ run_id }}}}__{task.task_id}"
         training, _, part = task.trigger_run_id.rpartition(epochs.PART)
         assert (training, f"epoch_{part}") == ("{{ run_id }}", task.task_id)
+
+
+def test_a_dag_that_is_paused_is_not_waited_for() -> None:
+    config = TrainConfig()
+    tasks = [*train_dag("searchqa", config).tasks, *regate_dag("searchqa", config).tasks]
+    triggers = [task for task in tasks if isinstance(task, TriggerDagRunOperator)]
+    assert {"ask", "epoch_01", "epoch_01_end"} <= {task.task_id for task in triggers}
+    ti = SimpleNamespace(get_dag=lambda dag_id: SimpleNamespace(is_paused=True))
+    for task in triggers:
+        task.conf = {}
+        with pytest.raises(DagIsPaused, match=f"Dag {task.trigger_dag_id} is paused"):
+            TriggerDagRunOperator.execute(task, {"ti": ti})
