@@ -57,9 +57,14 @@ def slices(items: Sequence[T], epoch: int, position: int, train: TrainGroup) -> 
     They are `accumulation` many; at the epoch's end the last one may be shorter, and some may be missing.
     """
     order = _shuffled(items, f"{train.seed}-epoch-{epoch}")
+    return [[order[index] for index in places] for places in slice_places(len(order), position, train)]
+
+
+def slice_places(train_size: int, position: int, train: TrainGroup) -> list[range]:
+    """Where in an epoch's shuffle the slices of step `position` (1-based) are."""
     first = (position - 1) * train.accumulation
     starts = [index * train.batch_size for index in range(first, first + train.accumulation)]
-    return [order[start : start + train.batch_size] for start in starts if start < len(order)]
+    return [range(start, min(start + train.batch_size, train_size)) for start in starts if start < train_size]
 
 
 def sample(items: Sequence[T], count: int, seed: str) -> list[T]:

@@ -50,12 +50,12 @@ def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[_ChildRun]"
 
 
 def check_training(benchmark: str) -> None:
-    """See that the training which the task's DAG run is a part of has not ended, such as by a person's hand.
+    """See that the training which the task's DAG run is a part of was not stopped: its DAG run has failed then.
 
     What cannot be told, of a run that is gone or was triggered by hand, is no reason to stop.
 
     Raises:
-        AirflowFailException: it has.
+        AirflowFailException: it was.
     """
     context = get_current_context()
     training, _, part = str(context["run_id"]).rpartition(PART)
@@ -66,10 +66,10 @@ def check_training(benchmark: str) -> None:
         state = context["ti"].get_dagrun_state(dag_id, training)
     except AirflowRuntimeError:
         return
-    if state in ("failed", "success"):
+    if state == "failed":
         raise AirflowFailException(
-            f"run {training} of {dag_id} has ended, so this part of it stops here; clear that run's task epoch_{part}, "
-            "and it goes on"
+            f"run {training} of {dag_id} has failed, so this part of it stops here; clear that run's task "
+            f"epoch_{part}, and it goes on"
         )
 
 
@@ -88,6 +88,8 @@ class _ChildRun(TriggerDagRunOperator):
             trigger_run_id=f"{{{{ run_id }}}}{PART}{task_id.removeprefix('epoch_')}",
             logical_date=None,
             wait_for_completion=True,
+            # What the part is triggered with is read strictly.
+            openlineage_inject_parent_info=False,
             deferrable=True,
             poke_interval=1,
             # A second attempt goes through the epoch again; what its tasks have stored, they don't do twice.

@@ -41,7 +41,8 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     """One task a chunk of items.
 
     A run may choose a harness whose items have a sandbox each, and its engine may have room for one at a time. The task
-    outlasts all of them: their own limit ends those that hang, and their items get typed rows.
+    outlasts all of them, of as many items as the benchmark puts into a container: their own limit ends those that hang,
+    and their items get typed rows.
     """
     sandbox = config.sandbox
     operator, start_seconds = _engine(config)

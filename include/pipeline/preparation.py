@@ -40,6 +40,8 @@ from include.training.scorecard import Question, find_skill, scoring_plan
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+ADDED_BY_AIRFLOW = frozenset({"openlineage"})
+"""What Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
 SHORT_FORM = 12
 """Fields that an error names, all of them."""
 
@@ -137,7 +139,7 @@ def check_conf(conf: Mapping[str, Any], form: Collection[str]) -> None:
     Raises:
         ConfigError: naming the keys, and those of a short form.
     """
-    unknown = sorted(set(conf) - set(form))
+    unknown = sorted(set(conf) - set(form) - ADDED_BY_AIRFLOW)
     if unknown:
         allowed = (
             f"allowed here: {', '.join(form)}"

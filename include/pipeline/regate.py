@@ -76,6 +76,7 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
             trigger_run_id=question["run_id"],
             conf=question["conf"],
             skip_when_already_exists=True,
+            openlineage_inject_parent_info=False,
             # Nobody would be asked, and nobody know.
             fail_when_dag_is_paused=True,
         )

@@ -105,6 +105,9 @@ def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
     from include.training.candidate import gate
 
     opened, moment = _moment(run, at)
+    if opened.committed(moment):
+        # Another outcome than before takes back what followed from it, and only the training can do that again.
+        check_training(opened.ref.benchmark)
     state = gate(opened, moment)
     if not isinstance(at, int):
         return []

@@ -32,7 +32,7 @@ A failed or cleared task re-does only what was not stored.
 
 EPOCH_DOC = """
 An epoch of a run of `train_{benchmark}`, or its end; the run triggers it, it is not meant to be triggered by hand.
-Once the training has ended, such as by being marked failed, it begins no further step.
+Once the training has failed, such as by being marked so, it begins no further step.
 """
 
 

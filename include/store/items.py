@@ -51,7 +51,8 @@ def load_items(store: ObjectStore, key: str) -> list[Item]:
     """
     rows = from_parquet(store.get_bytes(key)).to_pylist()
     parts = ("public", "reference", "files", "reference_files")
-    return [Item(id=row["id"], **{part: json.loads(row[part]) for part in parts}) for row in rows]
+    # A column may be missing whose field has a default.
+    return [Item(id=row["id"], **{part: json.loads(row[part]) for part in parts if part in row}) for row in rows]
 
 
 def _files_json(files: Sequence[ItemFile]) -> str:

@@ -85,7 +85,10 @@ class RolloutRow(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """A model call, the steps taken with it (0 before the first), and the name of the moment that made it."""
+    """A model call, the steps taken with it (0 before the first), and the name of the moment that made it.
+
+    The name is empty where the table has no such column.
+    """
 
     step: int
     moment: str
@@ -117,7 +120,7 @@ def usage_from_table(table: pa.Table) -> list[UsageRow]:
     """The rows of USAGE, in order."""
     return [
         UsageRow(
-            record.pop("step"), record.pop("moment"), ModelCall(**record | {"started": _seconds(record["started"])})
+            record.pop("step"), record.pop("moment", ""), ModelCall(**record | {"started": _seconds(record["started"])})
         )
         for record in table.to_pylist()
     ]

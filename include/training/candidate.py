@@ -117,8 +117,8 @@ def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:
     for one in reversed(later):
         run.store.delete(run.keys.moment(one).state)
     log.warning(
-        "%s has another outcome than before, so what followed from it does not count: clear all that comes after it, "
-        "in this DAG run and in the training's",
+        "%s has another outcome than before, so what followed from it does not count: clear the training's task of "
+        "this part, with all that comes after it",
         moment.name,
     )
 

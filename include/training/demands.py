@@ -69,7 +69,7 @@ def check_mappable(config: TrainConfig, demands: Iterable[Demand], most: int) ->
         knobs = [(path, values[group][key]) for path in largest.knobs for group, key in [path.split(".")]]
         raise ConfigError(
             f"{largest.kind}: {largest.chunks} chunks, and Airflow makes at most {most} tasks of a list ([core] "
-            f"max_map_length); raise sandbox.items_per_container = {size}, or lower "
+            f"max_map_length); raise sandbox.items_per_container = {size} in benchmark.yaml, or lower "
             + " or ".join(f"{path} = {'all' if value is None else value}" for path, value in knobs)
         )
 

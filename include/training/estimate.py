@@ -212,7 +212,7 @@ class _Counts:
         self._moments = timeline(config, steps_in_epoch)
         kinds = Counter(moment.kind for moment in self._moments)
         self._slices = [
-            [len(part) for part in schedule.slices(range(self._train), 1, position, config.train)]
+            [len(places) for places in schedule.slice_places(self._train, position, config.train)]
             for position in range(1, steps_in_epoch + 1)
         ]
         self._steps, self._meta_reflects = kinds["step"], kinds["meta_reflect"]

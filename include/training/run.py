@@ -177,6 +177,10 @@ class TrainingRun:
         state = self.state(previous)
         return state.in_new_epoch() if previous.epoch != moment.epoch else state
 
+    def committed(self, moment: Moment) -> bool:
+        """Whether the moment's state is stored."""
+        return self.store.exists(self.keys.moment(moment).state)
+
     def last_committed(self) -> Moment:
         """The last moment before the run's end that has a state: an earlier one than planned if the run was stopped.
 

@@ -16,7 +16,8 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
     # A gate that is decided again must not see what was spent later.
     moments = run.timeline[: run.timeline.index(moment) + 1]
     names = {one.name for one in moments}
-    rows = [row for row in run.usage.read(run.ref.benchmark, run.account) if row.moment in names]
+    usage = run.usage.read(run.ref.benchmark, run.account)
+    rows = [row for row in usage if row.moment in names or (not row.moment and row.step <= moment.step)]
     steps = [one.name for one in moments if one.kind == "step"]
     costs = [spent([row.call for row in rows if row.moment == step], priced) for step in steps]
     return exceeded(spent([row.call for row in rows], priced), dearest(costs), budget)

@@ -60,13 +60,12 @@ def begin() -> list[Any]:
 
 
 def test_a_part_goes_on_while_its_training_runs(airflow: Airflow) -> None:
-    for state in ("running", "queued"):
+    for state in ("running", "queued", "success"):
         airflow.state = state
         assert begin() == [CHUNKS] * 3
         assert airflow.asked == ("train_searchqa", TRAINING)
 
 
-@pytest.mark.parametrize("state", ["failed", "success"])
 @pytest.mark.parametrize(
     "task",
     [
@@ -76,10 +75,27 @@ def test_a_part_goes_on_while_its_training_runs(airflow: Airflow) -> None:
         lambda: tasks.meta_reflect.function({}),
     ],
 )
-def test_no_step_begins_when_it_has_ended(airflow: Airflow, state: str, task: Any) -> None:
-    airflow.state = state
-    with pytest.raises(AirflowFailException, match=r"has ended, so .* stops here; clear that run's task epoch_01, and"):
+def test_no_step_begins_when_it_was_stopped(airflow: Airflow, task: Any) -> None:
+    airflow.state = "failed"
+    with pytest.raises(AirflowFailException, match=r"has failed, so .*; clear that run's task epoch_01, and"):
         task()
+
+
+def test_what_was_decided_before_is_not_taken_back_when_it_was_stopped(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided = []
+    monkeypatch.setattr(candidate, "gate", lambda run, moment: decided.append(moment) or SimpleNamespace(stopped=""))
+    monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: True)
+    airflow.state = "failed"
+    for at in (1, "slow_update"):
+        with pytest.raises(AirflowFailException, match="has failed"):
+            tasks.gate.function({}, at)
+    assert decided == []
+    monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: False)
+    # What was paid for counts.
+    tasks.gate.function({}, "slow_update")
+    assert len(decided) == 1
 
 
 def test_a_part_whose_training_is_not_known_goes_on(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,8 @@ def test_a_key_that_the_dag_has_no_field_for(
         (regate_dag, {"target": "openai-chat:new"}),
         (publishing.publish_dag, {"run": "a", "target": "b", "publishing.draws": 2, "overrides": {}}),
         (publishing.rollback_dag, {"version": "v", "reason": "r", "approval": False, "model.target": "m"}),
+        # Airflow's operator adds it to what it triggers a run with.
+        (publishing.rollback_dag, {"version": "v", "reason": "r", "openlineage": {"parentRunId": "x"}}),
     ],
 )
 def test_keys_that_it_has(dag_of: Callable[[str, TrainConfig], DAG], conf: dict[str, Any] | None) -> None:

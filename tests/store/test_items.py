@@ -1,9 +1,11 @@
+import pyarrow as pa
 import pytest
 
 from include.core.errors import DataError, ObjectMissing
 from include.core.types import Item, ItemFile
 from include.store.items import load_items, save_items
 from include.store.objects import ObjectStore
+from include.store.tables import from_parquet, to_parquet
 
 ITEMS = [
     Item(id="z", public={"question": "é?", "n": [1, None, 0.5]}, reference={"answers": ["x"]}),
@@ -28,6 +30,13 @@ def test_items_come_back_in_order(store: ObjectStore) -> None:
 def test_a_split_that_was_not_saved_is_named(store: ObjectStore) -> None:
     with pytest.raises(ObjectMissing, match=r"data/val\.parquet"):
         load_items(store, "data/val.parquet")
+
+
+def test_a_split_without_the_columns_of_files_is_read(store: ObjectStore) -> None:
+    save_items(store, "new", ITEMS[:2])
+    table: pa.Table = from_parquet(store.get_bytes("new")).drop_columns(["files", "reference_files"])
+    store.put_bytes("other", to_parquet(table))
+    assert load_items(store, "other") == ITEMS[:2]
 
 
 def test_a_file_that_is_not_stored_keeps_its_item_from_being_saved(store: ObjectStore) -> None:
