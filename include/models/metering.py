@@ -1,6 +1,7 @@
 """From pydantic-ai's account of a conversation to rows of the usage table."""
 
 import logging
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from include.core.types import ModelCall
@@ -34,10 +35,11 @@ def calls_of(
         started: Unix time in seconds.
         seconds: of all together.
     """
-    statuses = [ANSWERED] * usage.requests if status == ANSWERED else [*[ANSWERED] * usage.requests, status]
-    statuses = statuses or [status]
-    prompts = _shares(usage.input_tokens, usage.requests, len(statuses))
-    completions = _shares(usage.output_tokens, usage.requests, len(statuses))
+    answered = [ANSWERED] * usage.requests
+    statuses = answered if answered and status == ANSWERED else [*answered, status]
+    prompts, completions = (
+        _shares(all_of_them, usage.requests) for all_of_them in (usage.input_tokens, usage.output_tokens)
+    )
     each = seconds / len(statuses)
     log.info(
         "%s: status %d, %d tokens in, %d out, %.1f s",
@@ -54,16 +56,16 @@ def calls_of(
             model=model,
             http_status=one,
             attempts=1,
-            prompt_tokens=prompts[index],
-            completion_tokens=completions[index],
+            prompt_tokens=prompt,
+            completion_tokens=completion,
             started=started + index * each,
             seconds=each,
         )
-        for index, one in enumerate(statuses)
+        for index, (one, prompt, completion) in enumerate(zip_longest(statuses, prompts, completions, fillvalue=0))
     ]
 
 
-def _shares(tokens: int, answered: int, rows: int) -> list[int]:
-    """The first `answered` rows have all of them."""
-    each, rest = divmod(tokens, max(1, answered))
-    return [each + (index < rest) if index < max(1, answered) else 0 for index in range(rows)]
+def _shares(tokens: int, requests: int) -> list[int]:
+    """As even as whole numbers can be; all in one if nothing was answered."""
+    each, rest = divmod(tokens, max(1, requests))
+    return [each + (index < rest) for index in range(max(1, requests))]

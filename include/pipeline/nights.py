@@ -12,7 +12,7 @@ from include.pipeline import params
 from include.pipeline.addresses import regate_dag_id
 from include.pipeline.connections import connected, published_skills, s3_client
 from include.pipeline.params import PROJECT
-from include.pipeline.preparation import check_conf, configured, connected_prices, most_mapped, reachable
+from include.pipeline.preparation import configured, connected_prices, most_mapped, reachable
 from include.store.artifacts import ArtifactStore
 from include.store.files import DataFiles
 from include.store.fresh import partition_uri, read_partition
@@ -32,9 +32,6 @@ log = logging.getLogger(__name__)
 
 Night = tuple[TrainingRun, list[JsonObject]]
 
-FORM = ("target", "overrides")
-"""What a night may be asked."""
-
 
 def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night | str:
     """The night's run and the chunks of its rollouts, without items if it is settled; or why there is nothing to check.
@@ -42,12 +39,11 @@ def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night |
     Args:
         benchmark: the benchmark's name.
         date: YYYY-MM-DD.
-        form: the run's Params, `target` and `overrides`, to which Airflow adds all else that it was triggered with.
+        form: the run's Params, `target` and `overrides`.
 
     Raises:
         SkillOptError: of the kind that says what is wrong.
     """
-    check_conf(form, FORM)
     config = night_config(benchmark, form)
     target = str(config.model.target)
     run = connected(RunRef(benchmark=benchmark, run=night_name(date, target), storage=config.storage))

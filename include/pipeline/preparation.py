@@ -1,6 +1,6 @@
 """Before the first model call: settle the configuration, check what can be checked, store the items."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import benchmarks
@@ -46,19 +46,17 @@ SHORT_FORM = 12
 """Fields that an error names, all of them."""
 
 
-def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any], conf: Mapping[str, Any]) -> TrainingRun:
+def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any]) -> TrainingRun:
     """Everything a run needs, stored, or nothing but what is wrong with its data.
 
     Args:
         benchmark: the benchmark's name.
         dag_run_id: Airflow's id of the run.
         form: the run's Params.
-        conf: what the run was triggered with; Airflow would pass over a key that is no Param.
 
     Raises:
         SkillOptError: of the kind that says what is wrong; of the run nothing else has been stored then.
     """
-    check_conf(conf, params.form(params.benchmark_config(benchmark)))
     config = configured(benchmark, form)
     run = connected(RunRef(benchmark=benchmark, run=run_name(dag_run_id), storage=config.storage))
     check_batch(config, run.benchmark)
@@ -125,21 +123,13 @@ def question_of(form: Mapping[str, Any]) -> Question:
 def checked_form(context: "Context") -> Mapping[str, Any]:
     """The form of the DAG run, after a look at what it was triggered with.
 
-    Raises:
-        ConfigError: a key that the DAG has no field for.
-    """
-    conf = context["dag_run"].conf
-    check_conf({} if conf is None else conf, context["dag"].params)
-    return context["params"]
-
-
-def check_conf(conf: Mapping[str, Any], form: Collection[str]) -> None:
-    """Airflow passes over what is no Param of the DAG; a run must not.
+    Airflow passes over what is no Param of the DAG; a run must not.
 
     Raises:
-        ConfigError: naming the keys, and those of a short form.
+        ConfigError: naming the keys that the DAG has no field for, and those of a short form.
     """
-    unknown = sorted(set(conf) - set(form) - ADDED_BY_AIRFLOW)
+    conf, form = context["dag_run"].conf, context["dag"].params
+    unknown = sorted(set({} if conf is None else conf) - set(form) - ADDED_BY_AIRFLOW)
     if unknown:
         allowed = (
             f"allowed here: {', '.join(form)}"
@@ -147,6 +137,7 @@ def check_conf(conf: Mapping[str, Any], form: Collection[str]) -> None:
             else 'a knob goes into overrides, such as {"overrides": {"optimizer.learning_rate": 2}}'
         )
         raise ConfigError(f"conf: no such key: {', '.join(unknown)}; {allowed}")
+    return context["params"]
 
 
 def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:

@@ -92,6 +92,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
     Skips the night if it has no items yet, or nothing is published; returns chunks without items if it is settled.
     """
     from include.pipeline.nights import prepare_night
+    from include.pipeline.preparation import checked_form
 
     context = get_current_context()
     # By the interval, since the logical date of a run by hand is the moment of the click.
@@ -100,7 +101,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         raise AirflowFailException("a night needs a date: trigger it with a logical date, or backfill it")
     date = f"{begin:%Y-%m-%d}"
     with wrong_input_fails():
-        prepared = prepare_night(benchmark, date, context["params"])
+        prepared = prepare_night(benchmark, date, checked_form(context))
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)
     run, chunks = prepared

@@ -20,13 +20,12 @@ def prepare(benchmark: str) -> list[JsonObject]:
 
     Pushes the run's reference as XCom `run`, and returns the chunks of the selection split for the seed.
     """
-    from include.pipeline.preparation import prepare_run
+    from include.pipeline.preparation import checked_form, prepare_run
     from include.training.ends import seed_plan
 
     context = get_current_context()
-    conf = context["dag_run"].conf
     with wrong_input_fails():
-        run = prepare_run(benchmark, context["dag_run"].run_id, context["params"], {} if conf is None else conf)
+        run = prepare_run(benchmark, context["dag_run"].run_id, checked_form(context))
     context["ti"].xcom_push("run", run.ref.model_dump())
     return seed_plan(run)
 
@@ -122,9 +121,9 @@ def longitudinal(run: JsonObject) -> list[JsonObject]:
     """The sampled training items under the last skills of two epochs, as chunks."""
     from include.training.epoch_end import longitudinal
 
-    at = _moment(run, "slow_update")
-    check_training(at[0].ref.benchmark)
-    return longitudinal(*at)
+    opened, moment = _moment(run, "slow_update")
+    check_training(opened.ref.benchmark)
+    return longitudinal(opened, moment)
 
 
 @task(trigger_rule="none_failed")
@@ -140,9 +139,9 @@ def meta_reflect(run: JsonObject) -> list[JsonObject]:
     """Edits from what the epoch accepted and rejected."""
     from include.training.epoch_end import meta_reflect
 
-    at = _moment(run, "meta_reflect")
-    check_training(at[0].ref.benchmark)
-    return meta_reflect(*at)
+    opened, moment = _moment(run, "meta_reflect")
+    check_training(opened.ref.benchmark)
+    return meta_reflect(opened, moment)
 
 
 @task(trigger_rule="none_failed")

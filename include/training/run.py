@@ -163,7 +163,7 @@ class TrainingRun:
     def is_newest(self, moment: Moment) -> bool:
         """Whether nothing behind the moment is committed; only then does it speak for the whole run."""
         following = self.timeline[self.timeline.index(moment) + 1]
-        return not self.store.exists(self.keys.moment(following).state)
+        return not self.committed(following)
 
     def state(self, moment: Moment) -> RunState:
         """The state that the moment committed."""

@@ -77,7 +77,7 @@ def prepare(folder: Path, spoil: Spoil, **overrides: Any) -> None:
         (folder / split / "items.json").write_text(json.dumps(records))
     fields = {name: field.value for name, field in form(benchmark_config("searchqa")).items()}
     chosen = {"data.uri": str(folder), "data.split_mode": "split_dir", **overrides}
-    preparation.prepare_run("searchqa", RUN, fields | {"overrides": chosen}, {})
+    preparation.prepare_run("searchqa", RUN, fields | {"overrides": chosen})
 
 
 def left(store: LocalStore, run: str, split: Split) -> QualityReport:

@@ -244,7 +244,7 @@ def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(platform: 
     code = (
         "from include.pipeline import params; from include.pipeline.preparation import prepare_run; "
         "form = {name: field.value for name, field in params.form(params.benchmark_config('searchqa')).items()}; "
-        "prepare_run('searchqa', 'no-engine', form, {})"
+        "prepare_run('searchqa', 'no-engine', form)"
     )
     environment = platform.environment | {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
     done = subprocess.run(
