@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from bench import early_reject, false_accepts, latency, overhead, searchqa
-from include.core.errors import SkillOptError
+from skillopt_airflow.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "early_reject": early_reject.measure,

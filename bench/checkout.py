@@ -18,13 +18,13 @@ import boto3
 import yaml
 from rich.progress import Progress
 
-from include.core.errors import PlatformError
-from include.core.types import JsonObject
-from include.store.keys import RunKeys, run_name
-from include.training.history import History
 from local.airflow_api import AirflowApi
 from local.environment import REGION, UNCHECKED_KEY, airflow_url, s3_url
 from local.home import ADMIN, PROJECT, Home, Settings
+from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.store.keys import RunKeys, run_name
+from skillopt_airflow.training.history import History
 
 PLACE = PROJECT / ".local" / "bench"
 RUN_SECONDS = 4 * 3600.0

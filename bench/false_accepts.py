@@ -7,9 +7,9 @@ from functools import cache
 from random import Random
 
 from bench import tables
-from include.core.config import EvaluationGroup
-from include.core.policies import POLICIES, Evidence, FreshDraws, evidence_of, judge
-from include.core.scoring import Evaluation, ItemScore
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.policies import POLICIES, Evidence, FreshDraws, evidence_of, judge
+from skillopt_airflow.core.scoring import Evaluation, ItemScore
 
 SPLITS: Mapping[str, Callable[[Random], float]] = {
     "every item a coin": lambda random: 0.5,

@@ -13,16 +13,16 @@ from typing import Any
 from pydantic import SecretStr
 
 from bench import tables
-from include.core.config import IMAGES, SandboxGroup
-from include.core.errors import SandboxError
-from include.core.types import Item, ModelCall, Status
-from include.models.upstream import Upstream
-from include.rollout.settings import RolloutSettings
-from include.sandbox.allowance import Allowance
-from include.sandbox.operator import RolloutOperator
-from include.sandbox.workload import Outcome, SandboxSeconds, Workload
 from local import engine, image
 from local.home import PROJECT
+from skillopt_airflow.core.config import IMAGES, SandboxGroup
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.types import Item, ModelCall, Status
+from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.sandbox.operator import RolloutOperator
+from skillopt_airflow.sandbox.workload import Outcome, SandboxSeconds, Workload
 
 ITEMS, CONTAINERS = 200, 4
 CONCURRENCIES = (4, 8)
@@ -133,7 +133,7 @@ def _wall(docker_url: str, concurrency: int, items: int, latency: float) -> floa
 def _warm(_: int) -> None:
     import docker  # noqa: F401
 
-    import include.sandbox.gateway  # noqa: F401
+    import skillopt_airflow.gateway.model_gateway  # noqa: F401
 
     time.sleep(1.0)
 

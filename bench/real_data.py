@@ -7,8 +7,8 @@ split that the paper's authors publish, and the folders `livemathematicianbench`
 import os
 from pathlib import Path
 
-from include.core.errors import DataError
 from local.home import PROJECT
+from skillopt_airflow.core.errors import DataError
 
 REAL_DATA = Path(os.environ.get("SKILLOPT_DATA", PROJECT.parent / "shared" / "data"))
 SEARCHQA = REAL_DATA / "searchqa" / "train.json"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from include.core.errors import ConfigError
-from include.core.ports import Benchmark
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.ports import Benchmark
 
 
 def names() -> Sequence[str]:

@@ -1,8 +1,8 @@
 """Airflow DAGs that keep the buckets small: `cleanup_<benchmark>` for every folder in benchmarks/."""
 
 import benchmarks
-from include.pipeline.operations import cleanup_dag
-from include.pipeline.params import benchmark_config
+from skillopt_airflow.pipeline.operations import cleanup_dag
+from skillopt_airflow.pipeline.params import benchmark_config
 
 for name in benchmarks.names():
     dag = cleanup_dag(name, benchmark_config(name))

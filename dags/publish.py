@@ -1,8 +1,8 @@
 """Airflow DAGs that publish and roll back: `publish_<benchmark>` and `rollback_<benchmark>` for every benchmark."""
 
 import benchmarks
-from include.pipeline.params import benchmark_config
-from include.pipeline.publishing import publish_dag, rollback_dag
+from skillopt_airflow.pipeline.params import benchmark_config
+from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 
 for name in benchmarks.names():
     config = benchmark_config(name)

@@ -1,8 +1,8 @@
 """Airflow DAGs that train a skill: `train_<benchmark>` for every folder in benchmarks/, and its epochs."""
 
 import benchmarks
-from include.pipeline.params import benchmark_config
-from include.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from skillopt_airflow.pipeline.params import benchmark_config
+from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 
 for name in benchmarks.names():
     config = benchmark_config(name)

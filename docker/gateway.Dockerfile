@@ -1,6 +1,7 @@
 # The image of the model gateway, for where it cannot run inside the task: in a pod, or beside an engine that is far
 # away. local/image.py stages its context: `packages` (docker/gateway-requirements.txt, installed for the base's Python,
-# so that the build needs no network) and `program` (include/core, include/models without the stand-in, include/sandbox).
+# so that the build needs no network) and `program` (core, models and
+# sandbox of include/skillopt_airflow).
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
 COPY packages /opt/skillopt/packages
@@ -10,5 +11,5 @@ RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/skillo
  && useradd --uid 10002 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin skillopt
 USER 10002:10002
 WORKDIR /tmp
-ENTRYPOINT ["python3", "-m", "include.sandbox.serve"]
+ENTRYPOINT ["python3", "-m", "skillopt_airflow.gateway.serve"]
 CMD ["--listen", "0.0.0.0:8080"]

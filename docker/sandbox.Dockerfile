@@ -1,5 +1,5 @@
 # The image that rollouts run in. local/image.py stages its context: `packages` (docker/sandbox-requirements.txt,
-# installed for the base's Python, so that the build needs no network) and `program` (what include/rollout imports).
+# installed for the base's Python, so that the build needs no network) and `program` (what include/skillopt_airflow/rollout imports).
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
 COPY packages /opt/skillopt/packages
@@ -11,5 +11,5 @@ USER 10001:10001
 WORKDIR /tmp
 # PID 1 ignores a SIGTERM that it has no handler for, and `docker stop` would wait for nothing.
 STOPSIGNAL SIGKILL
-ENTRYPOINT ["python3", "-m", "include.rollout"]
+ENTRYPOINT ["python3", "-m", "skillopt_airflow.rollout"]
 CMD ["/in", "/out"]

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from include.core.errors import ImageMissing, SkillOptError
 from local.environment import HOME_VARIABLE
 from local.home import ADMIN, PROJECT, Home
+from skillopt_airflow.core.errors import ImageMissing, SkillOptError
 
 DEFAULT_HOME = PROJECT / ".local"
 

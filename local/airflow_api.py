@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from include.core.errors import PlatformError
+from skillopt_airflow.core.errors import PlatformError
 
 POLL_SECONDS = 1.0
 PAGE = 100

@@ -11,11 +11,11 @@ from importlib.metadata import version
 from threading import Event
 from typing import Any
 
-from include.core.errors import PlatformError
 from local import services
 from local.airflow_api import AirflowApi
 from local.environment import airflow_url, inherited
 from local.home import ADMIN, PROJECT, Home, Settings
+from skillopt_airflow.core.errors import PlatformError
 
 SERVER = "api-server"
 SCHEDULER = "scheduler"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes the virtual environment from the lock: bootstrap.sh VENV LOCK. A second call with the same lock does nothing.
+# Makes the virtual environment from the lock, with this project in it as an editable package: bootstrap.sh VENV LOCK. It
+# runs at the project's root; a second call with the same lock and the same pyproject.toml does nothing.
 set -eu
 venv=$1
 lock=$2
@@ -23,7 +24,7 @@ find_python() {
     fail "no Python 3.11, 3.12 or 3.13 found; install one (Debian, Ubuntu: apt install python3 python3-venv) or name it with PYTHON3=/path/to/python3"
 }
 
-stamp="$venv/lock-$(sha256sum <"$lock" | cut -c1-16)"
+stamp="$venv/lock-$(cat "$lock" pyproject.toml | sha256sum | cut -c1-16)"
 if [ -e "$stamp" ] && "$venv/bin/python" -c '' 2>/dev/null; then
     exit 0
 fi
@@ -43,5 +44,7 @@ fi
 echo "Installing the locked packages and compiling them (about a minute)"
 "$venv/bin/uv" pip install --python "$venv/bin/python" --compile-bytecode -r "$lock" ||
     fail "the packages of $lock could not be installed; is the Python package index reachable?"
+"$venv/bin/uv" pip install --python "$venv/bin/python" --quiet --no-deps --editable . ||
+    fail "the project itself could not be installed; is the Python package index reachable?"
 rm -f "$venv"/lock-*
 : >"$stamp"

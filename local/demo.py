@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from include.core.config import StorageGroup
-from include.core.errors import PlatformError
-from include.store.keys import RunKeys, run_name
-from include.training.history import History
-from include.training.run import RunRecord
 from local import airflow_services, objectstore
 from local.airflow_api import AirflowApi, Row
 from local.environment import airflow_url, s3_url, stand_in_serves
 from local.home import ADMIN, Home, Settings
+from skillopt_airflow.core.config import StorageGroup
+from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.store.keys import RunKeys, run_name
+from skillopt_airflow.training.history import History
+from skillopt_airflow.training.run import RunRecord
 
 BENCHMARK = "searchqa"
 OVERRIDES = {"train.num_epochs": 2}

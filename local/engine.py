@@ -16,8 +16,8 @@ import docker
 from docker.errors import DockerException
 from requests import RequestException
 
-from include.core.errors import EngineUnavailable
-from include.sandbox.labels import SANDBOX_LABEL, remove_all
+from skillopt_airflow.core.errors import EngineUnavailable
+from skillopt_airflow.sandbox.labels import SANDBOX_LABEL, remove_all
 
 Report = Callable[[str], None]
 

@@ -41,7 +41,7 @@ def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str])
         {
             HOME_VARIABLE: str(home.root),
             "SPT_NOENV": "1",  # else a process that sets its title wipes the line above, and `down` does not see it
-            "PYTHONPATH": str(PROJECT),
+            "PYTHONPATH": os.pathsep.join([str(PROJECT / "include"), str(PROJECT)]),
             "PYTHONUNBUFFERED": "1",
             "NO_PROXY": _with_loopback(outer.get("NO_PROXY", outer.get("no_proxy", ""))),
         }

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from include.core.errors import PlatformError
+from skillopt_airflow.core.errors import PlatformError
 
 PROJECT = Path(__file__).resolve().parent.parent
 ADMIN = "admin"

@@ -16,14 +16,15 @@ from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 from requests import RequestException
 from uv import find_uv_bin
 
-from include.core.config import IMAGES, SandboxGroup
-from include.core.errors import ImageMissing
 from local import npm
 from local.engine import install_packages
+from skillopt_airflow.core.config import IMAGES, SandboxGroup
+from skillopt_airflow.core.errors import ImageMissing
 
 Report = Callable[[str], None]
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path("include/skillopt_airflow")
 DOCKERFILE = Path("docker/sandbox.Dockerfile")
 REQUIREMENTS = Path("docker/sandbox-requirements.txt")
 IMAGE = IMAGES["chat"]
@@ -41,9 +42,9 @@ BUILDERS = (Path("local/image.py"), Path("local/npm.py"))
 
 def program_files(root: Path) -> Sequence[Path]:
     """What of the project enters the sandbox image, relative to its root: no data, no configuration of a benchmark."""
-    folders = [root / "include" / "core", root / "include" / "rollout"]
-    files = [root / "include" / "__init__.py", root / "benchmarks" / "__init__.py"]
-    files += [path for folder in folders for path in folder.rglob("*.py")]
+    package = root / PACKAGE
+    files = [package / "__init__.py", root / "benchmarks" / "__init__.py"]
+    files += [path for folder in ("core", "rollout") for path in (package / folder).rglob("*.py")]
     for adapter in root.glob("benchmarks/[!_]*/adapter.py"):
         files += [adapter, adapter.with_name("__init__.py")]
     return sorted(path.relative_to(root) for path in files)
@@ -51,8 +52,9 @@ def program_files(root: Path) -> Sequence[Path]:
 
 def gateway_files(root: Path) -> Sequence[Path]:
     """What of the project enters the gateway's image: what calls a model, and neither benchmarks nor the stand-in."""
-    files = [root / "include" / "__init__.py", *(root / "include" / "core").rglob("*.py")]
-    files += [path for folder in ("models", "sandbox") for path in (root / "include" / folder).glob("*.py")]
+    package = root / PACKAGE
+    files = [package / "__init__.py", *(package / "core").rglob("*.py")]
+    files += [path for folder in ("gateway", "sandbox") for path in (package / folder).glob("*.py")]
     return sorted(path.relative_to(root) for path in files)
 
 
@@ -127,10 +129,12 @@ def _make(client: docker.DockerClient, docker_host: str, home: Path, report: Rep
 
 
 def stage_program(root: Path, target: Path, files: Callable[[Path], Sequence[Path]] = program_files) -> None:
-    """Copy what an image gets into a folder; by default what `python -m include.rollout` runs from."""
+    """Copy what an image gets into a folder; by default what `python -m skillopt_airflow.rollout` runs from."""
     for path in files(root):
-        (target / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(root / path, target / path)
+        # In the folder, the package and the benchmarks stand side by side: one entry of the import path serves both.
+        copy = target / (path.relative_to("include") if path.parts[0] == "include" else path)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / path, copy)
 
 
 def stage_context(root: Path, target: Path, architecture: str, cache: Path, name: str = "sandbox") -> None:

@@ -19,7 +19,7 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
     Raises:
         PlatformError: it does not start; the text has the last lines of its log.
     """
-    command = (sys.executable, "-m", "include.models.standin", "--port", str(settings.ports.model))
+    command = (sys.executable, "-m", "local.standin", "--port", str(settings.ports.model))
     service = services.Service(NAME, command, variables)
     services.ensure(home, service, lambda: is_ready(settings), cancelled, START_SECONDS)
 

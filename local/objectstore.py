@@ -8,10 +8,10 @@ import boto3
 import httpx
 from botocore.config import Config
 
-from include.core.config import StorageGroup
 from local import services
 from local.environment import REGION, UNCHECKED_KEY, s3_url
 from local.home import Home, Settings
+from skillopt_airflow.core.config import StorageGroup
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

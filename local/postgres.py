@@ -13,9 +13,9 @@ from threading import Event
 import psutil
 import psycopg2
 
-from include.core.errors import PlatformError
 from local import processes, services
 from local.home import SOCKET_NAME, Home
+from skillopt_airflow.core.errors import PlatformError
 
 VERSION = 18
 """PostgreSQL's major version; data directories of another one do not open."""

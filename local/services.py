@@ -11,11 +11,11 @@ from threading import Event
 
 import psutil
 
-from include.core.errors import PlatformError
-from include.core.types import canonical_json
 from local import processes
 from local.environment import inherited
 from local.home import PROJECT, Home
+from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.types import canonical_json
 
 SERVICE_VARIABLE = "SKILLOPT_SERVICE"
 CONFIGURATION_VARIABLE = "SKILLOPT_SERVICE_CONFIGURATION"

@@ -2,13 +2,13 @@
 
 from airflow.plugins_manager import AirflowPlugin
 
-from include.pipeline.addresses import UI_PREFIX
-from include.ui.quality import QUALITY_TAB
-from include.ui.reports import REPORT_TAB, app
+from skillopt_airflow.pipeline.addresses import UI_PREFIX
+from skillopt_airflow.ui.quality import QUALITY_TAB
+from skillopt_airflow.ui.reports import REPORT_TAB, app
 
 
 class SkillOptPlugin(AirflowPlugin):
-    """Mounts the pages of include/ui."""
+    """Mounts the pages of include/skillopt_airflow/ui."""
 
     name = "skillopt"
     fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  declared so by Airflow

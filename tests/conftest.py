@@ -42,7 +42,7 @@ def cli_docker_host(docker_host: str) -> str:
 @pytest.fixture(scope="session")
 def standin_url() -> Iterator[str]:
     """The base URL, /v1 included, of a stand-in that serves as long as the tests run."""
-    from include.models.standin.server import StandInServer
+    from local.standin.server import StandInServer
 
     with StandInServer("127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import benchmarks
-from include.core.config import TrainConfig
-from include.pipeline.addresses import epoch_dag_id, train_dag_id
-from include.pipeline.params import FIXED_IN_GRAPH, FORM_GROUPS
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
+from skillopt_airflow.pipeline.params import FIXED_IN_GRAPH, FORM_GROUPS
 
 PROJECT = Path(__file__).parents[1]
 DAG_FILES = sorted(PROJECT.glob("dags/**/*.py"))
@@ -34,7 +34,7 @@ TOO_HEAVY_TO_PARSE = {
 @pytest.fixture(scope="module")
 def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
-    home = {"AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")), "PYTHONPATH": str(PROJECT)}
+    home = {"AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")), "PYTHONPATH": f"{PROJECT / 'include'}:{PROJECT}"}
     done = subprocess.run(
         [sys.executable, str(PROBE), *map(str, DAG_FILES)],
         env=own | home,

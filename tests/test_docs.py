@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from airflow.sdk import DAG
 
-from include.core.config import TrainConfig, fields_by_path
-from include.pipeline import params
-from include.pipeline.operations import cleanup_dag
-from include.pipeline.publishing import publish_dag, rollback_dag
-from include.pipeline.regate import regate_dag
-from include.pipeline.scoring import evaluate_dag
-from include.pipeline.training import train_dag
+from skillopt_airflow.core.config import TrainConfig, fields_by_path
+from skillopt_airflow.pipeline import params
+from skillopt_airflow.pipeline.operations import cleanup_dag
+from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
+from skillopt_airflow.pipeline.regate import regate_dag
+from skillopt_airflow.pipeline.scoring import evaluate_dag
+from skillopt_airflow.pipeline.training import train_dag
 
 PROJECT = Path(__file__).resolve().parent.parent
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((PROJECT / "docs").glob("*.md"))}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from include import consumer
-from include.models import connection
-from include.pipeline import params
+from skillopt_airflow import consumer
+from skillopt_airflow.models import connection
+from skillopt_airflow.pipeline import params
 
 PROJECT = Path(__file__).resolve().parent.parent
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def test_the_overrides_of_a_triggered_training_are_legal() -> None:
 
 def test_the_consumer_understands_its_command() -> None:
     for words in commands("python"):
-        assert words[1] == "include/consumer.py"
+        assert words[1] == "include/skillopt_airflow/consumer.py"
         assert consumer._parser().parse_args(words[2:]).bucket
 
 

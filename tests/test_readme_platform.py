@@ -13,12 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
-from include.store.artifacts import ArtifactStore
-from include.store.keys import ArtifactKeys, RunKeys, run_name
-from include.store.objects import ObjectStore
-from include.training.run import RunRecord
 from local.environment import airflow_url
 from local.objectstore import UNCHECKED_KEY
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys, RunKeys, run_name
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.run import RunRecord
 from tests.pipeline.trained_run import DAG, set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
 from tests.test_readme import COMMANDS, PROJECT
@@ -94,7 +94,7 @@ def test_backfill(platform: Any, airflow: httpx.Client) -> None:
 
 
 def test_deploy(platform: Any, tmp_path: Path) -> None:
-    words = command("python", "include/consumer.py fetch")
+    words = command("python", "include/skillopt_airflow/consumer.py fetch")
     target = words[words.index("--target") + 1]
     store = ObjectStore(platform.s3, words[words.index("--bucket") + 1])
     artifacts = ArtifactStore(store, ArtifactKeys("", "searchqa", target))

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from include.core.config import EvaluationGroup
-from include.core.edits import EditApplyReport
-from include.core.errors import ConfigError, ModelOutputError, ObjectMissing
-from include.core.gate import GateDecision
-from include.core.provenance import LinesOfSkill
-from include.core.skill import SkillDocument
-from include.core.state import RunState
-from include.core.types import DATA_SPLITS, Patch, Split, Status
-from include.store.items import load_items
-from include.training import steps
-from include.training.candidate import gate as decide_again
-from include.training.history import History, history_of
-from include.training.preparation import check_same_inputs, check_unchanged
-from include.training.rollouts import RolloutPlan
-from include.training.steps import ReflectedItems
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.edits import EditApplyReport
+from skillopt_airflow.core.errors import ConfigError, ModelOutputError, ObjectMissing
+from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.provenance import LinesOfSkill
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
+from skillopt_airflow.store.items import load_items
+from skillopt_airflow.training import steps
+from skillopt_airflow.training.candidate import gate as decide_again
+from skillopt_airflow.training.history import History, history_of
+from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
+from skillopt_airflow.training.rollouts import RolloutPlan
+from skillopt_airflow.training.steps import ReflectedItems
 from tests.training.in_process import InterruptedRun, Training
 from tests.training.local_store import LocalStore
 

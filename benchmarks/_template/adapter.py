@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from include.core.errors import DataError
-from include.core.ports import Benchmark
-from include.core.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
 _PROMPT = """Which English word do these letters make: {letters}
 

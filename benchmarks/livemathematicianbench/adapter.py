@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 
-from include.core.errors import DataError
-from include.core.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
 _PROMPT = """{question}
 

@@ -5,9 +5,9 @@ import string
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
-from include.core.errors import DataError
-from include.core.ports import Workspace
-from include.core.types import Item, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.ports import Workspace
+from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
 MAX_CONTEXT_CHARS = 6000
 DOCUMENT_MARK = "[DOC]"

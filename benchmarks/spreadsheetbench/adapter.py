@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from include.core.errors import DataError
-from include.core.ports import Workspace
-from include.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.ports import Workspace
+from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
 
 INPUT, OUTPUT, GOLDEN = "input.xlsx", "output.xlsx", "golden.xlsx"
 _TASK = """Change a workbook as the instruction says.

@@ -1,6 +1,7 @@
 """Comparing a workbook with its reference by the values of cells, as the benchmark's own evaluation does.
 
-It runs in a process with limits, since the workbook is what code of a model left; see include/training/judging.py.
+It runs in a process with limits, since the workbook is what code of a model left; see
+include/skillopt_airflow/training/judging.py.
 """
 
 import datetime
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.spreadsheetbench.adapter import Cells
-from include.core.types import Score
+from skillopt_airflow.core.types import Score
 
 if TYPE_CHECKING:
     from openpyxl.workbook.workbook import Workbook

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 import benchmarks
-from include.core.config import TrainConfig
-from include.core.errors import DataError
-from include.core.ports import Benchmark
-from include.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
 
 FOLDER = Path(benchmarks.__file__).parent
 COPY = "copied_template"

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.livemathematicianbench import make_sample
 from benchmarks.livemathematicianbench.adapter import BENCHMARK, choices_named, lettered
-from include.core.errors import DataError
-from include.core.types import DATA_SPLITS, Score, Status, Trajectory
-from include.quality.splits import check_splits
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import DATA_SPLITS, Score, Status, Trajectory
+from skillopt_airflow.quality.splits import check_splits
 
 PROJECT = Path(__file__).parents[2]
 REAL = REAL_DATA / "livemathematicianbench"

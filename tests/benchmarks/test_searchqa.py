@@ -16,9 +16,9 @@ from benchmarks.searchqa.adapter import (
     split_documents,
     token_f1,
 )
-from include.core.errors import DataError
-from include.core.ports import Workspace
-from include.core.types import Status, Trajectory
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.ports import Workspace
+from skillopt_airflow.core.types import Status, Trajectory
 
 ADAPTER = SearchQA()
 RECORD: dict[str, Any] = {

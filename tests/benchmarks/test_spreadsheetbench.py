@@ -9,9 +9,9 @@ import pytest
 from openpyxl import Workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, Cells, answer_cells
-from include.core.errors import DataError
-from include.core.ports import Conversing, Equipped, JudgesFiles
-from include.core.types import JsonObject, Status, Trajectory
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.ports import Conversing, Equipped, JudgesFiles
+from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 
 RECORD: JsonObject = {
     "id": 32438,

@@ -11,9 +11,9 @@ from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.spreadsheetbench import make_sample
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, answer_cells
 from benchmarks.spreadsheetbench.scoring import compare
-from include.core.types import DATA_SPLITS, Item, JsonObject, Score
-from include.store.datasets import read_records
-from include.store.files import DataFiles
+from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Score
+from skillopt_airflow.store.datasets import read_records
+from skillopt_airflow.store.files import DataFiles
 
 SAMPLE = Path(make_sample.FOLDER)
 REAL = REAL_DATA / "spreadsheetbench"

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from include.consumer import SkillClient
-from include.store.artifacts import ArtifactStore, Published
-from include.store.keys import ArtifactKeys
-from include.store.objects import ObjectStore
+from skillopt_airflow.consumer import SkillClient
+from skillopt_airflow.store.artifacts import ArtifactStore, Published
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.objects import ObjectStore
 from tests.store.conftest import free_port, s3_client, s3_endpoint, store  # noqa: F401
 from tests.store.test_artifacts import provenance
 
 PROJECT = Path(__file__).parents[2]
-CONSUMER = PROJECT / "include" / "consumer.py"
+CONSUMER = PROJECT / "include" / "skillopt_airflow" / "consumer.py"
 BENCHMARK, TARGET, PREFIX = "search_qa", "openai-chat:org/model", "team/"
 KEYS = ArtifactKeys(PREFIX, BENCHMARK, TARGET)
 

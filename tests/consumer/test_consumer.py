@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from include.consumer import NotPublished, Skill, SkillClient, Tampered, Unavailable
-from include.core.errors import Conflict
-from include.store.artifacts import ArtifactStore
-from include.store.objects import ObjectStore
+from skillopt_airflow.consumer import NotPublished, Skill, SkillClient, Tampered, Unavailable
+from skillopt_airflow.core.errors import Conflict
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.objects import ObjectStore
 from tests.consumer.conftest import BENCHMARK, CONSUMER, KEYS, PREFIX, TARGET, Client, Publish, cut_off
 from tests.store.test_artifacts import provenance
 

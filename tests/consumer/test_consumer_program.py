@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.consumer import claude_code_text, skill_md
-from include.rollout.claude_code import literal
-from include.store.objects import ObjectStore
+from skillopt_airflow.consumer import claude_code_text, skill_md
+from skillopt_airflow.rollout.claude_code import literal
+from skillopt_airflow.store.objects import ObjectStore
 from tests.consumer.conftest import KEYS, Client, Publish, command, run
 from tests.store.conftest import free_port
 

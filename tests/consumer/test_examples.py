@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from include.store.objects import ObjectStore
+from skillopt_airflow.store.objects import ObjectStore
 from tests.consumer.conftest import BENCHMARK, CONSUMER, PREFIX, PROJECT, TARGET, Publish, run
 
 EXAMPLES = PROJECT / "examples"

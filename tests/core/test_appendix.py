@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.appendix import consolidated_edit, note_edits, notes_of
-from include.core.edits import apply_edits
-from include.core.skill import SkillDocument
-from include.core.types import Note
+from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_of
+from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import Note
 
 SKILL = SkillDocument("# Skill\n").with_region("APPENDIX", "- Count the words.")
 TEXTS = st.one_of(

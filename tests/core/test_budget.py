@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.budget import ModelPrice, Prices, Role, Spent, by_stage, dearest, exceeded, spent, unpriced
-from include.core.config import BudgetGroup, TrainConfig
-from include.core.types import ModelCall
+from skillopt_airflow.core.budget import ModelPrice, Prices, Role, Spent, by_stage, dearest, exceeded, spent, unpriced
+from skillopt_airflow.core.config import BudgetGroup, TrainConfig
+from skillopt_airflow.core.types import ModelCall
 
 CHEAP = ModelPrice(input=0.5, output=2.0, source="budget.prices")
 DEAR = ModelPrice(input=10.0, output=30.0, source="budget.prices")

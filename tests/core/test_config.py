@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.config import TrainConfig, fields_by_path, nest
-from include.core.errors import ConfigError
+from skillopt_airflow.core.config import TrainConfig, fields_by_path, nest
+from skillopt_airflow.core.errors import ConfigError
 
 PROJECT = Path(__file__).parents[2]
 PATHS = sorted(fields_by_path())
@@ -24,7 +24,7 @@ def sources() -> str:
     """All code that may read a knob: everything but the module that defines them."""
     folders = ("include", "dags", "benchmarks")
     files = [file for folder in folders for file in (PROJECT / folder).rglob("*.py")]
-    return "\n".join(file.read_text() for file in files if file != PROJECT / "include/core/config.py")
+    return "\n".join(file.read_text() for file in files if file != PROJECT / "include/skillopt_airflow/core/config.py")
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.config import EvaluationGroup
-from include.core.early_reject import certain_loss, cut_short, evaluation_order, horizon, reject_early
-from include.core.gate import Action, GateDecision, decide
-from include.core.paired import SAME_MEAN, paired
-from include.core.policies import POLICIES
-from include.core.scoring import Evaluation, ItemScore, covers
-from include.core.track_record import TrackRecord
-from include.core.types import Status
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.early_reject import certain_loss, cut_short, evaluation_order, horizon, reject_early
+from skillopt_airflow.core.gate import Action, GateDecision, decide
+from skillopt_airflow.core.paired import SAME_MEAN, paired
+from skillopt_airflow.core.policies import POLICIES
+from skillopt_airflow.core.scoring import Evaluation, ItemScore, covers
+from skillopt_airflow.core.track_record import TrackRecord
+from skillopt_airflow.core.types import Status
 
 pytestmark = pytest.mark.slow
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.edits import EditApplyReport, apply_edits
-from include.core.errors import SkillError
-from include.core.skill import REGIONS, SkillDocument, has_marker
-from include.core.types import AnyEditOp, Edit, EditOp
+from skillopt_airflow.core.edits import EditApplyReport, apply_edits
+from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.skill import REGIONS, SkillDocument, has_marker
+from skillopt_airflow.core.types import AnyEditOp, Edit, EditOp
 
 START, END = "<!-- SLOW_UPDATE_START -->", "<!-- SLOW_UPDATE_END -->"
 NOTES = "<!-- APPENDIX_START -->\nnote\n<!-- APPENDIX_END -->"

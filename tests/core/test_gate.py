@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.config import EvaluationGroup
-from include.core.gate import Action, GateDecision, decide
-from include.core.policies import POLICIES, to_confirm
-from include.core.scoring import Evaluation, ItemScore
-from include.core.types import Status
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.gate import Action, GateDecision, decide
+from skillopt_airflow.core.policies import POLICIES, to_confirm
+from skillopt_airflow.core.scoring import Evaluation, ItemScore
+from skillopt_airflow.core.types import Status
 
 RULES = EvaluationGroup()
 SOFT = EvaluationGroup(gate_metric="soft")

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.false_accepts import HEADER, SIZES, SPLITS, rates
-from include.core.config import EvaluationGroup
-from include.core.paired import SAME_MEAN
-from include.core.policies import (
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.paired import SAME_MEAN
+from skillopt_airflow.core.policies import (
     POLICIES,
     Evidence,
     FreshDraws,
@@ -19,9 +19,9 @@ from include.core.policies import (
     to_confirm,
     unknown_protected_items,
 )
-from include.core.scoring import Evaluation, ItemScore, evaluation_of
-from include.core.types import Rollout, Score, Status, Trajectory
-from include.core.verdict import Action
+from skillopt_airflow.core.scoring import Evaluation, ItemScore, evaluation_of
+from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
+from skillopt_airflow.core.verdict import Action
 
 Policy = str
 

@@ -2,12 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.appendix import consolidated_edit, note_edits
-from include.core.edits import EditReport, apply_edits
-from include.core.errors import SkillError
-from include.core.provenance import LineOrigin, LinesOfSkill, seed_lines, trace
-from include.core.skill import REGIONS, SkillDocument
-from include.core.types import AnyEditOp, Edit, Note
+from skillopt_airflow.core.appendix import consolidated_edit, note_edits
+from skillopt_airflow.core.edits import EditReport, apply_edits
+from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill, seed_lines, trace
+from skillopt_airflow.core.skill import REGIONS, SkillDocument
+from skillopt_airflow.core.types import AnyEditOp, Edit, Note
 
 STEP = "steps/step_0001"
 # Few different lines, so that equal ones meet; some are blank, and some end in other line ends than "\n".

@@ -4,7 +4,7 @@ import pytest
 from pydantic_ai.models.anthropic import AnthropicModelSettings
 from pydantic_ai.models.openai import OpenAIChatModelSettings, OpenAIResponsesModelSettings
 
-from include.core.sampling import sampling_settings, without_thinking
+from skillopt_airflow.core.sampling import sampling_settings, without_thinking
 
 ALL: dict[str, Any] = {
     "max_tokens": 99,

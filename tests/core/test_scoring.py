@@ -3,10 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from include.core.config import EvaluationGroup
-from include.core.errors import DataError
-from include.core.scoring import Evaluation, ItemScore, covers, evaluation_of, is_failure, metric_value
-from include.core.types import Rollout, Score, Status, Trajectory
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.scoring import Evaluation, ItemScore, covers, evaluation_of, is_failure, metric_value
+from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
 
 FAILED = [status for status in Status if status is not Status.OK]
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.errors import SkillError
-from include.core.skill import REGIONS, Region, SkillDocument, Span, has_marker
+from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.skill import REGIONS, Region, SkillDocument, Span, has_marker
 
 SLOW = "<!-- SLOW_UPDATE_START -->\nkeep\n<!-- SLOW_UPDATE_END -->"
 APPENDIX = "<!-- APPENDIX_START --><!-- APPENDIX_END -->"

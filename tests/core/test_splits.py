@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.splits import split_by_ratio, take
-from include.core.types import DATA_SPLITS, Split
+from skillopt_airflow.core.splits import split_by_ratio, take
+from skillopt_airflow.core.types import DATA_SPLITS, Split
 
 PARTS = st.integers(1, 20)
 

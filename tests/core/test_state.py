@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.buffer import BufferEntry, StepBuffer, entry_of
-from include.core.config import EvaluationGroup
-from include.core.gate import Action, GateDecision, decide
-from include.core.scoring import Evaluation, ItemScore
-from include.core.state import Measured, RunState, advance, compete, remember, seed_state
-from include.core.timeline import Moment
-from include.core.types import Edit, FailurePattern, Status
+from skillopt_airflow.core.buffer import BufferEntry, StepBuffer, entry_of
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.gate import Action, GateDecision, decide
+from skillopt_airflow.core.scoring import Evaluation, ItemScore
+from skillopt_airflow.core.state import Measured, RunState, advance, compete, remember, seed_state
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import Edit, FailurePattern, Status
 
 EDITS = (Edit(op="append", content="x"),)
 PATTERNS = (FailurePattern(description="d", item_ids=("a",)),)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from include.core.config import OptimizerGroup, TrainConfig, TrainGroup
-from include.core.timeline import Moment, timeline
+from skillopt_airflow.core.config import OptimizerGroup, TrainConfig, TrainGroup
+from skillopt_airflow.core.timeline import Moment, timeline
 
 OPTIMIZERS = st.builds(
     OptimizerGroup, use_slow_update=st.booleans(), use_meta_skill=st.booleans(), use_meta_reflect=st.booleans()

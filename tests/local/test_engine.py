@@ -5,9 +5,9 @@ from pathlib import Path
 import docker
 import pytest
 
-from include.core.errors import EngineUnavailable
-from include.sandbox.labels import FOLDER_LABEL, SANDBOX_LABEL
 from local import engine, image
+from skillopt_airflow.core.errors import EngineUnavailable
+from skillopt_airflow.sandbox.labels import FOLDER_LABEL, SANDBOX_LABEL
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from include.core.errors import PlatformError
 from local.home import SOCKET_NAME, SOCKET_PATH_BYTES, Home, free_ports
+from skillopt_airflow.core.errors import PlatformError
 
 
 def test_settings_are_chosen_once_and_kept_to_the_owner(tmp_path: Path):

@@ -4,8 +4,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from include.core.errors import ImageMissing
 from local import image
+from skillopt_airflow.core.errors import ImageMissing
 
 PINNED = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==([^\s;]+)", re.MULTILINE)
 
@@ -17,9 +17,23 @@ def pins(path: Path) -> set[tuple[str, str]]:
 def test_the_image_gets_the_program_and_no_data():
     files = {str(path) for path in image.program_files(image.ROOT)}
 
-    assert {"include/rollout/__main__.py", "include/core/types.py", "benchmarks/searchqa/adapter.py"} <= files
+    assert {
+        "include/skillopt_airflow/rollout/__main__.py",
+        "include/skillopt_airflow/core/types.py",
+        "benchmarks/searchqa/adapter.py",
+    } <= files
     assert all(name.endswith(".py") for name in files)
-    assert not any(name.startswith(("include/store", "include/sandbox", "include/models", "local")) for name in files)
+    assert not any(
+        name.startswith(
+            (
+                "include/skillopt_airflow/store",
+                "include/skillopt_airflow/sandbox",
+                "include/skillopt_airflow/models",
+                "local",
+            )
+        )
+        for name in files
+    )
     benchmark_files = {Path(name).name for name in files if name.startswith("benchmarks/")}
     assert benchmark_files == {"__init__.py", "adapter.py"}
 
@@ -27,8 +41,14 @@ def test_the_image_gets_the_program_and_no_data():
 def test_the_gateways_image_gets_what_calls_a_model():
     files = {str(path) for path in image.gateway_files(image.ROOT)}
 
-    assert {"include/sandbox/gateway.py", "include/models/upstream.py", "include/core/types.py"} <= files
-    assert not any(name.startswith(("include/models/standin", "include/rollout", "benchmarks")) for name in files)
+    assert {
+        "include/skillopt_airflow/gateway/model_gateway.py",
+        "include/skillopt_airflow/gateway/upstream.py",
+        "include/skillopt_airflow/core/types.py",
+    } <= files
+    assert not any(
+        name.startswith(("local/standin", "include/skillopt_airflow/rollout", "benchmarks")) for name in files
+    )
 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in image.RECIPES.values() if recipe.requirements])
@@ -47,7 +67,7 @@ def test_a_changed_input_is_another_image(tmp_path: Path, name: str):
     before = image.inputs_hash(tmp_path, name)
 
     assert before == image.inputs_hash(image.ROOT, name)
-    (tmp_path / "include/rollout/new.py").write_text("")
+    (tmp_path / "include/skillopt_airflow/rollout/new.py").write_text("")
     assert image.inputs_hash(tmp_path, name) != before
 
 
@@ -76,7 +96,7 @@ def test_the_image_is_ready_to_run(docker_host: str):
         ).decode()
         cached = client.containers.run(
             image.IMAGE,
-            ["-c", "import include.rollout.settings as s; print(s.__cached__); open(s.__cached__).close()"],
+            ["-c", "import skillopt_airflow.rollout.settings as s; print(s.__cached__); open(s.__cached__).close()"],
             entrypoint="python3",
             network_mode="none",
             remove=True,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from include.core.errors import ImageMissing
 from local import npm
+from skillopt_airflow.core.errors import ImageMissing
 
 RELEASE = npm.Release("@example/tool@1.0.0", "", "package/bin")
 

@@ -3,9 +3,9 @@ from threading import Event
 
 import pytest
 
-from include.core.errors import PlatformError
 from local import postgres
 from local.home import Home
+from skillopt_airflow.core.errors import PlatformError
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from threading import Event
 
 import pytest
 
-from include.core.errors import PlatformError
 from local import processes, services
 from local.environment import HOME_VARIABLE
 from local.home import Home
+from skillopt_airflow.core.errors import PlatformError
 
 # Services outlive the process that started them, which is what Python warns of.
 pytestmark = [

@@ -1,14 +1,14 @@
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.models.dialect_server import Dialect, DialectServer, serving
+from tests.gateway.conftest import Serve, provider
+
+__all__ = ["PROVIDER_VARIABLES", "Connect", "Serve", "connect", "provider"]
 
 Connect = Callable[..., str]
-Serve = Callable[[Dialect], DialectServer]
 
 PROVIDER_VARIABLES = (
     "OPENAI_API_KEY",
@@ -36,10 +36,3 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
         return conn_id
 
     return define
-
-
-@pytest.fixture
-def provider() -> Iterator[Serve]:
-    """Starts servers that speak a dialect."""
-    with ExitStack() as servers:
-        yield lambda dialect: servers.enter_context(serving(dialect))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from include.core.config import Harness, ModelGroup
-from include.core.errors import ConfigError, ModelConnectionError
-from include.models.connection import (
+from skillopt_airflow.core.config import Harness, ModelGroup
+from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
+from skillopt_airflow.models.connection import (
     check,
     check_harness,
     model_name,
@@ -17,10 +17,10 @@ from include.models.connection import (
     target_dialect,
     target_upstream,
 )
-from include.models.providers import check_sampling
-from tests.models import dialects
+from skillopt_airflow.models.providers import check_sampling
+from tests.gateway import dialects
+from tests.gateway.dialect_server import Document, Refusal, Request
 from tests.models.conftest import Connect, Serve
-from tests.models.dialect_server import Document, Refusal, Request
 
 
 class Server(ThreadingHTTPServer):

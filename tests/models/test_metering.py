@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.usage import RunUsage
 
-from include.models.metering import calls_of
+from skillopt_airflow.models.metering import calls_of
 
 STATUSES = st.sampled_from([0, 200, 429, 503])
 

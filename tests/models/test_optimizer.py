@@ -10,11 +10,11 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
 
-from include.core.errors import ModelError, ModelOutputError
-from include.core.types import ModelCall
-from include.models.optimizer import OUTPUT_RETRIES, PydanticAIOptimizer
-from include.optimizer.reflect import Reflection
-from include.optimizer.select import Ranking
+from skillopt_airflow.core.errors import ModelError, ModelOutputError
+from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.models.optimizer import OUTPUT_RETRIES, PydanticAIOptimizer
+from skillopt_airflow.optimizer.reflect import Reflection
+from skillopt_airflow.optimizer.select import Ranking
 
 Respond = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
 

@@ -4,9 +4,9 @@ import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from include.core.types import Edit, ModelCall, Patch
-from include.models.optimizer import PydanticAIOptimizer
-from include.optimizer.select import select
+from skillopt_airflow.core.types import Edit, ModelCall, Patch
+from skillopt_airflow.models.optimizer import PydanticAIOptimizer
+from skillopt_airflow.optimizer.select import select
 from tests.pipeline.faulty_model import faulty_model
 
 SKILL = "# Skill\n\n- Read the question.\n"

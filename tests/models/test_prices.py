@@ -9,9 +9,9 @@ from genai_prices.data import providers
 from genai_prices.types import ModelPrice as TablePrices
 from genai_prices.types import TieredPrices
 
-from include.core.budget import ModelPrice
-from include.core.config import Price
-from include.models.prices import SAMPLE_TOKENS, price_of, table_date
+from skillopt_airflow.core.budget import ModelPrice
+from skillopt_airflow.core.config import Price
+from skillopt_airflow.models.prices import SAMPLE_TOKENS, price_of, table_date
 
 AT = datetime(2026, 11, 10, tzinfo=UTC)
 

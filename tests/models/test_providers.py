@@ -10,20 +10,20 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
-from include.core.config import TrainConfig
-from include.core.errors import ModelError
-from include.core.types import Message, ModelCall
-from include.models.connection import check, optimizer_model, target_upstream
-from include.models.optimizer import PydanticAIOptimizer
-from include.models.target import PydanticAITarget
-from include.pipeline.connections import ConnectedModels
-from tests.models import dialects
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.types import Message, ModelCall
+from skillopt_airflow.models.connection import check, optimizer_model, target_upstream
+from skillopt_airflow.models.optimizer import PydanticAIOptimizer
+from skillopt_airflow.models.target import PydanticAITarget
+from skillopt_airflow.pipeline.connections import ConnectedModels
+from tests.gateway import dialects
+from tests.gateway.dialect_server import Dialect, DialectServer, Document, Refusal
+from tests.gateway.through_backend import ask
 from tests.models.conftest import Connect, Serve
-from tests.models.dialect_server import Dialect, DialectServer, Document, Refusal
-from tests.models.through_backend import ask
 
 if TYPE_CHECKING:
-    from include.training.run import TrainingRun
+    from skillopt_airflow.training.run import TrainingRun
 
 KEY = "distinctive-key-1"
 Request = dict[str, Any]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from include.core.config import fields_by_path
-from include.core.errors import ModelConnectionError
-from include.models.connection import optimizer_model, target_upstream
+from skillopt_airflow.core.config import fields_by_path
+from skillopt_airflow.core.errors import ModelConnectionError
+from skillopt_airflow.models.connection import optimizer_model, target_upstream
 from tests.models.conftest import PROVIDER_VARIABLES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "providers.md").read_text(encoding="utf-8")

@@ -4,9 +4,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from include.core.errors import ModelError
-from include.core.types import Message, ModelCall
-from include.models.target import PydanticAITarget
+from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.types import Message, ModelCall
+from skillopt_airflow.models.target import PydanticAITarget
 
 CONVERSATION = [
     Message(role="system", content="the skill"),

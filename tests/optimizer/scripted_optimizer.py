@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from include.core.errors import ModelOutputError
-from include.core.ports import Output
-from include.core.types import Rollout, Score, Status, Trajectory
+from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.ports import Output
+from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
 
 
 class ScriptedOptimizer:

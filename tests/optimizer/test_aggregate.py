@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_optimizer import AnsweringOptimizer, ScriptedOptimizer, json_section, section, unusable
 
-from include.core.errors import ModelError, ModelOutputError
-from include.core.types import Edit, FailurePattern, Note, Patch, SourceType
-from include.optimizer.aggregate import aggregate, merge, without_duplicates
+from skillopt_airflow.core.errors import ModelError, ModelOutputError
+from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, SourceType
+from skillopt_airflow.optimizer.aggregate import aggregate, merge, without_duplicates
 
 
 def edit(content: str, source_type: SourceType = "failure", *minibatches: str, **fields: Any) -> Edit:

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_optimizer import json_section, rollout
 
-from include.core.types import Message, Rollout
-from include.optimizer.comparison import Comparison, Policy, compare, comparison_section
+from skillopt_airflow.core.types import Message, Rollout
+from skillopt_airflow.optimizer.comparison import Comparison, Policy, compare, comparison_section
 
 HARD = st.sampled_from([0.0, 0.4, 0.7, 1.0, None])
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
-from include.core.errors import ModelError
-from include.core.types import Note
-from include.optimizer.consolidate import Consolidation, consolidate
+from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.types import Note
+from skillopt_airflow.optimizer.consolidate import Consolidation, consolidate
 
 NOTES = tuple(
     Note(text=text, minibatch=minibatch)

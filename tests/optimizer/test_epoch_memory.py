@@ -3,13 +3,13 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
-from include.core.errors import ModelError
-from include.core.gate import Action
-from include.core.types import Edit, Patch
-from include.optimizer.comparison import Comparison, compare
-from include.optimizer.epoch_steps import EpochStep
-from include.optimizer.meta_reflect import meta_reflect
-from include.optimizer.meta_skill import Memory, meta_skill
+from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.gate import Action
+from skillopt_airflow.core.types import Edit, Patch
+from skillopt_airflow.optimizer.comparison import Comparison, compare
+from skillopt_airflow.optimizer.epoch_steps import EpochStep
+from skillopt_airflow.optimizer.meta_reflect import meta_reflect
+from skillopt_airflow.optimizer.meta_skill import Memory, meta_skill
 
 COMPARISON = compare({"a": rollout("a", 1.0)}, {"a": rollout("a", 0.0)}, ["a"], "mixed")
 STEPS = [

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
-from include.core.errors import ModelError
-from include.core.types import Edit, Patch
-from include.optimizer.learning_rate import ChosenRate, learning_rate
+from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.types import Edit, Patch
+from skillopt_airflow.optimizer.learning_rate import ChosenRate, learning_rate
 
 PATCH = Patch(edits=tuple(Edit(op="append", content=name) for name in "abc"))
 

@@ -10,25 +10,25 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from scripted_optimizer import ScriptedOptimizer, rollout
 
-from include.core.buffer import StepBuffer
-from include.core.config import OptimizerGroup
-from include.core.gate import Action
-from include.core.ports import Optimizer
-from include.core.types import Edit, Note, Patch
-from include.models.optimizer import PydanticAIOptimizer
-from include.optimizer.aggregate import aggregate
-from include.optimizer.comparison import compare
-from include.optimizer.consolidate import consolidate
-from include.optimizer.deep_reflect import questions
-from include.optimizer.epoch_steps import EpochStep
-from include.optimizer.learning_rate import learning_rate
-from include.optimizer.meta_reflect import meta_reflect
-from include.optimizer.meta_skill import meta_skill
-from include.optimizer.minibatches import Minibatch
-from include.optimizer.reflect import ReflectContext, reflect
-from include.optimizer.rewrite import rewrite
-from include.optimizer.select import select
-from include.optimizer.slow_update import slow_update
+from skillopt_airflow.core.buffer import StepBuffer
+from skillopt_airflow.core.config import OptimizerGroup
+from skillopt_airflow.core.gate import Action
+from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.types import Edit, Note, Patch
+from skillopt_airflow.models.optimizer import PydanticAIOptimizer
+from skillopt_airflow.optimizer.aggregate import aggregate
+from skillopt_airflow.optimizer.comparison import compare
+from skillopt_airflow.optimizer.consolidate import consolidate
+from skillopt_airflow.optimizer.deep_reflect import questions
+from skillopt_airflow.optimizer.epoch_steps import EpochStep
+from skillopt_airflow.optimizer.learning_rate import learning_rate
+from skillopt_airflow.optimizer.meta_reflect import meta_reflect
+from skillopt_airflow.optimizer.meta_skill import meta_skill
+from skillopt_airflow.optimizer.minibatches import Minibatch
+from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
+from skillopt_airflow.optimizer.rewrite import rewrite
+from skillopt_airflow.optimizer.select import select
+from skillopt_airflow.optimizer.slow_update import slow_update
 
 pytestmark = pytest.mark.slow
 

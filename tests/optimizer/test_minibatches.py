@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_optimizer import rollout
 
-from include.core.types import Rollout
-from include.optimizer.minibatches import minibatches, most_minibatches
+from skillopt_airflow.core.types import Rollout
+from skillopt_airflow.optimizer.minibatches import minibatches, most_minibatches
 
 HARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=30)
 

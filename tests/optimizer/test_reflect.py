@@ -3,13 +3,13 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
-from include.core.buffer import BufferEntry, StepBuffer
-from include.core.config import OptimizerGroup
-from include.core.errors import ModelError
-from include.core.types import Edit, FailurePattern, Message, Note, Patch
-from include.optimizer.minibatches import Minibatch
-from include.optimizer.reflect import ReflectContext, reflect
-from include.optimizer.trajectories import FollowUp
+from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
+from skillopt_airflow.core.config import OptimizerGroup
+from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch
+from skillopt_airflow.optimizer.minibatches import Minibatch
+from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
+from skillopt_airflow.optimizer.trajectories import FollowUp
 
 PLAIN = OptimizerGroup()
 AWARE = OptimizerGroup(use_skill_aware_reflection=True)

@@ -1,9 +1,9 @@
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
-from include.core.errors import ModelError
-from include.core.types import Edit, FailurePattern, Note, Patch
-from include.optimizer.rewrite import rewrite
+from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch
+from skillopt_airflow.optimizer.rewrite import rewrite
 
 PATCH = Patch(
     edits=(

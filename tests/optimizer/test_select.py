@@ -1,9 +1,9 @@
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
-from include.core.errors import ModelError
-from include.core.types import Edit, FailurePattern, Patch
-from include.optimizer.select import select
+from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.types import Edit, FailurePattern, Patch
+from skillopt_airflow.optimizer.select import select
 
 EDITS = tuple(
     Edit(op="append", content=name, support_count=count) for name, count in zip("abcd", (1, 3, 2, 3), strict=True)

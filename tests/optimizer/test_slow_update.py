@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
-from include.core.errors import ModelError
-from include.core.types import Edit
-from include.optimizer.comparison import Comparison, compare
-from include.optimizer.slow_update import Guidance, guidance_edit, slow_update
+from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.types import Edit
+from skillopt_airflow.optimizer.comparison import Comparison, compare
+from skillopt_airflow.optimizer.slow_update import Guidance, guidance_edit, slow_update
 
 COMPARISON = compare({"a": rollout("a", 0.0)}, {"a": rollout("a", 1.0)}, ["a"], "mixed")
 

@@ -16,17 +16,17 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from include.core.config import TrainConfig
-from include.pipeline import alerts
-from include.pipeline.graph import dag_of
-from include.pipeline.regate import regate_dag
-from include.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline import alerts
+from skillopt_airflow.pipeline.graph import dag_of
+from skillopt_airflow.pipeline.regate import regate_dag
+from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 
 PROBE = Path(__file__).with_name("alert_probe.py")
 SECRET = "hook-token-7c1e"
 DAG_FILE = """
-from include.core.config import TrainConfig
-from include.pipeline.regate import regate_dag  # builds an Airflow DAG
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline.regate import regate_dag  # builds an Airflow DAG
 dag = regate_dag("searchqa", TrainConfig.from_layers({"alerts": {"conn_id": "on_call", "late_hours": 5}}))
 """
 
@@ -83,7 +83,7 @@ def test_a_failed_night_and_a_late_one_are_told_once_each(hook: Hook, tmp_path: 
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__API__BASE_URL": "https://airflow.example.org/team",
         "AIRFLOW_CONN_ON_CALL": hook.connection,
-        "PYTHONPATH": str(PROBE.parents[2]),
+        "PYTHONPATH": str(PROBE.parents[2] / "include"),
     }
     done = subprocess.run(
         [sys.executable, str(PROBE), str(dags)], env=own | airflow, capture_output=True, text=True, check=False

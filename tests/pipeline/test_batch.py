@@ -11,16 +11,16 @@ import boto3
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
 
-from include.core.errors import ConfigError, ModelError
-from include.core.types import Split, Status
-from include.models.standin import chat
-from include.models.standin.server import StandInServer
-from include.pipeline.batch import BatchRollouts, check_batch
-from include.pipeline.graph import dag_of, evaluations
-from include.sandbox.allowance import Allowance
-from include.store.objects import ObjectStore
-from include.training import ends, workload
-from include.training.run import TrainingRun
+from local.standin import chat
+from local.standin.server import StandInServer
+from skillopt_airflow.core.errors import ConfigError, ModelError
+from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.pipeline.batch import BatchRollouts, check_batch
+from skillopt_airflow.pipeline.graph import dag_of, evaluations
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training import ends, workload
+from skillopt_airflow.training.run import TrainingRun
 from tests.store.conftest import s3_endpoint
 from tests.training.in_process import Training, configured
 

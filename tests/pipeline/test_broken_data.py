@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from include.core.errors import ConfigError, DataError
-from include.core.paired import paired_values
-from include.core.scoring import Evaluation, ItemScore
-from include.core.types import DATA_SPLITS, Split
-from include.pipeline import connections, nights, preparation
-from include.pipeline.params import benchmark_config, form
-from include.quality.report import DataQualityError, QualityReport
-from include.store.artifacts import ArtifactStore
-from include.store.items import save_items
-from include.store.keys import ArtifactKeys, RegateKeys, RunKeys, night_name
-from include.store.nights import Contender, Night, NightTable
-from include.training.run import RunRef, TrainingRun
+from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.paired import paired_values
+from skillopt_airflow.core.scoring import Evaluation, ItemScore
+from skillopt_airflow.core.types import DATA_SPLITS, Split
+from skillopt_airflow.pipeline import connections, nights, preparation
+from skillopt_airflow.pipeline.params import benchmark_config, form
+from skillopt_airflow.quality.report import DataQualityError, QualityReport
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.items import save_items
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, night_name
+from skillopt_airflow.store.nights import Contender, Night, NightTable
+from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT
 from tests.training.local_store import LocalStore

@@ -8,13 +8,13 @@ from airflow.providers.standard.operators.trigger_dagrun import DagIsPaused, Tri
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from include.core.config import TrainConfig
-from include.core.types import JsonObject
-from include.pipeline import epochs, tasks
-from include.pipeline.regate import regate_dag
-from include.pipeline.training import train_dag
-from include.training import candidate, epoch_end, steps
-from include.training.run import RunRef, TrainingRun
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline import epochs, tasks
+from skillopt_airflow.pipeline.regate import regate_dag
+from skillopt_airflow.pipeline.training import train_dag
+from skillopt_airflow.training import candidate, epoch_end, steps
+from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.training.in_process import Training
 
 CHUNKS: list[JsonObject] = [{"plan": "p", "index": 0}]

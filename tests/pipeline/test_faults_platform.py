@@ -133,7 +133,7 @@ def test_the_key_is_in_no_row_outside_the_connections(platform: Any, faulty: Fau
 
 def test_the_key_is_in_no_container(faulty: FaultyRun) -> None:
     assert len(faulty.containers) >= 3
-    assert any("include.rollout" in text for text in faulty.containers.values())
+    assert any("skillopt_airflow.rollout" in text for text in faulty.containers.values())
     for text in faulty.containers.values():
         assert KEY not in text
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from include.core.config import TrainConfig
-from include.pipeline.graph import dag_of, rollouts
-from include.pipeline.training import epoch_dag, epoch_end_dag
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline.graph import dag_of, rollouts
+from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag
 from tests.training.in_process import Training
 
 SMALL = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 1, "batch_size": 8}})

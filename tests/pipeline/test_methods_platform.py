@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from include.training.scorecard import Scorecard
 from local.environment import airflow_url
+from skillopt_airflow.training.scorecard import Scorecard
 from tests.pipeline.trained_run import DAG, TrainedRun, token
 
 pytestmark = pytest.mark.platform

@@ -4,9 +4,9 @@ import pytest
 from airflow.sdk.definitions.param import ParamsDict
 
 import benchmarks
-from include.core.config import TrainConfig, fields_by_path
-from include.core.errors import ConfigError
-from include.pipeline import params
+from skillopt_airflow.core.config import TrainConfig, fields_by_path
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.pipeline import params
 
 CONFIG = TrainConfig()
 

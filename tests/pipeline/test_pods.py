@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from airflow.serialization.serialized_objects import DagSerialization
 
-from include.core.errors import ConfigError
-from include.pipeline import params
-from include.pipeline.evaluation import RolloutChunk
-from include.pipeline.graph import dag_of, rollouts
-from include.pipeline.pods import PodChunk
-from include.pipeline.scoring import evaluate_dag
-from include.pipeline.training import epoch_dag, epoch_end_dag, train_dag
-from include.sandbox.serve import Served
-from include.training import ends
-from include.training.workload import ChunkWorkload
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.gateway.serve import Served
+from skillopt_airflow.pipeline import params
+from skillopt_airflow.pipeline.evaluation import RolloutChunk
+from skillopt_airflow.pipeline.graph import dag_of, rollouts
+from skillopt_airflow.pipeline.pods import PodChunk
+from skillopt_airflow.pipeline.scoring import evaluate_dag
+from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from skillopt_airflow.training import ends
+from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
 
 KEY = "sk-of-the-connection"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from include.core.config import SandboxGroup, StorageGroup, TrainConfig
-from include.core.errors import (
+from skillopt_airflow.core.config import SandboxGroup, StorageGroup, TrainConfig
+from skillopt_airflow.core.errors import (
     ConfigError,
     EngineUnavailable,
     ModelConnectionError,
@@ -15,13 +15,13 @@ from include.core.errors import (
     SkillOptError,
     StoreUnavailable,
 )
-from include.models import connection
-from include.pipeline.connections import attach_storage, s3_client, signing_store
-from include.pipeline.failures import wrong_input_fails
-from include.pipeline.preparation import configured, reachable, reopened
-from include.training.run import RunRef, TrainingRun
-from tests.models import dialects
-from tests.models.dialect_server import serving
+from skillopt_airflow.models import connection
+from skillopt_airflow.pipeline.connections import attach_storage, s3_client, signing_store
+from skillopt_airflow.pipeline.failures import wrong_input_fails
+from skillopt_airflow.pipeline.preparation import configured, reachable, reopened
+from skillopt_airflow.training.run import RunRef, TrainingRun
+from tests.gateway import dialects
+from tests.gateway.dialect_server import serving
 from tests.training.in_process import Training
 
 NOWHERE = {"host": "http://127.0.0.1:1/v1", "password": "secret-key"}

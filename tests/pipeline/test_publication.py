@@ -10,14 +10,14 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from include.core.config import PublishingGroup, TrainConfig
-from include.core.errors import ConfigError
-from include.pipeline import publishing, regate, scoring
-from include.pipeline.preparation import checked_form
-from include.pipeline.regate import regate_dag
-from include.pipeline.training import train_dag
-from include.training import publishing as training_publishing
-from include.training.run import RunRef, TrainingRun
+from skillopt_airflow.core.config import PublishingGroup, TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.pipeline import publishing, regate, scoring
+from skillopt_airflow.pipeline.preparation import checked_form
+from skillopt_airflow.pipeline.regate import regate_dag
+from skillopt_airflow.pipeline.training import train_dag
+from skillopt_airflow.training import publishing as training_publishing
+from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.training.in_process import Training
 
 FORM = {path: knob.value for path, knob in publishing.publish_form(TrainConfig()).items()}

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from include.core.config import PublishingGroup
-from include.core.errors import StoreError
-from include.core.types import JsonObject
-from include.pipeline import publishing
-from include.store.artifacts import ArtifactStore
-from include.store.keys import ArtifactKeys
-from include.training.history import History
-from include.training.publishing import gate_publication, plan_publication
+from skillopt_airflow.core.config import PublishingGroup
+from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline import publishing
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.training.history import History
+from skillopt_airflow.training.publishing import gate_publication, plan_publication
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore

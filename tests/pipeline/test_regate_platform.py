@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
-from include.core.regate import NightVerdict
-from include.store.artifacts import ArtifactStore
-from include.store.keys import ArtifactKeys, RegateKeys
-from include.store.nights import NightTable
-from include.store.objects import ObjectStore
-from include.training.regate import LedgerRow, ledger
-from include.training.transfer import TransferReport
 from local.environment import airflow_url
+from skillopt_airflow.core.regate import NightVerdict
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
+from skillopt_airflow.store.nights import NightTable
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.regate import LedgerRow, ledger
+from skillopt_airflow.training.transfer import TransferReport
 from tests.pipeline.trained_run import set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
 from tests.training.test_regate_nights import CHAMPION, FORMER, changed, date, healthy

@@ -22,9 +22,9 @@ from pandas.testing import assert_frame_equal
 from platform_control import control
 
 from bench.real_data import ABSENT, SEARCHQA
-from include.core.types import DATA_SPLITS, Split
-from include.store.artifacts import Alias, SkillManifest
-from include.store.keys import ArtifactKeys
+from skillopt_airflow.core.types import DATA_SPLITS, Split
+from skillopt_airflow.store.artifacts import Alias, SkillManifest
+from skillopt_airflow.store.keys import ArtifactKeys
 from tests.pipeline.slow_model import slow_model
 from tests.pipeline.trained_run import (
     DAG,
@@ -242,7 +242,7 @@ def test_a_wrong_provider_address_fails_the_first_task(platform: Any) -> None:
 
 def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(platform: Any) -> None:
     code = (
-        "from include.pipeline import params; from include.pipeline.preparation import prepare_run; "
+        "from skillopt_airflow.pipeline import params; from skillopt_airflow.pipeline.preparation import prepare_run; "
         "form = {name: field.value for name, field in params.form(params.benchmark_config('searchqa')).items()}; "
         "prepare_run('searchqa', 'no-engine', form)"
     )

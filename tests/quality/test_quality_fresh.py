@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import benchmarks
-from include.core.errors import DataError
-from include.core.types import Item, Split
-from include.quality.drift import FEWEST_FRESH, FEWEST_REFERENCE, TOLERANCE, length_of, standing, tolerance
-from include.quality.fresh import check_fresh, content
-from include.quality.report import QualityReport
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import Item, Split
+from skillopt_airflow.quality.drift import FEWEST_FRESH, FEWEST_REFERENCE, TOLERANCE, length_of, standing, tolerance
+from skillopt_airflow.quality.fresh import check_fresh, content
+from skillopt_airflow.quality.report import QualityReport
 
 
 def item(name: str, question: Any = "", **public: Any) -> Item:

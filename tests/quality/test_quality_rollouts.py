@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from include.core.errors import DataError
-from include.quality.rollouts import check_rollouts
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.quality.rollouts import check_rollouts
 
 ITEMS = ("a", "b", "c")
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from include.core.config import EvaluationGroup
-from include.core.errors import ConfigError
-from include.core.policies import POLICIES, evidence_of
-from include.core.scoring import Evaluation, ItemScore
-from include.core.types import Split
-from include.core.verdict import Action
-from include.quality.sizes import evaluation_needs, fewest_items, training_needs
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.policies import POLICIES, evidence_of
+from skillopt_airflow.core.scoring import Evaluation, ItemScore
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.verdict import Action
+from skillopt_airflow.quality.sizes import evaluation_needs, fewest_items, training_needs
 
 
 def rules(**knobs: Any) -> EvaluationGroup:

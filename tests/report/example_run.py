@@ -1,18 +1,18 @@
 """A run as its history would describe it: 12 steps in 2 epochs with every verdict, judged by the project's rules."""
 
-from include.core.budget import StageCost
-from include.core.config import EvaluationGroup
-from include.core.early_reject import certain_loss, cut_short, evaluation_order, reject_early
-from include.core.edits import apply_edits
-from include.core.gate import Action, GateDecision, decide
-from include.core.paired import interval
-from include.core.provenance import LineOrigin, seed_lines, trace
-from include.core.scoring import Evaluation, ItemScore
-from include.core.skill import SkillDocument
-from include.core.timeline import Moment
-from include.core.track_record import TrackRecord
-from include.core.types import Edit, FailurePattern, Status
-from include.report.view import (
+from skillopt_airflow.core.budget import StageCost
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.early_reject import certain_loss, cut_short, evaluation_order, reject_early
+from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.gate import Action, GateDecision, decide
+from skillopt_airflow.core.paired import interval
+from skillopt_airflow.core.provenance import LineOrigin, seed_lines, trace
+from skillopt_airflow.core.scoring import Evaluation, ItemScore
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.track_record import TrackRecord
+from skillopt_airflow.core.types import Edit, FailurePattern, Status
+from skillopt_airflow.report.view import (
     Estimate,
     MomentView,
     ReportView,

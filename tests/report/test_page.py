@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from example_run import SEED, example
 
-from include.core.provenance import LineOrigin
-from include.core.types import Value
-from include.report.page import render
-from include.report.view import ReportView
+from skillopt_airflow.core.provenance import LineOrigin
+from skillopt_airflow.core.types import Value
+from skillopt_airflow.report.page import render
+from skillopt_airflow.report.view import ReportView
 
 PROJECT = Path(__file__).parents[2]
 NASTY = (
@@ -210,9 +210,9 @@ def test_an_unknown_price_is_not_a_free_one(page: Page) -> None:
 
 
 def test_equal_views_give_equal_pages_in_every_process(view: ReportView) -> None:
-    program = "import sys; from example_run import example; from include.report.page import render; " \
+    program = "import sys; from example_run import example; from skillopt_airflow.report.page import render; " \
         "sys.stdout.buffer.write(render(example()).encode())"  # fmt: skip
-    search = os.pathsep.join((str(PROJECT), str(Path(__file__).parent)))
+    search = os.pathsep.join((str(PROJECT / "include"), str(Path(__file__).parent)))
     environment = {**os.environ, "PYTHONPATH": search, "PYTHONHASHSEED": "7"}
     other = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True)
     assert other.stdout.decode() == render(view)

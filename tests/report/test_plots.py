@@ -3,10 +3,10 @@ from xml.etree import ElementTree
 import pytest
 from example_run import Training, evaluation, example, proposed
 
-from include.core.gate import Action
-from include.core.timeline import Moment
-from include.report import plots
-from include.report.view import ReportView
+from skillopt_airflow.core.gate import Action
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.report import plots
+from skillopt_airflow.report.view import ReportView
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -2,8 +2,8 @@ import pytest
 from example_run import example
 from pydantic import ValidationError
 
-from include.report import summary
-from include.report.view import ReportView, Seconds, diff_of
+from skillopt_airflow.report import summary
+from skillopt_airflow.report.view import ReportView, Seconds, diff_of
 
 
 @pytest.fixture(scope="module")

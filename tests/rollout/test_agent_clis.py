@@ -12,17 +12,17 @@ from openpyxl import Workbook, load_workbook
 from pydantic import SecretStr
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from include.core.config import CLI_HARNESSES, IMAGES, Harness, SandboxGroup
-from include.core.types import Item, JsonObject, ModelCall, Status, Trajectory
-from include.models.standin import chat
-from include.models.standin.directives import DIRECTIVES
-from include.models.upstream import Upstream
-from include.rollout.settings import RolloutSettings
-from include.sandbox.allowance import Allowance
-from include.sandbox.gateway import ModelGateway
-from include.sandbox.hardening import host_options
+from local.standin import chat
+from local.standin.directives import DIRECTIVES
+from skillopt_airflow.core.config import CLI_HARNESSES, IMAGES, Harness, SandboxGroup
+from skillopt_airflow.core.types import Item, JsonObject, ModelCall, Status, Trajectory
+from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.sandbox.hardening import host_options
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, failure
 
 MODEL = "stand-in-target"
 SPOKEN = {"codex": "openai", "claude_code": "anthropic"}

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
-from include.core.ports import Benchmark, Workspace
-from include.core.types import JsonObject, Status, Trajectory
-from include.rollout.chat import MAX_FEEDBACK_CHARS, ChatHarness
-from include.rollout.settings import PublicItem, RolloutSettings
-from include.rollout.workspace import ItemFolders
+from skillopt_airflow.core.ports import Benchmark, Workspace
+from skillopt_airflow.core.types import JsonObject, Status, Trajectory
+from skillopt_airflow.rollout.chat import MAX_FEEDBACK_CHARS, ChatHarness
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.rollout.workspace import ItemFolders
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 from tests.rollout.wire import DIALECTS, says
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
 PLAIN: dict[str, Any] = {

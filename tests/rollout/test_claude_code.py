@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from include.core.types import Status
-from include.rollout.claude_code import ClaudeCodeHarness, literal
-from include.rollout.settings import RolloutSettings
+from skillopt_airflow.core.types import Status
+from skillopt_airflow.rollout.claude_code import ClaudeCodeHarness, literal
+from skillopt_airflow.rollout.settings import RolloutSettings
 
 USAGE = {"input_tokens": 3210, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 7, "output_tokens": 12}
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "cat x"}}

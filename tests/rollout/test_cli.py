@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
-from include.core.ports import Benchmark, Workspace
-from include.core.types import JsonObject, Status, Trajectory
-from include.rollout import skill_folder
-from include.rollout.cli import MAX_FINAL_CHARS, MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events
-from include.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.core.ports import Benchmark, Workspace
+from skillopt_airflow.core.types import JsonObject, Status, Trajectory
+from skillopt_airflow.rollout import skill_folder
+from skillopt_airflow.rollout.cli import MAX_FINAL_CHARS, MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from include.core.types import Status
-from include.rollout.codex import CodexHarness
-from include.rollout.settings import RolloutSettings
+from skillopt_airflow.core.types import Status
+from skillopt_airflow.rollout.codex import CodexHarness
+from skillopt_airflow.rollout.settings import RolloutSettings
 
 STARTED = [
     '{"type":"thread.started","thread_id":"01a1fdb0-f5a9-7833-ba5e-cd35d72c99f3"}',

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from include.core.config import IMAGES, Harness, SandboxGroup
-from include.core.types import Item, Status
-from include.models.upstream import Upstream
-from include.rollout.settings import RolloutSettings
+from skillopt_airflow.core.config import IMAGES, Harness, SandboxGroup
+from skillopt_airflow.core.types import Item, Status
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.settings import RolloutSettings
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.rollout.wire import DIALECTS
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
 MODEL = "stand-in-target"
 CONTEXT = "[DOC] [TLE] x [PAR] Ruritania has Strelsau. [DOC] [TLE] y [PAR] Nothing of note."

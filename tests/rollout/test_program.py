@@ -12,21 +12,21 @@ import pytest
 from pydantic import SecretStr
 from uv import find_uv_bin
 
-from include.core.errors import SandboxError
-from include.core.types import Status, Trajectory
-from include.models.upstream import Upstream
-from include.rollout.settings import RolloutSettings
-from include.rollout.turnstile import Turnstile
-from include.sandbox.gateway import ModelGateway
 from local import image
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.rollout.turnstile import Turnstile
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
 pytestmark = pytest.mark.slow
 
 MODEL = "stand-in-target"
 COPYING = """
 from benchmarks.searchqa.adapter import SearchQA
-from include.core.types import Message
+from skillopt_airflow.core.types import Message
 
 class Copying(SearchQA):
     runs_code = True
@@ -83,7 +83,15 @@ def test_the_program_runs_alone(python: Path, tmp_path: Path):
         )
         socket = tmp_path / "model.sock"
         with ModelGateway(upstream, socket, stage="test", max_attempts=1, call_timeout=30, on_call=lambda call: None):
-            command = [python, "-m", "include.rollout", inputs(tmp_path / "in", items), out, "--gateway", socket]
+            command = [
+                python,
+                "-m",
+                "skillopt_airflow.rollout",
+                inputs(tmp_path / "in", items),
+                out,
+                "--gateway",
+                socket,
+            ]
             subprocess.run(command, cwd=program, env={"PATH": "/usr/bin:/bin"}, check=True, timeout=120)
 
     lines = (out / "trajectories.jsonl").read_text().splitlines()
@@ -129,7 +137,7 @@ def test_a_paced_program_begins_items_in_order_as_the_host_allows(python: Path, 
             dialect="openai-chat", base_url=provider.base_url, model=MODEL, api_key=SecretStr("sk-outside")
         )
         folder = inputs(tmp_path / "in", items, paced=True)
-        command = [python, "-m", "include.rollout", folder, out, "--gateway", gateway]
+        command = [python, "-m", "skillopt_airflow.rollout", folder, out, "--gateway", gateway]
         command += ["--allowance", gateway.with_name("allowance")]
         with (
             ModelGateway(upstream, gateway, stage="test", max_attempts=1, call_timeout=30, on_call=lambda call: None),
@@ -165,7 +173,7 @@ print(openpyxl.load_workbook("made.xlsx").active["B2"].value.upper())
 
     with ScriptedProvider(lambda asked: completion(code)) as provider:
         address = provider.base_url.removesuffix("/v1")
-        command = [python, "-m", "include.rollout", folder, out, "--gateway", address]
+        command = [python, "-m", "skillopt_airflow.rollout", folder, out, "--gateway", address]
         subprocess.run(command, cwd=program, env={"PATH": "/usr/bin:/bin"}, check=True, timeout=120)
 
     lines = (out / "trajectories.jsonl").read_text().splitlines()
@@ -192,8 +200,9 @@ def test_the_program_needs_nothing_of_the_host(python: Path, tmp_path: Path):
     image.stage_program(image.ROOT, tmp_path)
     code = """
 import importlib.util, sys
-import include.rollout.program
-unwanted = ["airflow", "boto3", "docker", "pyarrow", "include.store", "include.sandbox", "include.pipeline"]
+import skillopt_airflow.rollout.program
+unwanted = ["airflow", "boto3", "docker", "pyarrow"]
+unwanted += [f"skillopt_airflow.{name}" for name in ("store", "sandbox", "pipeline")]
 slow = ["anthropic", "openai", "openpyxl", "pandas", "pydantic_ai"]
 print([name for name in unwanted if importlib.util.find_spec(name)], [name for name in slow if name in sys.modules])
 """

@@ -2,9 +2,9 @@ import pytest
 
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
 from benchmarks.searchqa.adapter import BENCHMARK as WITH_TOOLS
-from include.core.config import ModelGroup
-from include.core.errors import ConfigError
-from include.rollout.requirements import check_requirements
+from skillopt_airflow.core.config import ModelGroup
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.rollout.requirements import check_requirements
 
 
 def test_the_tools_harness_needs_tools():

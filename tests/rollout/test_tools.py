@@ -7,14 +7,14 @@ import pytest
 
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
-from include.core.errors import ConfigError
-from include.core.ports import Benchmark, Workspace
-from include.core.types import JsonObject, Status, Trajectory
-from include.rollout.settings import PublicItem, RolloutSettings
-from include.rollout.tools import MAX_MESSAGE_CHARS, MAX_RESULT_CHARS, ToolsHarness
-from include.rollout.workspace import ItemFolders
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.ports import Benchmark, Workspace
+from skillopt_airflow.core.types import JsonObject, Status, Trajectory
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.rollout.tools import MAX_MESSAGE_CHARS, MAX_RESULT_CHARS, ToolsHarness
+from skillopt_airflow.rollout.workspace import ItemFolders
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 from tests.rollout.wire import DIALECTS, calls, results, says
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
 CONTEXT = "[DOC] [TLE] London [PAR] Big Ben stands in London. [DOC] [TLE] Paris [PAR] The Eiffel tower stands in Paris."
 ITEM = PublicItem(id="i-1", public={"question": "Which tower stands in Paris?", "context": CONTEXT})

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from include.core.types import MAX_FILES
-from include.rollout.execution import HALF, MAX_OUTPUT_BYTES, Output
-from include.rollout.workspace import ItemFolders, files_left
+from skillopt_airflow.core.types import MAX_FILES
+from skillopt_airflow.rollout.execution import HALF, MAX_OUTPUT_BYTES, Output
+from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 
 pytestmark = pytest.mark.slow
 
@@ -193,7 +193,7 @@ def test_only_plain_files_with_plain_names_are_named(tmp_path: Path):
 def test_a_containers_first_process_buries_what_a_fork_bomb_leaves(tmp_path: Path):
     code = """
 import asyncio, os, pathlib, sys
-from include.rollout.workspace import ItemFolders
+from skillopt_airflow.rollout.workspace import ItemFolders
 folder = pathlib.Path(sys.argv[1])
 bomb = "import os, signal\\nfor _ in range(5): os.fork()\\nsignal.pause()"
 said = asyncio.run(ItemFolders(folder, folder, 3.0).run_python(bomb))

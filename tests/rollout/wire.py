@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.sandbox.scripted_provider import Asked, Reply, completion
+from tests.gateway.scripted_provider import Asked, Reply, completion
 
 DIALECTS = {"openai-chat": "/v1/chat/completions", "openai": "/v1/responses", "anthropic": "/v1/messages"}
 """Their paths, by name."""

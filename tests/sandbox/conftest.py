@@ -11,15 +11,15 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from include.core.config import IMAGES, SandboxGroup
-from include.core.types import Item, ModelCall
-from include.models.upstream import Upstream
-from include.rollout.settings import RolloutSettings
-from include.sandbox.gateway import ModelGateway
 from local import image
+from skillopt_airflow.core.config import IMAGES, SandboxGroup
+from skillopt_airflow.core.types import Item, ModelCall
+from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.settings import RolloutSettings
+from tests.gateway.gateway_rig import Rig, upstream_at
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload
-from tests.sandbox.gateway_rig import Rig, upstream_at
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ import kubernetes_validate
 PROJECT = Path(__file__).parents[2]
 VERSION = "1.33"
 GRACE_SECONDS = 10
-ENTRYPOINT = (sys.executable, "-m", "include.rollout")
+ENTRYPOINT = (sys.executable, "-m", "skillopt_airflow.rollout")
 
 Document = dict[str, Any]
 
@@ -240,7 +240,7 @@ class Kubelet(threading.Thread):
                 cwd=PROJECT,
                 env={
                     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                    "PYTHONPATH": str(PROJECT),
+                    "PYTHONPATH": f"{PROJECT / 'include'}:{PROJECT}",
                     "HOME": str(self.folder),
                 },
                 stdout=log,

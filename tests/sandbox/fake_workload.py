@@ -9,15 +9,15 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
-from include.core.config import IMAGES, SandboxGroup
-from include.core.types import Item, ModelCall, Status, Trajectory
-from include.models.upstream import Upstream
-from include.rollout.settings import RolloutSettings
-from include.sandbox.allowance import Allowance
-from include.sandbox.labels import identity
-from include.sandbox.operator import RolloutOperator
-from include.sandbox.workload import Outcome, SandboxSeconds, Workload
-from tests.sandbox.scripted_provider import Asked, Reply, completion
+from skillopt_airflow.core.config import IMAGES, SandboxGroup
+from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
+from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.sandbox.labels import identity
+from skillopt_airflow.sandbox.operator import RolloutOperator
+from skillopt_airflow.sandbox.workload import Outcome, SandboxSeconds, Workload
+from tests.gateway.scripted_provider import Asked, Reply, completion
 
 KEY = "sk-never-inside"
 SECRET_ANSWER = "the-reference-answer"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from include.core.config import SandboxGroup
-from include.core.types import Item
-from include.models.upstream import Upstream
-from include.rollout.settings import RolloutSettings
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.types import Item
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.settings import RolloutSettings
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -3,7 +3,7 @@ import tarfile
 
 import pytest
 
-from include.sandbox.archive import OVERHEAD_BYTES, packed, plain_files, single
+from skillopt_airflow.sandbox.archive import OVERHEAD_BYTES, packed, plain_files, single
 
 
 def tar(*members: tuple[str, bytes, bytes]) -> bytes:

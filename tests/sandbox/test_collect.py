@@ -10,11 +10,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from include.core.types import MAX_FILES, Rollout, Score, Status, Trajectory
-from include.sandbox import collect
-from include.sandbox.collect import FileReader, TrajectoryReader, written_bytes
-from include.sandbox.workload import Outcome
-from include.store.tables import RolloutRow, rollouts_from_table, rollouts_to_table
+from skillopt_airflow.core.types import MAX_FILES, Rollout, Score, Status, Trajectory
+from skillopt_airflow.sandbox import collect
+from skillopt_airflow.sandbox.collect import FileReader, TrajectoryReader, written_bytes
+from skillopt_airflow.sandbox.workload import Outcome
+from skillopt_airflow.store.tables import RolloutRow, rollouts_from_table, rollouts_to_table
 
 
 def line(item_id: str, **fields: object) -> bytes:

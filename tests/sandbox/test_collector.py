@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from include.core.config import SandboxGroup
-from include.core.errors import StoreError
-from include.core.types import Item, ModelCall, Status, Trajectory
-from include.sandbox import collector as collector_module
-from include.sandbox.collector import Collector
-from include.sandbox.staging import Folder, Stage
-from include.sandbox.workload import Outcome, Workload
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
+from skillopt_airflow.sandbox import collector as collector_module
+from skillopt_airflow.sandbox.collector import Collector
+from skillopt_airflow.sandbox.staging import Folder, Stage
+from skillopt_airflow.sandbox.workload import Outcome, Workload
 
 PATIENCE = 60
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from requests import ConnectionError as RequestsConnectionError
 
-from include.core.config import SandboxGroup
-from include.core.errors import SandboxError
-from include.sandbox.containers import Container, Plan, capped, lines
-from include.sandbox.remote import RemoteSite
-from include.sandbox.staging import Folder
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.sandbox.containers import Container, Plan, capped, lines
+from skillopt_airflow.sandbox.remote import RemoteSite
+from skillopt_airflow.sandbox.staging import Folder
 
 
 @given(st.lists(st.binary()), st.integers(1, 64))

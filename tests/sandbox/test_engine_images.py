@@ -5,10 +5,10 @@ import docker
 import pytest
 from docker.errors import APIError, ImageNotFound
 
-from include.core.config import SandboxGroup
-from include.core.errors import ConfigError, EngineUnavailable, ImageMissing
-from include.sandbox.engine import ensure_image, found, image_digest, reached
 from local import image
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing
+from skillopt_airflow.sandbox.engine import ensure_image, found, image_digest, reached
 
 
 class Registry:

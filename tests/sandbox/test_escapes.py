@@ -24,15 +24,15 @@ import pytest
 from openpyxl import Workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK
-from include.core.errors import SandboxError
-from include.core.types import MAX_FILES, Item, Status
-from include.sandbox.hardening import MEGABYTE
-from include.sandbox.labels import FOLDER_LABEL
-from include.sandbox.staging import staged
-from include.training.judging import Case, judge
 from local import image
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.types import MAX_FILES, Item, Status
+from skillopt_airflow.sandbox.hardening import MEGABYTE
+from skillopt_airflow.sandbox.labels import FOLDER_LABEL
+from skillopt_airflow.sandbox.staging import staged
+from skillopt_airflow.training.judging import Case, judge
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeOperator, FakeWorkload, answer_all, leftovers
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.task_process import task_process
 
 pytestmark = pytest.mark.engine

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from include.core.types import ModelCall
-from include.sandbox.courier import tar_of_files
-from include.sandbox.exchange import CALLS, FILES, TRAJECTORIES, PodStage, unpack
+from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.sandbox.courier import tar_of_files
+from skillopt_airflow.sandbox.exchange import CALLS, FILES, TRAJECTORIES, PodStage, unpack
 
 MOST = 1000
 
@@ -168,7 +168,7 @@ def test_a_courier_that_does_not_get_through_tells_no_address(outputs, tmp_path,
     (outputs / "trajectories.jsonl").write_text("row\n")
     arguments = [str(tmp_path / "courier.json"), str(outputs), str(tmp_path / "calls.jsonl")]
     courier = subprocess.Popen(
-        [sys.executable, "-m", "include.sandbox.courier", what, *arguments], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "skillopt_airflow.sandbox.courier", what, *arguments], stderr=subprocess.PIPE, text=True
     )
     assert courier.stderr is not None
     first = "" if what == "fetch" else courier.stderr.readline()

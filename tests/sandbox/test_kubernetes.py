@@ -13,21 +13,21 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
-from include.core.types import JsonObject, ModelCall, Status, Trajectory
-from include.models.backends import handed_over
-from include.sandbox import cluster as cluster_module
-from include.sandbox.collector import Collector
-from include.sandbox.kubernetes import PodRolloutOperator
-from include.sandbox.labels import identity
-from include.sandbox.pod import EXPIRES_LABEL, labels_of, workload_label
-from include.sandbox.staging import Folder
-from include.sandbox.workload import SandboxSeconds, Workload
-from include.store.exchange import ExchangeFolder
-from include.store.objects import ObjectStore
+from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
+from skillopt_airflow.core.types import JsonObject, ModelCall, Status, Trajectory
+from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.sandbox import cluster as cluster_module
+from skillopt_airflow.sandbox.collector import Collector
+from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
+from skillopt_airflow.sandbox.labels import identity
+from skillopt_airflow.sandbox.pod import EXPIRES_LABEL, labels_of, workload_label
+from skillopt_airflow.sandbox.staging import Folder
+from skillopt_airflow.sandbox.workload import SandboxSeconds, Workload
+from skillopt_airflow.store.exchange import ExchangeFolder
+from skillopt_airflow.store.objects import ObjectStore
+from tests.gateway.scripted_provider import ScriptedProvider
 from tests.sandbox.fake_cluster import FakeCluster
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload, answer_all
-from tests.sandbox.scripted_provider import ScriptedProvider
 from tests.store.conftest import s3_endpoint
 
 if TYPE_CHECKING:

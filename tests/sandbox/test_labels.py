@@ -4,7 +4,8 @@ from typing import Any
 import docker
 import pytest
 
-from include.sandbox.labels import (
+from local import image
+from skillopt_airflow.sandbox.labels import (
     EXPIRES_LABEL,
     GRACE_SECONDS,
     SANDBOX_LABEL,
@@ -13,7 +14,6 @@ from include.sandbox.labels import (
     reap,
     remove_all,
 )
-from local import image
 
 
 def test_labels_tell_installations_apart(monkeypatch):

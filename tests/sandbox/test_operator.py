@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from include.core.errors import EngineUnavailable, ImageMissing, SandboxError
-from include.core.types import Status, Trajectory
-from include.sandbox.labels import FOLDER_LABEL, identity
 from local import image
+from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
+from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.sandbox.labels import FOLDER_LABEL, identity
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.sandbox.fake_workload import (
     KEY,
     SECRET_ANSWER,
@@ -20,7 +21,6 @@ from tests.sandbox.fake_workload import (
     leftovers,
     processes_of,
 )
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, failure
 
 
 @pytest.mark.engine

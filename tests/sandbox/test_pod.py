@@ -6,10 +6,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from include.core.config import SandboxGroup
-from include.core.errors import ConfigError
-from include.sandbox.network_policy import network_policy
-from include.sandbox.pod import (
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.sandbox.network_policy import network_policy
+from skillopt_airflow.sandbox.pod import (
     PodPlan,
     deadline,
     end_of,

@@ -7,10 +7,11 @@ from typing import Any
 import docker
 import pytest
 
-from include.core.errors import ImageMissing, SandboxError
-from include.core.types import Status
-from include.sandbox.hardening import MEGABYTE
-from include.sandbox.labels import identity
+from skillopt_airflow.core.errors import ImageMissing, SandboxError
+from skillopt_airflow.core.types import Status
+from skillopt_airflow.sandbox.hardening import MEGABYTE
+from skillopt_airflow.sandbox.labels import identity
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.fake_workload import (
     KEY,
     SECRET_ANSWER,
@@ -20,7 +21,6 @@ from tests.sandbox.fake_workload import (
     leftovers,
     processes_of,
 )
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.task_process import task_process
 from tests.sandbox.test_run import WORKS
 
@@ -88,7 +88,7 @@ def test_the_engine_learns_no_secret(client, remote):
 
     assert len(seen) > 6
     assert not [text for text in seen if KEY in text or SECRET_ANSWER in text]
-    rollout, *_ = [text for text in seen if '"/out"' in text and "include.rollout" in text]
+    rollout, *_ = [text for text in seen if '"/out"' in text and "skillopt_airflow.rollout" in text]
     assert json.loads(rollout)["HostConfig"]["NetworkMode"] == "none"
     assert not json.loads(rollout)["HostConfig"]["Binds"]
 

@@ -13,11 +13,11 @@ from docker.errors import APIError, NotFound
 from requests import RequestException
 from requests.exceptions import ChunkedEncodingError
 
-from include.sandbox import remote
-from include.sandbox.hardening import task_seconds
-from include.sandbox.labels import EXPIRES_LABEL, GRACE_SECONDS
-from include.sandbox.remote import RemoteSite, RemoteStage
-from include.sandbox.staging import Folder
+from skillopt_airflow.sandbox import remote
+from skillopt_airflow.sandbox.hardening import task_seconds
+from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, GRACE_SECONDS
+from skillopt_airflow.sandbox.remote import RemoteSite, RemoteStage
+from skillopt_airflow.sandbox.staging import Folder
 
 ROW = b'{"item_id": "a", "status": "ok", "files": ["out.txt"]}\n'
 ROWS, FILES = "/out/trajectories.jsonl", "/out/files"

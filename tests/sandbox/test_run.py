@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from include.core.types import Status
-from include.sandbox.labels import ITEM_LABEL
+from skillopt_airflow.core.types import Status
+from skillopt_airflow.sandbox.labels import ITEM_LABEL
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
 from tests.sandbox.fake_workload import FakeOperator, answer_all, leftovers
-from tests.sandbox.scripted_provider import Asked, Reply, ScriptedProvider
 
 WORKS = """
 import json, os, pathlib

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from include.core.types import Item
-from include.rollout.program import Job
-from include.rollout.settings import RolloutSettings
-from include.rollout.turnstile import Turnstile
-from include.sandbox.staging import Stage, container_user, remove, staged
+from skillopt_airflow.core.types import Item
+from skillopt_airflow.rollout.program import Job
+from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.rollout.turnstile import Turnstile
+from skillopt_airflow.sandbox.staging import Stage, container_user, remove, staged
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from include.store.objects import ObjectStore
+from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

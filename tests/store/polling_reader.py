@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from include.consumer import NotPublished, SkillClient
-from include.core.types import sha256
-from include.store.artifacts import ArtifactStore
-from include.store.keys import ArtifactKeys
-from include.store.objects import ObjectStore
+from skillopt_airflow.consumer import NotPublished, SkillClient
+from skillopt_airflow.core.types import sha256
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.objects import ObjectStore
 
 PAUSE = 0.005
 """Seconds between two looks, so that the others get on."""

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from include.core.errors import Conflict, ObjectMissing, StoreError
-from include.core.types import sha256
-from include.store.aliases import Alias
-from include.store.artifacts import ArtifactStore
-from include.store.objects import ObjectStore
+from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
+from skillopt_airflow.core.types import sha256
+from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.objects import ObjectStore
 from tests.store.polling_reader import PollingReader
 from tests.store.test_artifacts import KEYS, provenance, publish
 

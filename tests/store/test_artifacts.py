@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
-from include.core.errors import Conflict, ObjectMissing, StoreError
-from include.core.types import DATA_SPLITS, sha256
-from include.store.artifacts import ArtifactStore, MeasuredScore, Provenance, Published, SplitScores
-from include.store.keys import ArtifactKeys
-from include.store.objects import ObjectStore
+from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
+from skillopt_airflow.core.types import DATA_SPLITS, sha256
+from skillopt_airflow.store.artifacts import ArtifactStore, MeasuredScore, Provenance, Published, SplitScores
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.objects import ObjectStore
 
 KEYS = ArtifactKeys("team/", "search_qa", "openai-chat:org/model")
 SKILL = "# Skill\r\n\n- é: leave out words of the question\n"

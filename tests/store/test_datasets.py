@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.errors import DataError
-from include.store.datasets import read_records
-from include.store.objects import ObjectStore
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.store.datasets import read_records
+from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

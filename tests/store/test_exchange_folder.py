@@ -8,8 +8,8 @@ import httpx
 import pytest
 from botocore.config import Config
 
-from include.store.exchange import ExchangeFolder
-from include.store.objects import ObjectStore
+from skillopt_airflow.store.exchange import ExchangeFolder
+from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.core.config import DataGroup
-from include.core.errors import DataError, ObjectMissing
-from include.store import files
-from include.store.files import DataFiles, FileStore
-from include.store.objects import ObjectStore
+from skillopt_airflow.core.config import DataGroup
+from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.store import files
+from skillopt_airflow.store.files import DataFiles, FileStore
+from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -1,11 +1,11 @@
 import pyarrow as pa
 import pytest
 
-from include.core.errors import DataError, ObjectMissing
-from include.core.types import Item, ItemFile
-from include.store.items import load_items, save_items
-from include.store.objects import ObjectStore
-from include.store.tables import from_parquet, to_parquet
+from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.types import Item, ItemFile
+from skillopt_airflow.store.items import load_items, save_items
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.tables import from_parquet, to_parquet
 
 ITEMS = [
     Item(id="z", public={"question": "é?", "n": [1, None, 0.5]}, reference={"answers": ["x"]}),

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.types import Split
-from include.store import keys
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.store import keys
 
 NAMES = st.text(min_size=1, max_size=300)
 

@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.config import DataGroup
-from include.core.types import Item, Split
-from include.store.manifest import data_manifest
+from skillopt_airflow.core.config import DataGroup
+from skillopt_airflow.core.types import Item, Split
+from skillopt_airflow.store.manifest import data_manifest
 
 ITEMS = [Item(id=name, public={"q": name}, reference={"a": [name]}) for name in "abc"]
 

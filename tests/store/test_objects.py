@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.stub import Stubber
 
-from include.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
-from include.core.types import Edit, Patch
-from include.store.objects import ObjectStore
+from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
+from skillopt_airflow.core.types import Edit, Patch
+from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -2,13 +2,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from include.core.errors import Conflict, ObjectMissing
-from include.core.types import Item, Rollout, Score, Split, Status, Trajectory
-from include.store.artifacts import ArtifactStore
-from include.store.keys import ArtifactKeys
-from include.store.objects import ObjectStore
-from include.store.retention import Cleaned, compact, partitions
-from include.store.trajectories import RolloutKey, RolloutTable, parts_of
+from skillopt_airflow.core.errors import Conflict, ObjectMissing
+from skillopt_airflow.core.types import Item, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.retention import Cleaned, compact, partitions
+from skillopt_airflow.store.trajectories import RolloutKey, RolloutTable, parts_of
 from tests.store.test_artifacts import KEYS, provenance, publish
 
 KEY = RolloutKey(

@@ -8,12 +8,12 @@ import pandas as pd
 import pyarrow.fs
 import pytest
 
-from include.core.errors import StoreUnavailable
-from include.core.timeline import Moment
-from include.core.types import Item, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
-from include.store import trajectories
-from include.store.objects import ObjectStore
-from include.store.trajectories import RolloutKey, RolloutTable, UsageTable
+from skillopt_airflow.core.errors import StoreUnavailable
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import Item, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.store import trajectories
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.trajectories import RolloutKey, RolloutTable, UsageTable
 
 KEY = RolloutKey(
     benchmark="searchqa",

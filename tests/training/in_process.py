@@ -19,24 +19,24 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from include.core.budget import Prices
-from include.core.config import StorageGroup, TrainConfig, nest
-from include.core.errors import ModelOutputError
-from include.core.ports import Conversing, Output
-from include.core.state import RunState
-from include.core.timeline import Moment
-from include.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
-from include.models.prices import price_of
-from include.models.standin.chat import complete
-from include.models.upstream import Upstream
-from include.rollout.workspace import ItemFolders, files_left
-from include.sandbox.workload import Outcome
-from include.store.files import DataFiles
-from include.training import candidate, ends, epoch_end, steps
-from include.training.models import OnCall
-from include.training.preparation import check_affordable, read_items, read_seed, settle, store_files
-from include.training.run import RunRef, TrainingRun
-from include.training.workload import ChunkWorkload
+from local.standin.chat import complete
+from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
+from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.ports import Conversing, Output
+from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.models.prices import price_of
+from skillopt_airflow.rollout.workspace import ItemFolders, files_left
+from skillopt_airflow.sandbox.workload import Outcome
+from skillopt_airflow.store.files import DataFiles
+from skillopt_airflow.training import candidate, ends, epoch_end, steps
+from skillopt_airflow.training.models import OnCall
+from skillopt_airflow.training.preparation import check_affordable, read_items, read_seed, settle, store_files
+from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.local_store import LocalStore
 
 PROJECT = Path(__file__).parents[2]

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Callable
 from threading import Lock
 
-from include.core.errors import Conflict, ObjectMissing
-from include.store.objects import ObjectStore, StoredObject
+from skillopt_airflow.core.errors import Conflict, ObjectMissing
+from skillopt_airflow.store.objects import ObjectStore, StoredObject
 
 
 class LocalStore(ObjectStore):

@@ -1,13 +1,13 @@
 """What the tasks `publish` and `move_back` do, for processes that are killed."""
 
-from include.core.config import StorageGroup
-from include.store.artifacts import ArtifactStore
-from include.store.keys import ArtifactKeys
-from include.store.objects import ObjectStore
-from include.training.publishing import artifact_store, publish_best
-from include.training.reporting import write_report
-from include.training.rollback import RollbackRequest, roll_back
-from include.training.run import RunRef, TrainingRun
+from skillopt_airflow.core.config import StorageGroup
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.publishing import artifact_store, publish_best
+from skillopt_airflow.training.reporting import write_report
+from skillopt_airflow.training.rollback import RollbackRequest, roll_back
+from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.store.conftest import make_client
 
 KEYS = ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")

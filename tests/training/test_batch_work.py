@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from include.core.types import Split, Status
-from include.training import ends
-from include.training.batch import BatchWork, Entry
-from include.training.rollouts import store_plan
+from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.training import ends
+from skillopt_airflow.training.batch import BatchWork, Entry
+from skillopt_airflow.training.rollouts import store_plan
 from tests.training.in_process import Training
 
 ANSWER = "<answer>Eiffel</answer>"

@@ -2,12 +2,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from include.core.config import CLI_HARNESSES, StorageGroup, TrainConfig
-from include.sandbox.labels import identity
-from include.sandbox.pod import labels_of, workload_label
-from include.training import ends
-from include.training.run import RunRef, TrainingRun
-from include.training.workload import ChunkWorkload
+from skillopt_airflow.core.config import CLI_HARNESSES, StorageGroup, TrainConfig
+from skillopt_airflow.sandbox.labels import identity
+from skillopt_airflow.sandbox.pod import labels_of, workload_label
+from skillopt_airflow.training import ends
+from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training
 
 

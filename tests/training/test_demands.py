@@ -3,14 +3,14 @@ from typing import Any
 
 import pytest
 
-from include.core.config import TrainConfig, nest
-from include.core.errors import ConfigError
-from include.core.types import DATA_SPLITS, Split
-from include.store.artifacts import ArtifactStore
-from include.store.keys import ArtifactKeys
-from include.training.demands import check_mappable, scoring_demand, training_demands
-from include.training.publishing import plan_publication
-from include.training.rollouts import RolloutPlan
+from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.types import DATA_SPLITS, Split
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.training.demands import check_mappable, scoring_demand, training_demands
+from skillopt_airflow.training.publishing import plan_publication
+from skillopt_airflow.training.rollouts import RolloutPlan
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 

@@ -1,7 +1,7 @@
 import pytest
 
-from include.core.gate import GateDecision
-from include.training.epoch_end import epoch_steps
+from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.training.epoch_end import epoch_steps
 from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.budget import ModelPrice, Prices
-from include.core.config import TrainConfig
-from include.core.errors import ModelOutputError
-from include.core.ports import Output
-from include.core.types import DATA_SPLITS, Edit, Patch, SourceType
-from include.optimizer.aggregate import aggregate
-from include.training.estimate import Estimate, estimate, most_merges
+from skillopt_airflow.core.budget import ModelPrice, Prices
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.ports import Output
+from skillopt_airflow.core.types import DATA_SPLITS, Edit, Patch, SourceType
+from skillopt_airflow.optimizer.aggregate import aggregate
+from skillopt_airflow.training.estimate import Estimate, estimate, most_merges
 
 MODELS = {"target": "openai-chat:small", "optimizer": "openai:large"}
 PRICES: Prices = {

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from include.core.scoring import Evaluation, ItemScore
-from include.core.state import RunState
-from include.core.types import Split, Status
-from include.training.evaluation import Contest, measured
+from skillopt_airflow.core.scoring import Evaluation, ItemScore
+from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.training.evaluation import Contest, measured
 from tests.training.in_process import InterruptedRun, Training
 
 

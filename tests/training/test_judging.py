@@ -11,10 +11,10 @@ import pytest
 from openpyxl import Workbook, load_workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK
-from include.core.errors import SandboxError
-from include.core.types import Status, Trajectory
-from include.training import judging
-from include.training.judging import Case, judge
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.training import judging
+from skillopt_airflow.training.judging import Case, judge
 
 MEGABYTE = 1024 * 1024
 CANARY = "canary-of-the-judge"
@@ -243,14 +243,14 @@ def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypa
         f"#!{judging.sys.executable}\n"
         "import os, sys, json, runpy, resource\n"
         "import benchmarks.spreadsheetbench.adapter as adapter\n"
-        "from include.core.types import Score\n"
+        "from skillopt_airflow.core.types import Score\n"
         "def found(*_):\n"
         "    names = ('AS', 'CPU', 'FSIZE', 'CORE')\n"
         "    limits = [resource.getrlimit(getattr(resource, f'RLIMIT_{name}'))[0] for name in names]\n"
         "    return Score(hard=0, soft=0, feedback=json.dumps([limits, dict(os.environ), os.listdir('.')]))\n"
         "adapter.SpreadsheetBench.score_files = lambda self, *files: found()\n"
         "sys.argv = sys.argv[3:]\n"
-        "runpy.run_module('include.training.judging', run_name='__main__')\n"
+        "runpy.run_module('skillopt_airflow.training.judging', run_name='__main__')\n"
     )
     spy.chmod(0o755)
     monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_TARGET", CANARY)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.core.config import PublishingGroup
-from include.store.artifacts import ArtifactStore
-from include.store.objects import ObjectStore
-from include.training.history import History
-from include.training.publishing import gate_publication, plan_publication
-from include.training.rollback import rollback_request
+from skillopt_airflow.core.config import PublishingGroup
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.history import History
+from skillopt_airflow.training.publishing import gate_publication, plan_publication
+from skillopt_airflow.training.rollback import rollback_request
 from tests.store.killing_proxy import KillingProxy, proxied
 from tests.store.polling_reader import PollingReader
 from tests.store.test_artifacts import provenance

@@ -4,12 +4,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from include.core.errors import ModelError, ModelOutputError, ObjectMissing
-from include.core.ports import Output
-from include.core.types import Message
-from include.optimizer.select import Ranking
-from include.store.objects import model_bytes
-from include.training.memory import RememberingOptimizer, RememberingTarget
+from skillopt_airflow.core.errors import ModelError, ModelOutputError, ObjectMissing
+from skillopt_airflow.core.ports import Output
+from skillopt_airflow.core.types import Message
+from skillopt_airflow.optimizer.select import Ranking
+from skillopt_airflow.store.objects import model_bytes
+from skillopt_airflow.training.memory import RememberingOptimizer, RememberingTarget
 
 
 class Shelf:

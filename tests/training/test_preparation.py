@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from include.core.config import StorageGroup
-from include.core.errors import DataError
-from include.core.types import Item, ItemFile, Split
-from include.store.files import DataFiles, FileStore
-from include.training.preparation import store_files
-from include.training.run import RunRef, TrainingRun
+from skillopt_airflow.core.config import StorageGroup
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import Item, ItemFile, Split
+from skillopt_airflow.store.files import DataFiles, FileStore
+from skillopt_airflow.training.preparation import store_files
+from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.training.local_store import LocalStore
 
 

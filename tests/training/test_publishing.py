@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from include.core.config import PublishingGroup
-from include.core.errors import ConfigError, Conflict, DataError
-from include.core.gate import GateDecision
-from include.core.types import Split, Status
-from include.store.artifacts import ArtifactStore
-from include.store.keys import ArtifactKeys
-from include.store.objects import ObjectStore
-from include.training.approval import MAX_DIFF_CHARS, fenced, publication_body
-from include.training.publishing import (
+from skillopt_airflow.core.config import PublishingGroup
+from skillopt_airflow.core.errors import ConfigError, Conflict, DataError
+from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.approval import MAX_DIFF_CHARS, fenced, publication_body
+from skillopt_airflow.training.publishing import (
     FIRST_FRESH_DRAW,
     Publication,
     PublishContest,
@@ -24,10 +24,10 @@ from include.training.publishing import (
     plan_publication,
     publish_best,
 )
-from include.training.rollback import describe, roll_back, rollback_request
-from include.training.rollouts import planned
-from include.training.run import TrainingRun
-from include.training.spending import allowance
+from skillopt_airflow.training.rollback import describe, roll_back, rollback_request
+from skillopt_airflow.training.rollouts import planned
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.spending import allowance
 from tests.training.in_process import Training, configured
 from tests.training.local_store import LocalStore
 

@@ -6,14 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from include.core.skill import SkillDocument
-from include.core.types import Split
-from include.quality.report import DataQualityError, QualityReport
-from include.store.tables import TRAJECTORIES, from_parquet, to_parquet
-from include.training.preparation import checked_items, settle
-from include.training.regate import contest_of, plan_night, settle_night
-from include.training.run import TrainingRun
-from include.training.scorecard import Question, scorecard, scoring_plan
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.quality.report import DataQualityError, QualityReport
+from skillopt_airflow.store.tables import TRAJECTORIES, from_parquet, to_parquet
+from skillopt_airflow.training.preparation import checked_items, settle
+from skillopt_airflow.training.regate import contest_of, plan_night, settle_night
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.scorecard import Question, scorecard, scoring_plan
 from tests.training.in_process import Training, configured
 from tests.training.local_store import LocalStore
 from tests.training.test_regate_nights import CHAMPION, FORMER, SEED, Nights, date, healthy

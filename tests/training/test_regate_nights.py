@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import benchmarks
-from include.core.errors import ConfigError, DataError
-from include.core.regate import NightVerdict
-from include.core.skill import SkillDocument
-from include.core.types import Split, Status
-from include.store.artifacts import ArtifactStore
-from include.store.keys import ArtifactKeys, RegateKeys
-from include.store.nights import Night, NightTable
-from include.training.preparation import checked_items, settle
-from include.training.regate import (
+from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.regate import NightVerdict
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
+from skillopt_airflow.store.nights import Night, NightTable
+from skillopt_airflow.training.preparation import checked_items, settle
+from skillopt_airflow.training.regate import (
     LedgerRow,
     contest_again,
     contest_of,
@@ -32,8 +32,8 @@ from include.training.regate import (
     tells,
     to_demote,
 )
-from include.training.rollouts import RolloutPlan
-from include.training.transfer import as_markdown, transfer, write_transfers
+from skillopt_airflow.training.rollouts import RolloutPlan
+from skillopt_airflow.training.transfer import as_markdown, transfer, write_transfers
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, Training, configured, said
 from tests.training.local_store import LocalStore

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.core.types import Split
-from include.training.rollouts import (
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.rollouts import (
     chunks_of,
     cut,
     ids,
@@ -10,7 +10,7 @@ from include.training.rollouts import (
     store_plan,
     striped,
 )
-from include.training.workload import ChunkWorkload
+from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training
 
 SIZES = st.integers(1, 50)

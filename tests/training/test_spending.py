@@ -1,8 +1,8 @@
 import pytest
 
-from include.core.budget import spent
-from include.sandbox.allowance import Allowance
-from include.training.spending import allowance, why_stop
+from skillopt_airflow.core.budget import spent
+from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.training.spending import allowance, why_stop
 from tests.training.in_process import Training
 
 PRICES = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from include.core.types import Split
-from include.store.files import FileStore
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.store.files import FileStore
 from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow

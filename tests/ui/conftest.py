@@ -8,8 +8,8 @@ from botocore.stub import Stubber
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from include.store.objects import ObjectStore
-from include.ui import reports
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.ui import reports
 
 PACKAGES = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 """The programs, and which packages of Debian have them."""

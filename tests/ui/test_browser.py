@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from include.pipeline.params import PROJECT
-from include.store.artifacts import ArtifactStore
-from include.store.keys import ArtifactKeys, run_name
-from include.store.objects import ObjectStore
-from include.training.publishing import PublishContest
 from local.airflow_api import FINISHED
 from local.environment import airflow_url
 from local.home import ADMIN
+from skillopt_airflow.pipeline.params import PROJECT
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys, run_name
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.publishing import PublishContest
 from tests.pipeline.trained_run import DAG, EPOCH_DAGS, TrainedRun
 from tests.store.test_artifacts import provenance
 from tests.ui.airflow_pages import Page

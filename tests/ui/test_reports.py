@@ -12,8 +12,8 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 from fastapi.testclient import TestClient
 
-from include.pipeline import addresses
-from include.ui import reports
+from skillopt_airflow.pipeline import addresses
+from skillopt_airflow.ui import reports
 
 PAGE = "<!doctype html><title>searchqa</title>"
 RUN = "manual__2026-11-21T04-00-00-1a2b3c4d"

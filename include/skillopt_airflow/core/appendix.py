@@ -1,0 +1,74 @@
+"""The notes of skill-aware reflection, as lines of the skill's protected appendix."""
+
+from collections.abc import Iterable, Sequence
+
+from skillopt_airflow.core.skill import SkillDocument, has_marker
+from skillopt_airflow.core.types import Edit, Note
+
+_BULLET = "- "
+
+
+def notes_of(document: SkillDocument) -> tuple[str, ...]:
+    """The notes in the appendix, in their order: its lines that start with "- "."""
+    return tuple(line.removeprefix(_BULLET).strip() for line in _lines(document) if _is_note(line))
+
+
+def note_edits(document: SkillDocument, notes: Sequence[Note]) -> tuple[Edit, ...]:
+    """An edit for each note that is not there yet, each adding one line, so that a line's origin is its own minibatch.
+
+    They are to be applied in order. Notes that differ in case and blanks alone are the same.
+    """
+    lines, edits = _lines(document), []
+    for note in _new(notes, notes_of(document)):
+        longer = [*lines, _line(note)]
+        edits.append(_edit(longer, (note,)))
+        # Such an edit will be skipped, and must not take the later ones with it.
+        lines = lines if has_marker(note.text) else longer
+    return tuple(edits)
+
+
+def consolidated_edit(document: SkillDocument, notes: Sequence[Note]) -> Edit:
+    """The edit that leaves these notes alone in the appendix, each once, below its lines that are no notes."""
+    others = [line for line in _lines(document) if not _is_note(line)]
+    return _edit([*others, *map(_line, _new(notes, ()))], notes)
+
+
+def _lines(document: SkillDocument) -> list[str]:
+    inside = document.region("APPENDIX")
+    return inside.split("\n") if inside else []
+
+
+def _is_note(line: str) -> bool:
+    return line.startswith(_BULLET) and bool(line.removeprefix(_BULLET).strip())
+
+
+def _line(note: Note) -> str:
+    return _BULLET + " ".join(note.text.split())
+
+
+def _new(notes: Iterable[Note], known: Iterable[str]) -> list[Note]:
+    """The notes that say something, and nothing that is known or that an earlier one says."""
+    seen = {"", *map(_meaning, known)}
+    new: list[Note] = []
+    for note in notes:
+        if _meaning(note.text) not in seen:
+            seen.add(_meaning(note.text))
+            new.append(note)
+    return new
+
+
+def _meaning(note: str) -> str:
+    return " ".join(note.casefold().split())
+
+
+def _edit(lines: Sequence[str], notes: Sequence[Note]) -> Edit:
+    minibatches = tuple(dict.fromkeys(name for note in notes for name in note.minibatch.split(", ")))
+    failed = any(name.startswith("failure") for name in minibatches)
+    return Edit(
+        op="region",
+        anchor="APPENDIX",
+        content="\n".join(lines),
+        support_count=max(1, len(minibatches)),
+        source_type="failure" if failed else "success",
+        minibatches=minibatches,
+    )

@@ -1,0 +1,156 @@
+"""What a run's model calls cost, and when its budget ends it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from skillopt_airflow.core.config import BudgetGroup, TrainConfig
+from skillopt_airflow.core.types import ModelCall, Value
+
+Role = Literal["target", "optimizer"]
+
+MILLION = 1_000_000
+BATCH_SHARE = 0.5
+"""What a token costs in a batch job, of its usual price: OpenAI and Anthropic alike, all models."""
+
+
+class ModelPrice(Value):
+    """A model's price in US dollars for a million tokens, and who says so."""
+
+    input: float = Field(ge=0.0)
+    """Tokens that the model reads."""
+    output: float = Field(ge=0.0)
+    """Tokens that the model writes."""
+    source: str
+    """The table and its date, or the configuration's key."""
+
+    def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """US dollars for so many tokens."""
+        return (prompt_tokens * self.input + completion_tokens * self.output) / MILLION
+
+
+Prices = Mapping[Role, ModelPrice | None]
+"""By role, because a call names its model as the provider does; None, or no entry, is a price that nobody knows."""
+
+
+class Spent(Value):
+    """Model calls, the tokens that they read and wrote, and US dollars; None if a price is not known."""
+
+    calls: int = Field(default=0, ge=0)
+    """Requests; the tries of one request count once, as only an answer is paid."""
+    tokens: int = Field(default=0, ge=0)
+    usd: float | None = Field(default=0.0, ge=0.0)
+
+
+class StageCost(Value):
+    """All calls of one role for one stage."""
+
+    stage: str
+    role: Role
+    calls: int
+    attempts: int
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    """Sum over the calls, also over those at the same time."""
+    usd: float | None
+    """US dollars; None if the price is not known."""
+
+
+def spent(calls: Iterable[ModelCall], prices: Prices) -> Spent:
+    """What the calls cost together; the order of the calls makes no difference."""
+    costs = by_stage(calls, prices)
+    return Spent(
+        calls=sum(cost.calls for cost in costs),
+        tokens=sum(cost.prompt_tokens + cost.completion_tokens for cost in costs),
+        usd=_total(cost.usd for cost in costs),
+    )
+
+
+def by_stage(calls: Iterable[ModelCall], prices: Prices) -> tuple[StageCost, ...]:
+    """What each stage costs, in the order in which the stages began."""
+    groups: dict[tuple[str, Role], list[ModelCall]] = {}
+    for call in sorted(calls, key=lambda call: (call.started, call.stage, call.role)):
+        groups.setdefault((call.stage, call.role), []).append(call)
+    return tuple(_cost(stage, role, group, prices.get(role)) for (stage, role), group in groups.items())
+
+
+def dearest(steps: Iterable[Spent]) -> Spent:
+    """What one step takes at most, going by those that are over: the maximum of each part; nothing without a step."""
+    known = list(steps)
+    usd = [step.usd for step in known if step.usd is not None]
+    return Spent(
+        calls=max((step.calls for step in known), default=0),
+        tokens=max((step.tokens for step in known), default=0),
+        usd=max(usd, default=0.0) if len(usd) == len(known) else None,
+    )
+
+
+def exceeded(total: Spent, next_step: Spent, budget: BudgetGroup) -> str:
+    """Why the run stops here: a limit is used up, or a step like `next_step` would pass it; empty if it may go on.
+
+    A run whose price is not known does not go on under budget.max_usd.
+    """
+    if budget.max_usd is not None and (total.usd is None or next_step.usd is None):
+        return f"budget.max_usd = {budget.max_usd:g}: what the run has spent is not known; set budget.prices"
+    limits: Sequence[tuple[str, str, float | None, float | None, float | None]] = (
+        ("max_calls", ",d", budget.max_calls, total.calls, next_step.calls),
+        ("max_tokens", ",d", budget.max_tokens, total.tokens, next_step.tokens),
+        ("max_usd", ",.4f", budget.max_usd, total.usd, next_step.usd),
+    )
+    for name, style, limit, used, more in limits:
+        if limit is None or used is None or more is None:
+            continue
+        if used >= limit or used + more > limit:
+            shown = f"{limit:,d}" if isinstance(limit, int) else f"{limit:g}"
+            return f"budget.{name} = {shown}: {used:{style}} are spent and a step takes up to {more:{style}} more"
+    return ""
+
+
+def unpriced(prices: Prices, config: TrainConfig) -> str:
+    """Why a run cannot keep budget.max_usd: a model's price is not known; empty if it can, or has no such limit.
+
+    The configuration is the resolved one, with the names of both models.
+    """
+    limit = config.budget.max_usd
+    names: dict[Role, str] = {"target": str(config.model.target), "optimizer": str(config.model.optimizer)}
+    unknown = [(role, name) for role, name in names.items() if prices.get(role) is None]
+    if limit is None or not unknown:
+        return ""
+    named = " and ".join(f"the {role} {name}" for role, name in unknown)
+    return (
+        f"budget.max_usd = {limit:g}: no price is known for {named}; set budget.prices, such as "
+        f'{{"{unknown[0][1]}": {{"input": 1.25, "output": 10}}}} in US dollars for a million tokens, or limit '
+        "budget.max_tokens instead"
+    )
+
+
+def _cost(stage: str, role: Role, calls: Sequence[ModelCall], price: ModelPrice | None) -> StageCost:
+    prompt, completion = sum(call.prompt_tokens for call in calls), sum(call.completion_tokens for call in calls)
+    return StageCost(
+        stage=stage,
+        role=role,
+        calls=len(calls),
+        attempts=sum(call.attempts for call in calls),
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        seconds=sum(call.seconds for call in calls),
+        usd=None if price is None else _usd(calls, price),
+    )
+
+
+def _usd(calls: Sequence[ModelCall], price: ModelPrice) -> float:
+    batched = [call for call in calls if call.batch]
+    usual = [call for call in calls if not call.batch]
+    return BATCH_SHARE * _listed(batched, price) + _listed(usual, price)
+
+
+def _listed(calls: Sequence[ModelCall], price: ModelPrice) -> float:
+    return price.usd(sum(call.prompt_tokens for call in calls), sum(call.completion_tokens for call in calls))
+
+
+def _total(costs: Iterable[float | None]) -> float | None:
+    known = list(costs)
+    priced = [usd for usd in known if usd is not None]
+    return sum(priced) if len(priced) == len(known) else None

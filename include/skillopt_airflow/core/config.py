@@ -1,0 +1,437 @@
+"""Every knob of a training and its default; nothing else in the project holds one.
+
+Layers, later ones win: the defaults here (the paper's protocol), `benchmarks/<name>/benchmark.yaml`,
+a run's overrides.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from skillopt_airflow.core.errors import ConfigError
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Harness = Literal["chat", "tools", "codex", "claude_code"]
+CLI_HARNESSES: tuple[Harness, ...] = ("codex", "claude_code")
+"""Agents that decide by themselves what they do, and run code."""
+Effort = Literal["minimal", "low", "medium", "high"]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+ObjectName = Annotated[str, Field(min_length=1)]
+
+
+class Group(BaseModel):
+    """Base of the groups: frozen, closed to unknown keys, each field documented in place."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class TrainGroup(Group):
+    """The outer loop (paper section 4, protocol)."""
+
+    num_epochs: Positive = 4
+    """Passes over the training split. The graph has as many as the benchmark's file says; a run may ask for fewer."""
+    steps_per_epoch: Positive = 10
+    """Most steps of an epoch, also the number in the graph; an epoch ends earlier when its slices run out."""
+    batch_size: Positive = 40
+    """Items of the training split in one slice."""
+    accumulation: Positive = 1
+    """Slices that one step rolls out and reflects on before it merges what they propose."""
+    seed: int = 42
+    """Seed of every shuffle of the training."""
+    speculative_rollout: bool = False
+    """Roll out the next batch with the present skill while a candidate is evaluated; wasted if it is accepted."""
+
+
+class GradientGroup(Group):
+    """Reflection and merging (paper section 3.3)."""
+
+    minibatch_size: Positive = 8
+    """Trajectories that one reflection call sees."""
+    minibatches_per_task: Positive = 4
+    """Minibatches that one Airflow task reflects on, at the same time; a task costs more than most of its calls.
+    Fixed when the DAG is parsed."""
+    merge_batch_size: Annotated[int, Field(ge=2)] = 8
+    """Patches that one merge call sees; one alone would never become fewer."""
+    analyst_workers: Positive = 16
+    """Optimizer calls of one run at the same time."""
+    failure_only: bool = False
+    """Reflect on failures alone."""
+    use_deep_reflect: bool = False
+    """Before reflection the optimizer asks the target about a few of its trajectories."""
+    deep_reflect_failures: Count = 4
+    """Failures of a step that the target is asked about."""
+    deep_reflect_successes: Count = 2
+    """Successes of a step that the target is asked about."""
+
+
+class OptimizerGroup(Group):
+    """How proposals change the skill (paper section 3.4), and the slower mechanisms of an epoch's end (3.6)."""
+
+    learning_rate: Positive = 4
+    """Most edits that a step applies at the schedule's start."""
+    min_learning_rate: Positive = 2
+    """Most edits that a step applies at the schedule's end."""
+    lr_scheduler: Literal["constant", "linear", "cosine"] = "cosine"
+    """How the learning rate falls from its maximum to its minimum."""
+    lr_control_mode: Literal["fixed", "autonomous", "none"] = "fixed"
+    """fixed follows the schedule, autonomous lets the optimizer choose up to learning_rate, none applies every edit."""
+    skill_update_mode: Literal["patch", "rewrite_from_suggestions", "full_rewrite_minibatch"] = "patch"
+    """patch applies the edits; the others have the optimizer write the skill's body anew."""
+    use_slow_update: bool = True
+    """From epoch 2 on write guidance into a protected region, from comparing two epochs' last skills."""
+    slow_update_samples: Positive = 20
+    """Training items that both skills of the comparison run on."""
+    slow_update_gate: bool = True
+    """The guidance passes the gate like a step's edits; false measures it and takes it in any case."""
+    longitudinal_pair_policy: Literal["mixed", "changed", "unchanged"] = "mixed"
+    """Which items of the comparison the optimizer sees: all, those whose outcome changed, or the others."""
+    use_meta_skill: bool = True
+    """Keep a memory of the same comparison for later optimizer calls; it never enters the skill."""
+    use_meta_reflect: bool = False
+    """At an epoch's end propose edits from what the epoch accepted and rejected."""
+    use_skill_aware_reflection: bool = False
+    """Tell defects of the skill from lapses of its execution; lapses become notes in a protected appendix."""
+    skill_aware_appendix_source: Literal["failure", "success", "both"] = "both"
+    """Which minibatches may add notes."""
+    skill_aware_consolidate_threshold: Count = 0
+    """Notes above which the optimizer rewrites the appendix shorter; 0 never does."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_learning_rate > self.learning_rate:
+            raise ValueError("min_learning_rate must not exceed learning_rate")
+        return self
+
+    @model_validator(mode="after")
+    def _compatible(self) -> Self:
+        if self.use_skill_aware_reflection and self.skill_update_mode == "full_rewrite_minibatch":
+            raise ValueError(
+                "use_skill_aware_reflection takes notes beside edits, and full_rewrite_minibatch makes no edits: "
+                "set skill_update_mode to patch or rewrite_from_suggestions, or use_skill_aware_reflection to false"
+            )
+        return self
+
+
+class EvaluationGroup(Group):
+    """The validation gate (paper section 3.5) and the test at the end."""
+
+    use_gate: bool = True
+    """False accepts every candidate that differs; it is measured and recorded all the same."""
+    gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "confirm", "e_process"] = "paper"
+    """What it takes to be accepted; each policy also asks for a strictly better mean."""
+    gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
+    """Share of candidates that change nothing which mcnemar, confirm and e_process may accept."""
+    gate_se_factor: Annotated[float, Field(gt=0.0)] = 2.0
+    """Standard errors by which paired_se wants the mean difference to exceed 0."""
+    gate_protected_items: tuple[str, ...] = ()
+    """Items of the selection split, by id, on which no_regression allows no loss."""
+    early_reject: bool = False
+    """Stop an evaluation when what is certain rules a win out: what could not be accepted takes fewer rollouts."""
+    draws: Positive = 1
+    """Rollouts of each item of an evaluation; its score is their mean, and it has none if one of them failed."""
+    gate_metric: Literal["hard", "soft", "mixed"] = "hard"
+    """Which score the gate compares; mixed is (1 - w) hard + w soft."""
+    gate_mixed_weight: Fraction = 0.5
+    """The weight w of the soft score when gate_metric is mixed."""
+    min_coverage: Fraction = 0.95
+    """Share of items that must have a score, else an evaluation decides nothing."""
+    val_limit: Positive | None = None
+    """Evaluate on the first so many items of the selection split, which must have them; all when unset."""
+    test_limit: Positive | None = None
+    """Test on the first so many items of the test split, which must have them; all when unset."""
+    eval_test: bool = True
+    """Measure the seed, the best and the last skill on the test split; equal texts once."""
+
+
+class PublishingGroup(Group):
+    """What it takes to become the champion, after training and measured on fresh rollouts."""
+
+    gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "e_process"] = "mcnemar"
+    """How the candidate must beat the present champion, or the seed skill before there is one."""
+    gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
+    """Share of candidates that change nothing which mcnemar and e_process may publish."""
+    draws: Annotated[int, Field(ge=1, le=100)] = 1
+    """Fresh rollouts of every item of the selection split, by each of the two skills."""
+    approval: bool = False
+    """Whether a person has to approve in Airflow's UI."""
+    approval_hours: Annotated[float, Field(gt=0.0)] = 24.0
+    """Hours after which what nobody approved is rejected; fixed when the DAG is parsed."""
+
+
+class RegateGroup(Group):
+    """The nightly check of the champion on fresh items."""
+
+    schedule: ObjectName = "@daily"
+    """When a night is over, as a cron expression or preset; fixed when the DAG is parsed."""
+    fresh_uri: ObjectName | None = None
+    """Folder of date=YYYY-MM-DD/items.json, in the ways of data.uri; when unset, `fresh` below data.uri, or beside it
+    where that is one file."""
+    alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
+    """Chance, over all nights together, of demoting a champion that is as good as the one before it."""
+    on_demote: Literal["report", "ask", "rollback"] = "ask"
+    """What follows a demotion: nothing but the report, a question in Airflow's UI, or the rollback at once."""
+    train_on_decline: bool = False
+    """Whether a demoted or stale champion starts a training; fixed when the DAG is parsed."""
+
+
+class RetentionGroup(Group):
+    """What the cleanup leaves of what trainings and nights stored."""
+
+    schedule: ObjectName = "@weekly"
+    """When it is cleaned up, as a cron expression or preset; fixed when the DAG is parsed."""
+    trajectory_days: Positive | None = None
+    """Days for which trajectories are kept, which are the cache of finished rollouts, too; for ever when unset.
+    No run can change it for the cleanup."""
+
+
+class AlertsGroup(Group):
+    """Who is told when a run fails or a night is late."""
+
+    conn_id: ObjectName | None = None
+    """Airflow connection (type http) that gets a POST with JSON; nobody is told when unset. Fixed when the DAG is
+    parsed."""
+    late_hours: Annotated[float, Field(gt=0.0)] = 6.0
+    """Hours after a night's end at which one that is not settled is late; fixed when the DAG is parsed."""
+
+
+class Price(Group):
+    """A model's price in US dollars for a million tokens."""
+
+    input: Annotated[float, Field(ge=0.0)]
+    """Tokens that the model reads."""
+    output: Annotated[float, Field(ge=0.0)]
+    """Tokens that the model writes."""
+
+
+class BudgetGroup(Group):
+    """What a run may spend on model calls; a run that would pass a limit stops after the current step."""
+
+    max_calls: Positive | None = None
+    """Model calls of the run, target and optimizer together; no limit when unset."""
+    max_tokens: Positive | None = None
+    """Tokens read and written, target and optimizer together; no limit when unset."""
+    max_usd: Annotated[float, Field(gt=0.0)] | None = None
+    """US dollars; no limit when unset. Every model needs a known price then."""
+    prices: dict[str, Price] = Field(default_factory=dict)
+    """Prices by model, such as openai-chat:gpt-5; they win over the table of the genai-prices package."""
+
+
+class ModelGroup(Group):
+    """The frozen target, the optimizer, and how they are reached."""
+
+    target_conn_id: ObjectName = "skillopt_target"
+    """Airflow connection (type pydanticai) of the model that executes items."""
+    optimizer_conn_id: ObjectName = "skillopt_optimizer"
+    """Airflow connection (type pydanticai) of the model that writes edits."""
+    target: ObjectName | None = None
+    """Target model such as openai-chat:gpt-5; the connection's own when unset."""
+    optimizer: ObjectName | None = None
+    """Optimizer model; the connection's own when unset."""
+    harness: Harness = "chat"
+    """How the target runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
+    max_turns: Positive = 1
+    """Most answers of the target to one item: of a conversation with the benchmark's feedback, or the model calls of
+    harness tools, which needs at least 2. The agent CLIs set their own limits."""
+    reasoning_effort: Effort | None = None
+    """Reasoning effort of the target; the provider's default when unset."""
+    optimizer_reasoning_effort: Effort | None = None
+    """Reasoning effort of the optimizer; the provider's default when unset."""
+    thinking: Literal["on", "off"] | None = None
+    """Switches the thinking of the target on servers with a chat template for it (Qwen on vLLM); theirs when unset."""
+    seed: int | None = None
+    """Sampling seed of the target, counted up by the draw; none is sent when unset."""
+    batch: bool = False
+    """Send evaluation and test items as one job of the provider's batch API: half the price, hours instead of
+    minutes. For harness chat with one turn. Fixed when the DAG is parsed."""
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    """Sampling temperature of the target; the provider's default when unset."""
+    max_tokens: Positive = 2048
+    """Most tokens of one answer of the target."""
+    concurrency: Positive = 8
+    """Items that one container works on at the same time."""
+    call_timeout: Annotated[float, Field(gt=0.0)] = 120.0
+    """Seconds that one model call may take."""
+    max_attempts: Positive = 5
+    """Tries of one model call that ends in 429, 5xx or a time-out."""
+
+    @model_validator(mode="after")
+    def _batchable(self) -> Self:
+        if self.batch and (self.harness != "chat" or self.max_turns > 1):
+            raise ValueError("batch sends single answers: it needs harness chat and max_turns 1")
+        return self
+
+
+class DataGroup(Group):
+    """Where the items come from and how they are split."""
+
+    uri: ObjectName = "sample"
+    """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder."""
+    split_mode: Literal["ratio", "split_dir"] = "ratio"
+    """ratio cuts one file; split_dir reads train|val|test/items.json."""
+    split_ratio: Annotated[str, Field(pattern=r"^\d+:\d+:\d+$")] = "2:1:7"
+    """Parts of train, val and test in ratio mode."""
+    split_seed: int = 42
+    """Seed of the shuffle before a ratio split."""
+    limit: Positive | None = None
+    """Use only the first so many items of every split; all when unset."""
+
+    @field_validator("split_ratio")
+    @classmethod
+    def _no_empty_part(cls, ratio: str) -> str:
+        if not all(int(part) for part in ratio.split(":")):
+            raise ValueError("every part of the ratio must be at least 1")
+        return ratio
+
+
+class SandboxGroup(Group):
+    """The containers that rollouts run in."""
+
+    engine: Literal["docker", "kubernetes"] = "docker"
+    """What runs them: a Docker engine, or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
+    docker_conn_id: ObjectName | None = None
+    """Airflow connection (type docker) of a remote engine; the worker's own engine when unset."""
+    kubernetes_conn_id: ObjectName = "kubernetes_default"
+    """Airflow connection (type kubernetes) of the cluster."""
+    namespace: ObjectName = "default"
+    """Kubernetes namespace of the pods."""
+    gateway_image: ObjectName = "skillopt-gateway:latest"
+    """Image of the model gateway where it cannot run inside the task: beside a remote engine's containers, in a pod."""
+    image: ObjectName | None = None
+    """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
+    pull: Literal["missing", "always", "never"] = "missing"
+    """When the image is pulled from its registry."""
+    items_per_container: Positive = 20
+    """Items of one chunk, which is one container."""
+    max_containers: Positive = 4
+    """Containers of one run at the same time; fixed when the DAG is parsed."""
+    cpus: Annotated[float, Field(gt=0.0)] = 1.0
+    """Processors that one container may use."""
+    memory: Annotated[str, Field(pattern=r"^\d+[kmg]$")] = "512m"
+    """Memory that one container may use, swap included."""
+    pids: Positive = 128
+    """Processes and threads that one container may have."""
+    output_mb: Positive = 64
+    """Megabytes that one container may write."""
+    log_kb: Positive = 64
+    """Kilobytes of a container's output that reach the task log; the rest is left out."""
+    timeout: Positive = 900
+    """Seconds that one container may run; fixed when the DAG is parsed."""
+    code_timeout: Positive = 60
+    """Seconds that one execution of code which the target wrote may take."""
+    pool: ObjectName = "default_pool"
+    """Airflow pool of the tasks that run containers; fixed when the DAG is parsed."""
+
+
+class StorageGroup(Group):
+    """The object store."""
+
+    conn_id: ObjectName = "skillopt_s3"
+    """Airflow connection (type aws) of the object store."""
+    bucket: ObjectName = "skillopt"
+    """Bucket of runs, trajectories and usage."""
+    artifact_bucket: ObjectName = "skillopt-artifacts"
+    """Bucket of the published skills."""
+    prefix: Annotated[str, Field(pattern=r"^([^/]+/)*$")] = ""
+    """Key prefix inside both buckets; empty, or ends with a slash."""
+
+
+IMAGES: Mapping[Harness, str] = {
+    "chat": "skillopt-sandbox:latest",
+    "tools": "skillopt-sandbox:latest",
+    "codex": "skillopt-sandbox-codex:latest",
+    "claude_code": "skillopt-sandbox-claude-code:latest",
+}
+"""The project's own image for each harness, as local/image.py builds them."""
+
+
+class TrainConfig(Group):
+    """The whole configuration of one run."""
+
+    train: TrainGroup = TrainGroup()
+    gradient: GradientGroup = GradientGroup()
+    optimizer: OptimizerGroup = OptimizerGroup()
+    evaluation: EvaluationGroup = EvaluationGroup()
+    model: ModelGroup = ModelGroup()
+    data: DataGroup = DataGroup()
+    sandbox: SandboxGroup = SandboxGroup()
+    storage: StorageGroup = StorageGroup()
+    budget: BudgetGroup = BudgetGroup()
+    publishing: PublishingGroup = PublishingGroup()
+    regate: RegateGroup = RegateGroup()
+    retention: RetentionGroup = RetentionGroup()
+    alerts: AlertsGroup = AlertsGroup()
+
+    @property
+    def image(self) -> str:
+        """Name of the image that rollouts run in."""
+        return IMAGES[self.model.harness] if self.sandbox.image is None else self.sandbox.image
+
+    @classmethod
+    def from_layers(cls, *layers: Mapping[str, Any]) -> "TrainConfig":
+        """Merge nested layers, later ones win, and validate.
+
+        Raises:
+            ConfigError: naming each offending key with its path and what is allowed there.
+        """
+        merged: dict[str, Any] = {}
+        for layer in layers:
+            _merge_into(merged, layer, "")
+        try:
+            return cls.model_validate(merged)
+        except ValidationError as error:
+            raise ConfigError("; ".join(_explain(line) for line in error.errors())) from None
+
+
+def nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"optimizer.learning_rate": 2}` as `{"optimizer": {"learning_rate": 2}}`."""
+    nested: dict[str, Any] = {}
+    for path, value in overrides.items():
+        layer: dict[str, Any] = {}
+        node = layer
+        *groups, key = path.split(".")
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[key] = value
+        _merge_into(nested, layer, "")
+    return nested
+
+
+def fields_by_path() -> dict[str, FieldInfo]:
+    """Every knob under its dotted path, in the order of the groups."""
+    paths: dict[str, FieldInfo] = {}
+    for group, field in TrainConfig.model_fields.items():
+        group_type = field.annotation
+        if isinstance(group_type, type) and issubclass(group_type, Group):
+            paths |= {f"{group}.{key}": knob for key, knob in group_type.model_fields.items()}
+    return paths
+
+
+def _merge_into(target: dict[str, Any], layer: Mapping[str, Any], path: str) -> None:
+    if not isinstance(layer, Mapping):
+        raise ConfigError(f"{path or 'configuration'}: expected keys and values, got {layer!r}")
+    for key, value in layer.items():
+        here = f"{path}.{key}" if path else str(key)
+        known_group = not path and key in TrainConfig.model_fields
+        if known_group:
+            _merge_into(target.setdefault(key, {}), value, here)
+        else:
+            target[key] = value
+
+
+def _explain(line: Any) -> str:
+    location = [str(part) for part in line["loc"]]
+    path = ".".join(location) or "configuration"
+    if line["type"] == "extra_forbidden":
+        return f"{path}: no such key; allowed here: {', '.join(_allowed(location[:-1]))}"
+    message = line["msg"].removeprefix("Value error, ")
+    return f"{path} = {line['input']!r}: {message}" if len(location) > 1 else f"{path}: {message}"
+
+
+def _allowed(groups: list[str]) -> Iterable[str]:
+    prefix = "".join(f"{group}." for group in groups)
+    if not prefix:
+        return TrainConfig.model_fields
+    return [path.removeprefix(prefix) for path in fields_by_path() if path.startswith(prefix)]

@@ -1,0 +1,167 @@
+"""Applying edits to a skill, and the report that explains every change (paper section 3.4)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, has_marker
+from skillopt_airflow.core.types import Edit, Value
+
+EditStatus = Literal["applied", "applied_as_append", "skipped"]
+
+
+class EditReport(Value):
+    """What became of one edit: at offset `position`, `removed` gave way to `inserted`.
+
+    Replaying the splices of the rows in order turns the input into the output.
+    """
+
+    index: int
+    edit: Edit
+    status: EditStatus
+    reason: str = ""
+    position: int | None = None
+    removed: str = ""
+    inserted: str = ""
+
+
+class EditApplyReport(Value):
+    """A row an edit, in the order of application."""
+
+    sha256_before: str
+    sha256_after: str
+    rows: tuple[EditReport, ...]
+
+    def count(self, *statuses: EditStatus) -> int:
+        """How many edits ended in one of the statuses."""
+        return sum(row.status in statuses for row in self.rows)
+
+
+class _SkipEdit(Exception):
+    """Control flow inside this module: the edit is not applicable, for the reason in its text."""
+
+
+_Splice = tuple[Span, str, EditStatus]
+
+
+def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocument, EditApplyReport]:
+    """Apply the edits in order; one that is not applicable is skipped and says why."""
+    document, rows = skill, []
+    for index, edit in enumerate(edits):
+        try:
+            span, inserted, status = _SPLICES[edit.op](document, edit)
+            changed = _checked(document, span, inserted, edit)
+        except _SkipEdit as skip:
+            rows.append(EditReport(index=index, edit=edit, status="skipped", reason=str(skip)))
+            continue
+        rows.append(
+            EditReport(
+                index=index,
+                edit=edit,
+                status=status,
+                reason="anchor not found" if status == "applied_as_append" else "",
+                position=span.start,
+                removed=document.text[span.start : span.end],
+                inserted=inserted,
+            )
+        )
+        document = changed
+    return document, EditApplyReport(sha256_before=skill.sha256, sha256_after=document.sha256, rows=tuple(rows))
+
+
+def _append(document: SkillDocument, edit: Edit) -> _Splice:
+    end = len(document.body.rstrip("\n"))
+    lead = "\n" if end else ""
+    return Span(end, end), lead + _content(edit) + _newline_unless_follows(document, end), "applied"
+
+
+def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
+    anchor = document.find(edit.anchor) if edit.anchor.strip() else None
+    if anchor is None:
+        span, inserted, _ = _append(document, edit)
+        return span, inserted, "applied_as_append"
+    body = next(span for span in document.editable if span.start <= anchor.start and anchor.end <= span.end)
+    # An anchor that was copied with its newline ends on that line, not on the next.
+    line_end = document.text.find("\n", anchor.end - 1, body.end)
+    end = line_end if line_end >= 0 else body.end
+    return Span(end, end), "\n" + _content(edit) + _newline_unless_follows(document, end), "applied"
+
+
+def _replace(document: SkillDocument, edit: Edit) -> _Splice:
+    return _anchor(document, edit), _content(edit), "applied"
+
+
+def _delete(document: SkillDocument, edit: Edit) -> _Splice:
+    span = _anchor(document, edit)
+    starts_line = span.start == 0 or document.text[span.start - 1] == "\n"
+    if starts_line and document.text[span.end : span.end + 1] == "\n":
+        span = Span(span.start, span.end + 1)
+    return span, "", "applied"
+
+
+def _rewrite(document: SkillDocument, edit: Edit) -> _Splice:
+    """The body alone is written anew; the blank lines that lead to a region, or the last line end, stay."""
+    end = len(document.body.rstrip("\r\n"))
+    tail = "" if document.text.startswith(("\n", "\r\n"), end) else "\n"
+    return Span(0, end), _content(edit) + tail, "applied"
+
+
+def _region(document: SkillDocument, edit: Edit) -> _Splice:
+    if edit.anchor not in REGIONS:
+        raise _SkipEdit(f"no such region; there are {', '.join(REGIONS)}")
+    if has_marker(edit.content):
+        raise _SkipEdit("content holds the marker of a protected region")
+    span, inserted = document.region_splice(edit.anchor, edit.content)
+    return span, inserted, "applied"
+
+
+_SPLICES: dict[str, Callable[[SkillDocument, Edit], _Splice]] = {
+    "append": _append,
+    "insert_after": _insert_after,
+    "replace": _replace,
+    "delete": _delete,
+    "rewrite": _rewrite,
+    "region": _region,
+}
+
+
+def _content(edit: Edit) -> str:
+    content = edit.content.strip("\n")
+    if not content.strip():
+        raise _SkipEdit("no content")
+    if has_marker(content):
+        raise _SkipEdit("content holds the marker of a protected region")
+    return content
+
+
+def _anchor(document: SkillDocument, edit: Edit) -> Span:
+    if not edit.anchor.strip():
+        raise _SkipEdit("no anchor")
+    span = document.find(edit.anchor)
+    if span is None:
+        in_region = any(edit.anchor in region for region in document.regions.values())
+        raise _SkipEdit("anchor lies in a protected region" if in_region else "anchor not found")
+    return span
+
+
+def _newline_unless_follows(document: SkillDocument, end: int) -> str:
+    return "" if document.text[end : end + 1] == "\n" else "\n"
+
+
+def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> SkillDocument:
+    """The document after the splice; markers can also come together out of harmless halves, hence the second look."""
+    changed = document.spliced(span, inserted)
+    if changed.text == document.text:
+        raise _SkipEdit("changes nothing")
+    own = edit.anchor if edit.op == "region" else ""
+    try:
+        kept = _without(changed.regions, own) == _without(document.regions, own)
+    except SkillError:
+        kept = False
+    if not kept:
+        raise _SkipEdit("would change a protected region")
+    return changed
+
+
+def _without(regions: Mapping[str, str], name: str) -> dict[str, str]:
+    return {region: text for region, text in regions.items() if region != name}

@@ -1,0 +1,83 @@
+"""The validation gate (paper section 3.5): a pure function of paired per-item scores."""
+
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.paired import PairedTable, paired
+from skillopt_airflow.core.policies import evidence_of, judge
+from skillopt_airflow.core.scoring import Evaluation, covers
+from skillopt_airflow.core.types import Value
+from skillopt_airflow.core.verdict import Action, Verdict
+
+__all__ = ["Action", "GateDecision", "decide"]
+
+
+class GateDecision(Value):
+    """The verdict and the numbers behind it."""
+
+    action: Action
+    reason: str
+    metric: str
+    policy: str
+    coverage: float
+    against_current: PairedTable
+    """Of an early-rejected candidate over the items that ran, which are the hard ones: see bound."""
+    against_best: PairedTable
+    statistic: float | None = None
+    """What the policy computed: a p-value, an E-value or a t; None where it computes nothing, or never got there."""
+    bound: float | None = None
+    """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
+
+
+def decide(
+    candidate: Evaluation,
+    current: Evaluation,
+    best: Evaluation,
+    rules: EvaluationGroup,
+    confirmation: tuple[Evaluation, Evaluation] | None = None,
+    force: bool = False,
+) -> GateDecision:
+    """Accept only what is strictly better than current and passes the policy; best is what is also better than best.
+
+    `confirmation` holds fresh draws of (candidate, current) on the ids of `policies.to_confirm`. With `force`, or
+    without use_gate, the candidate is taken and the reason tells what the gate would have said.
+    """
+    evidence = evidence_of(candidate, current, rules, confirmation)
+    against_best = paired(candidate, best, rules)
+    covered = covers(candidate, rules)
+    if not covered:
+        verdict = Verdict(action=Action.INDECISIVE, reason=_too_few(candidate, rules))
+    elif not evidence.table.pairs:
+        verdict = Verdict(action=Action.INDECISIVE, reason="no item has a score under both skills")
+    else:
+        verdict = judge(evidence, rules)
+    action, reason = _ranked(verdict, evidence.table, against_best)
+    if force or not rules.use_gate:
+        reason = f"taken without the gate, which says {action}: {reason}"
+        action = Action.ACCEPT_NEW_BEST if covered and against_best.better else Action.ACCEPT
+    return GateDecision(
+        action=action,
+        reason=reason,
+        metric=rules.gate_metric,
+        policy=rules.gate_policy,
+        coverage=candidate.coverage,
+        against_current=evidence.table,
+        against_best=against_best,
+        statistic=verdict.statistic,
+    )
+
+
+def _ranked(verdict: Verdict, against_current: PairedTable, against_best: PairedTable) -> tuple[Action, str]:
+    """The policy's verdict in the light of best."""
+    score, current = against_current.score, against_current.other_score
+    found = f"; {verdict.reason}" if verdict.reason else ""
+    if verdict.action is not Action.ACCEPT:
+        return verdict.action, verdict.reason
+    if against_best.better:
+        return Action.ACCEPT_NEW_BEST, f"{score:.4f} is better than best {against_best.other_score:.4f}{found}"
+    return Action.ACCEPT, f"{score:.4f} is better than current {current:.4f}, not than best{found}"
+
+
+def _too_few(candidate: Evaluation, rules: EvaluationGroup) -> str:
+    lacking = [f"{count} {status}" for status, count in sorted(candidate.failures.items())]
+    if candidate.cancelled:
+        lacking.append(f"{candidate.cancelled} cancelled")
+    return f"coverage {candidate.coverage:.3f} is below {rules.min_coverage} ({', '.join(lacking)})"

@@ -1,0 +1,121 @@
+"""What core and optimizer ask of the outside, as Protocols."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
+
+from pydantic import BaseModel
+
+from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
+
+Output = TypeVar("Output", bound=BaseModel)
+
+
+class Benchmark(Protocol):
+    """What a folder in benchmarks/ has to offer: `benchmarks/<name>/adapter.py` holds one as `BENCHMARK`.
+
+    The module enters the sandbox image, so it imports skillopt_airflow.core and the standard library only.
+    """
+
+    runs_code: bool
+    """Whether its rollouts execute what the model writes; each item then gets a container of its own."""
+    text_columns: tuple[str, ...]
+    """Columns of a record that must hold a text that is not blank."""
+    list_columns: tuple[str, ...]
+    """Columns of a record that must hold a list of at least one text that is not blank."""
+
+    def identity(self, record: JsonObject) -> str:
+        """What names a record, and its item, among those of all splits.
+
+        Raises:
+            DataError: with what the record lacks for it.
+        """
+        ...
+
+    def item(self, record: JsonObject) -> Item:
+        """One record of a data file as an item, whose id is the record's identity.
+
+        Raises:
+            DataError: with what is wrong with the record; the caller adds file and row.
+        """
+        ...
+
+    def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
+        """The conversation that opens a rollout under the skill."""
+        ...
+
+    def answer(self, response: str) -> str:
+        """The target's final answer inside its last response."""
+        ...
+
+    def score(self, item: Item, trajectory: Trajectory) -> Score:
+        """Judge an `ok` trajectory; pure, and host-side, because it sees the reference."""
+        ...
+
+
+class Workspace(Protocol):
+    """Where code that the target wrote may run inside a sandbox: one item's folders."""
+
+    inputs: str
+    """Folder of the item's files; read-only."""
+    outputs: str
+    """Working folder of the code; what lies in it at the end goes to the scorer."""
+
+    async def run_python(self, code: str) -> str:
+        """Run a program in a process of its own, within the limits; what it printed and how it ended."""
+        ...
+
+
+@runtime_checkable
+class Conversing(Protocol):
+    """A benchmark that does something with each reply of the chat harness, such as running the code in it."""
+
+    async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
+        """What the target is told next; None ends the conversation."""
+        ...
+
+
+@runtime_checkable
+class Equipped(Protocol):
+    """A benchmark that has tools for the harness `tools`."""
+
+    def task(self, public: JsonObject) -> str:
+        """What an agent is asked to do; the skill is given apart, as its instructions."""
+        ...
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
+        """Functions with a docstring and annotations, from which the model learns them."""
+        ...
+
+
+@runtime_checkable
+class JudgesFiles(Protocol):
+    """A benchmark that judges files; they are not to be trusted, so it happens in a process with limits."""
+
+    def score_files(self, item: Item, trajectory: Trajectory, produced: str, references: str) -> Score:
+        """Judge an `ok` trajectory by the folders of what the target left and of the item's reference files."""
+        ...
+
+
+class Optimizer(Protocol):
+    """The optimizer model, as the stages see it."""
+
+    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+        """One structured call.
+
+        Raises:
+            ModelOutputError: the answer stayed outside `output_type` after it was asked again.
+            ModelError: the provider did not answer.
+        """
+        ...
+
+
+class Target(Protocol):
+    """The target model outside of a rollout, for questions about one."""
+
+    def ask(self, stage: str, messages: Sequence[Message]) -> str:
+        """The model's next turn of a conversation.
+
+        Raises:
+            ModelError: the provider did not answer.
+        """
+        ...

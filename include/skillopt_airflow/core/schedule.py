@@ -1,0 +1,79 @@
+"""The textual learning rate and the order of the items (paper section 3.4; design of the outer loop)."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from skillopt_airflow.core.config import OptimizerGroup, TrainGroup
+
+T = TypeVar("T")
+
+
+def _constant(highest: int, lowest: int, progress: float) -> float:
+    return highest
+
+
+def _linear(highest: int, lowest: int, progress: float) -> float:
+    return highest + (lowest - highest) * progress
+
+
+def _cosine(highest: int, lowest: int, progress: float) -> float:
+    return lowest + (highest - lowest) * (1 + math.cos(math.pi * progress)) / 2
+
+
+_SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
+    "constant": _constant,
+    "linear": _linear,
+    "cosine": _cosine,
+}
+
+
+def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int | None:
+    """L_t: most edits that step `step` (1-based) of `total_steps` may apply; rounded half to even, None for no limit.
+
+    Where the optimizer chooses the rate itself, this is the most that it may choose.
+    """
+    if optimizer.skill_update_mode == "full_rewrite_minibatch":
+        return 1
+    if optimizer.lr_control_mode == "none":
+        return None
+    if optimizer.lr_control_mode == "autonomous" or total_steps <= 1:
+        return optimizer.learning_rate
+    schedule = _SCHEDULES[optimizer.lr_scheduler]
+    rate = schedule(optimizer.learning_rate, optimizer.min_learning_rate, step / total_steps)
+    # In floating point cos(pi / 3) is a little more than one half, which would round such a half up.
+    return max(optimizer.min_learning_rate, round(round(rate, 9)))
+
+
+def steps_in_epoch(train_size: int, train: TrainGroup) -> int:
+    """Steps of one epoch: as many as the training split has slices for, at most `steps_per_epoch`."""
+    return min(train.steps_per_epoch, math.ceil(math.ceil(train_size / train.batch_size) / train.accumulation))
+
+
+def slices(items: Sequence[T], epoch: int, position: int, train: TrainGroup) -> list[list[T]]:
+    """The slices that step `position` (1-based) of an epoch (1-based) takes from the epoch's own shuffle of the items.
+
+    They are `accumulation` many; at the epoch's end the last one may be shorter, and some may be missing.
+    """
+    order = _shuffled(items, f"{train.seed}-epoch-{epoch}")
+    return [[order[index] for index in places] for places in slice_places(len(order), position, train)]
+
+
+def slice_places(train_size: int, position: int, train: TrainGroup) -> list[range]:
+    """Where in an epoch's shuffle the slices of step `position` (1-based) are."""
+    first = (position - 1) * train.accumulation
+    starts = [index * train.batch_size for index in range(first, first + train.accumulation)]
+    return [range(start, min(start + train.batch_size, train_size)) for start in starts if start < train_size]
+
+
+def sample(items: Sequence[T], count: int, seed: str) -> list[T]:
+    """`count` items drawn by seed, or all if there are fewer, in their own order."""
+    chosen = set(_shuffled(range(len(items)), seed)[:count])
+    return [item for index, item in enumerate(items) if index in chosen]
+
+
+def _shuffled(items: Sequence[T], seed: str) -> list[T]:
+    order = list(items)
+    random.Random(seed).shuffle(order)  # noqa: S311 - a shuffle, not a secret
+    return order

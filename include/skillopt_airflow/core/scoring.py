@@ -1,0 +1,103 @@
+"""From rollouts to an evaluation; what failed counts as missing, never as 0."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import Rollout, Score, Status, UnitInterval, Value
+
+Metric = Literal["hard", "soft", "mixed"]
+
+
+class ItemScore(Value):
+    """The two scores of one item, each the mean of its draws."""
+
+    hard: UnitInterval
+    soft: UnitInterval
+
+
+class Evaluation(Value):
+    """A skill measured on a split: `scores` by item id, and how many items ended in each other status."""
+
+    scores: dict[str, ItemScore]
+    failures: dict[Status, int] = Field(default_factory=dict)
+    cancelled: int = Field(default=0, ge=0)
+    """Items that did not run because the candidate had already lost; they are no failures."""
+
+    @property
+    def size(self) -> int:
+        """Items that were meant to be scored."""
+        return len(self.scores) + sum(self.failures.values()) + self.cancelled
+
+    @property
+    def coverage(self) -> float:
+        """Share of the items that have a score; 0 for an empty evaluation."""
+        return len(self.scores) / self.size if self.size else 0.0
+
+    def mean(self, metric: Metric, mixed_weight: float = 0.5) -> float:
+        """Mean over the scored items.
+
+        Raises:
+            DataError: no item was scored, so there is no mean.
+        """
+        if not self.scores:
+            raise DataError("no item of this evaluation was scored, so it has no mean")
+        return _mean(metric_value(score, metric, mixed_weight) for score in self.scores.values())
+
+
+def evaluation_of(
+    item_ids: Sequence[str], rollouts: Iterable[Rollout], cancelled: int = 0, draws: int = 1
+) -> Evaluation:
+    """Collect the rollouts of the items that ran, one or more draws of each, in any order.
+
+    An item's score is the mean of its scored draws. One with fewer than `draws` of them has no score: a mean over
+    fewer is distributed otherwise, and a sign test would take that for a difference. It counts under `failed_status`.
+    """
+    by_item: defaultdict[str, list[Rollout]] = defaultdict(list)
+    for rollout in rollouts:
+        by_item[rollout.trajectory.item_id].append(rollout)
+    scores: dict[str, ItemScore] = {}
+    failures: Counter[Status] = Counter()
+    for item_id in item_ids:
+        scored = [rollout.score for rollout in by_item[item_id] if rollout.score is not None]
+        if scored and len(scored) >= draws:
+            scores[item_id] = ItemScore(
+                hard=_mean(score.hard for score in scored), soft=_mean(score.soft for score in scored)
+            )
+        else:
+            failures[failed_status(by_item[item_id])] += 1
+    return Evaluation(scores=scores, failures=dict(failures), cancelled=cancelled)
+
+
+def failed_status(rollouts: Iterable[Rollout]) -> Status:
+    """How an item failed: as the latest of its draws that did; sandbox_error if none failed and some are missing."""
+    ended = ((one.trajectory.started, one.trajectory.status) for one in rollouts if one.score is None)
+    return max(ended, default=(0.0, Status.SANDBOX_ERROR))[1]
+
+
+def metric_value(score: ItemScore | Score, metric: Metric, mixed_weight: float) -> float:
+    """The number that the gate compares: hard, soft, or (1 - w) hard + w soft."""
+    if metric == "mixed":
+        return (1 - mixed_weight) * score.hard + mixed_weight * score.soft
+    return score.hard if metric == "hard" else score.soft
+
+
+def is_failure(score: Score) -> bool:
+    """Reflection's line between failures and successes."""
+    return score.hard < 1
+
+
+def covers(evaluation: Evaluation, rules: EvaluationGroup) -> bool:
+    """Whether enough items were scored to decide on."""
+    return evaluation.size > 0 and evaluation.coverage >= rules.min_coverage
+
+
+def _mean(values: Iterable[float]) -> float:
+    numbers = list(values)
+    # fsum: a plain sum depends on the order, and would let a tie win by a rounding error.
+    return math.fsum(numbers) / len(numbers)

@@ -1,0 +1,129 @@
+"""The skill document: Markdown with regions that step edits may not touch."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+from skillopt_airflow.core.errors import SkillError
+from skillopt_airflow.core.types import sha256
+
+Region = Literal["SLOW_UPDATE", "APPENDIX"]
+REGIONS: tuple[Region, ...] = get_args(Region)
+_MARKER = re.compile(rf"<!--\s*(?P<region>{'|'.join(REGIONS)})_(?P<side>START|END)\s*-->")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Characters `start` up to, not including, `end` of a document."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class SkillDocument:
+    """A skill's text; equal texts are equal skills.
+
+    A protected region reaches from its START marker to its END marker, both included.
+    """
+
+    text: str
+
+    @cached_property
+    def sha256(self) -> str:
+        """Identity of the skill in keys and caches."""
+        return sha256(self.text)
+
+    @cached_property
+    def protected(self) -> tuple[Span, ...]:
+        """The protected regions in document order.
+
+        Raises:
+            SkillError: a marker is doubled, or its partner is missing or inside another region.
+        """
+        spans: list[Span] = []
+        opened: re.Match[str] | None = None
+        seen: set[str] = set()
+        for marker in _MARKER.finditer(self.text):
+            if marker["side"] == "START" and opened is None and marker["region"] not in seen:
+                opened = marker
+            elif marker["side"] == "END" and opened is not None and opened["region"] == marker["region"]:
+                spans.append(Span(opened.start(), marker.end()))
+                seen.add(marker["region"])
+                opened = None
+            else:
+                raise SkillError(f"skill, line {self._line(marker.start())}: {marker[0]} is doubled or has no partner")
+        if opened is not None:
+            raise SkillError(f"skill, line {self._line(opened.start())}: {opened[0]} has no END")
+        return tuple(spans)
+
+    @property
+    def body(self) -> str:
+        """The text before the first protected region."""
+        return self.text[: self.editable[0].end]
+
+    def region(self, name: str) -> str | None:
+        """What a protected region holds, without the line ends at its markers; None if there is no such region."""
+        inside = self.region_span(name)
+        return None if inside is None else self.text[inside.start : inside.end].removeprefix("\n").removesuffix("\n")
+
+    def region_span(self, name: str) -> Span | None:
+        """The characters between a region's markers."""
+        for span in self.protected:
+            markers = list(_MARKER.finditer(self.text, span.start, span.end))
+            if markers[0]["region"] == name:
+                return Span(markers[0].end(), markers[-1].start())
+        return None
+
+    def with_region(self, name: Region, inside: str) -> "SkillDocument":
+        """The document with this text in the region, which is opened at the end if there is none.
+
+        Raises:
+            SkillError: the text holds a marker.
+        """
+        if has_marker(inside):
+            raise SkillError(f"the text for region {name} holds a marker of a protected region; leave it out")
+        return self.spliced(*self.region_splice(name, inside))
+
+    def region_splice(self, name: str, inside: str) -> tuple[Span, str]:
+        """What `with_region` replaces, and by what."""
+        present, lines = self.region_span(name), f"\n{inside}\n" if inside else "\n"
+        if present is not None:
+            unchanged = self.region(name) == inside
+            return present, self.text[present.start : present.end] if unchanged else lines
+        end = len(self.text.rstrip("\n"))
+        lead = "\n\n" if end else ""
+        return Span(end, len(self.text)), f"{lead}<!-- {name}_START -->{lines}<!-- {name}_END -->\n"
+
+    @property
+    def editable(self) -> tuple[Span, ...]:
+        """What lies before, between and behind the protected regions; may hold empty spans."""
+        edges = [0, *(edge for span in self.protected for edge in (span.start, span.end)), len(self.text)]
+        return tuple(Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True))
+
+    def find(self, anchor: str) -> Span | None:
+        """The first occurrence of `anchor` that lies wholly inside editable text."""
+        for span in self.editable:
+            start = self.text.find(anchor, span.start, span.end)
+            if start >= 0:
+                return Span(start, start + len(anchor))
+        return None
+
+    def spliced(self, span: Span, text: str) -> "SkillDocument":
+        """The document with the span's characters replaced by `text`."""
+        return SkillDocument(self.text[: span.start] + text + self.text[span.end :])
+
+    @property
+    def regions(self) -> dict[str, str]:
+        """The protected regions' characters by name, markers included, in document order."""
+        texts = [self.text[span.start : span.end] for span in self.protected]
+        return {marker["region"]: text for text in texts if (marker := _MARKER.match(text)) is not None}
+
+    def _line(self, position: int) -> int:
+        return self.text.count("\n", 0, position) + 1
+
+
+def has_marker(text: str) -> bool:
+    """Whether the text holds a marker of a protected region."""
+    return _MARKER.search(text) is not None

@@ -1,0 +1,71 @@
+"""The state of a training at a moment: all that the next one needs."""
+
+from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
+from skillopt_airflow.core.gate import Action, GateDecision
+from skillopt_airflow.core.scoring import Evaluation
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.track_record import TrackRecord
+from skillopt_airflow.core.types import Value
+
+
+class Measured(Value):
+    """A version of the skill and its scores on the selection split."""
+
+    version: int
+    """Numbers count accepted skills; 0 is the seed."""
+    sha256: str
+    evaluation: Evaluation
+
+
+class RunState(Value):
+    """What the run is at after a moment; the buffer holds the current epoch's steps."""
+
+    moment: str
+    """Name of the moment that committed it."""
+    step: int
+    """Steps taken so far."""
+    current: Measured
+    best: Measured
+    newest: int = 0
+    """The highest version so far."""
+    buffer: StepBuffer = StepBuffer()
+    record: TrackRecord = TrackRecord()
+    """What candidates so far have scored on each item of the selection split."""
+    meta_skill: str = ""
+    """What the optimizer remembers across epochs; never part of the skill."""
+    stopped: str = ""
+    """Why no further moment follows, although the run had more; empty while it goes on."""
+
+    def in_new_epoch(self) -> "RunState":
+        """The state with which an epoch opens: its memory of steps starts empty."""
+        return self.model_copy(update={"buffer": StepBuffer()})
+
+
+def seed_state(moment: Moment, seed: Measured) -> RunState:
+    """The state that the first step starts from."""
+    return RunState(moment=moment.name, step=0, current=seed, best=seed)
+
+
+def advance(state: RunState, moment: Moment, candidate: Measured, decision: GateDecision) -> RunState:
+    """The state after the gate has decided on a candidate."""
+    accepted = decision.action.accepted
+    return state.model_copy(
+        update={
+            "moment": moment.name,
+            "step": moment.step,
+            "current": candidate if accepted else state.current,
+            "best": candidate if decision.action is Action.ACCEPT_NEW_BEST else state.best,
+            "newest": candidate.version if accepted else state.newest,
+        }
+    )
+
+
+def remember(state: RunState, entry: BufferEntry) -> RunState:
+    """The state with one more step in its buffer."""
+    return state.model_copy(update={"buffer": state.buffer.with_entry(entry)})
+
+
+def compete(state: RunState, moment: Moment, last: Measured, decision: GateDecision) -> RunState:
+    """The state at the run's end: the last skill, measured at last, is the best one if it beats it."""
+    best = last if decision.action is Action.ACCEPT_NEW_BEST else state.best
+    return state.model_copy(update={"moment": moment.name, "current": last, "best": best})

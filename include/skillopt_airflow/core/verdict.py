@@ -1,0 +1,32 @@
+"""What the gate can say of a candidate."""
+
+from enum import StrEnum
+
+from skillopt_airflow.core.types import Value
+
+
+class Action(StrEnum):
+    """What the gate does with a candidate; indecisive and underpowered neither accept nor reject it."""
+
+    ACCEPT_NEW_BEST = "accept_new_best"
+    ACCEPT = "accept"
+    REJECT = "reject"
+    INDECISIVE = "indecisive"
+    """Too much is missing: the same evaluation is worth another try."""
+    UNDERPOWERED = "underpowered"
+    """Nothing is missing, but the two skills differ on too few items for the policy's test to say yes."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the candidate becomes the current skill."""
+        return self in (Action.ACCEPT_NEW_BEST, Action.ACCEPT)
+
+
+class Verdict(Value):
+    """A policy's answer: accept, reject, indecisive or underpowered."""
+
+    action: Action
+    reason: str = ""
+    """What decided beyond the means, or empty."""
+    statistic: float | None = None
+    """The p-value of mcnemar and confirm, the E-value of e_process, the t of paired_se."""

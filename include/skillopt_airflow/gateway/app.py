@@ -1,0 +1,318 @@
+"""What a sandbox sees of its gateway: one path that takes one model's requests, and reasons for everything else."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import httpx
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.gateway.backends import PATHS
+from skillopt_airflow.gateway.dialects import MAX_PARTS, QUERIES, Document, NotUsable, contained, has_many_parts, parsed
+from skillopt_airflow.gateway.fallbacks import Call, Provider
+from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
+from skillopt_airflow.gateway.redaction import Blanking
+from skillopt_airflow.gateway.shared_state import Commons, State
+from skillopt_airflow.gateway.token_usage import Meter, Tokens, estimated, tokens_of
+from skillopt_airflow.gateway.upstream import Upstream
+
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
+MAX_WAITING_BYTES = 256 * 1024 * 1024
+"""Of all requests together."""
+REQUEST_SECONDS = 60.0
+"""That a client may take to send a request's body."""
+MAX_LOGGED_REFUSALS = 20
+MAX_SHOWN = 100
+FINAL = {"x-should-retry": "false"}
+"""Told to clients with every failure: the gateway owns the retries."""
+
+log = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """A request is not forwarded."""
+
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = status if code is None else code
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What the calls are for, and who is told of each that went to the provider."""
+
+    role: Literal["target", "optimizer"]
+    stage: str
+    on_call: Callable[[ModelCall], None]
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A call that was counted."""
+
+    call: Call
+    started: float = field(default_factory=time.time)
+    clock: float = field(default_factory=time.monotonic)
+
+
+class Surface:
+    """Answers requests; all of them in one event loop."""
+
+    def __init__(self, upstream: Upstream, provider: Provider, commons: Commons, purpose: Purpose) -> None:
+        self._upstream = upstream
+        # Some servers repeat the key that they refuse.
+        self._blanking = Blanking(upstream.secrets())
+        self._provider = provider
+        self._commons = commons
+        self._purpose = purpose
+        self._path = f"/v1/{PATHS[upstream.dialect]}"
+        self._waiting_bytes = 0
+        self._refusals = 0
+
+    async def handle(self, request: Request) -> Response:
+        """Forward what is allowed, refuse the rest."""
+        if request.scope["method"] == "HEAD" and request.scope["raw_path"] == b"/":
+            # How Claude Code warms up a connection: refused like all else, but no reason for a warning.
+            return _problem(403, f"this sandbox may only POST {self._path}")
+        try:
+            self._check_address(request.scope)
+            async with self._received(request) as body:
+                forwarded = self._checked(body)
+                begun = _Begun(Call(forwarded, httpx.Headers(request.headers.raw), model=self._upstream.model))
+                await self._admit()
+                return await self._forward(request, begun)
+        except Refused as refused:
+            return self._refuse(refused)
+        except (ClientDisconnect, asyncio.CancelledError):
+            # Whoever asked is gone, or the gateway closes.
+            return _problem(503, "the gateway was closed")
+
+    def _check_address(self, scope: Scope) -> None:
+        """Raise Refused unless method, path and query are the dialect's, byte by byte."""
+        raw_path = scope["raw_path"].decode("latin-1")
+        if scope["method"] == "POST" and raw_path == f"{self._path}/count_tokens":
+            # Not a call to a model; clients count for themselves then.
+            raise Refused(404, "this sandbox's gateway does not count tokens")
+        if scope["method"] != "POST" or raw_path != self._path:
+            asked = f"{scope['method']} {raw_path}"[:MAX_SHOWN]
+            raise Refused(403, f"this sandbox may only POST {self._path}, not {asked}")
+        if scope["query_string"] not in QUERIES[self._upstream.dialect]:
+            raise Refused(403, f"this sandbox may only POST {self._path} without a query")
+
+    @asynccontextmanager
+    async def _received(self, request: Request) -> AsyncIterator[bytes]:
+        """The request's body; it counts against what may wait as long as the block runs."""
+        body = bytearray()
+        try:
+            await self._read(request, body)
+            yield bytes(body)
+        finally:
+            self._waiting_bytes -= len(body)
+
+    async def _read(self, request: Request, body: bytearray) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                async for chunk in request.stream():
+                    body += chunk
+                    self._waiting_bytes += len(chunk)
+                    if len(body) > MAX_REQUEST_BYTES:
+                        raise Refused(413, f"a request may have at most {MAX_REQUEST_BYTES} bytes")
+                    if self._waiting_bytes > MAX_WAITING_BYTES:
+                        raise Refused(503, f"more than {MAX_WAITING_BYTES} bytes of requests are waiting")
+        except TimeoutError:
+            raise Refused(408, f"a request has to be there within {REQUEST_SECONDS:g} s") from None
+
+    def _checked(self, body: bytes) -> bytes:
+        """The request as it is forwarded."""
+        if has_many_parts(body):
+            raise Refused(413, f"a request may have at most {MAX_PARTS} lists, objects and values")
+        try:
+            document: Document = parsed(body)
+            model = document.get("model")
+            if model != self._upstream.model:
+                raise Refused(403, f"this sandbox may only use {self._upstream.model}, not {model!r:.{MAX_SHOWN}}")
+            return contained(document, self._upstream.dialect)
+        except NotUsable as error:
+            raise Refused(400, f"the request is not usable: {error}") from None
+
+    async def _admit(self) -> None:
+        """Count the call; Refused if the budget is spent."""
+
+        def counted(state: State) -> tuple[State, str]:
+            why = state.allowance.used_up()
+            left = state.allowance if why else state.allowance.minus(calls=1)
+            return state.model_copy(update={"allowance": left}), why
+
+        spent = await self._commons.update(counted)
+        if spent:
+            raise Refused(402, f"{spent} is spent, so the run makes no more model calls", "budget")
+
+    async def _forward(self, request: Request, begun: _Begun) -> Response:
+        call = begun.call
+        tokens = Tokens()
+        broken_at: int | None = 0
+        streams = False
+        try:
+            if not await _while_there(request.receive, self._provider.send(call)):
+                return _problem(503, "the client is gone")
+            broken_at = None
+            reply = call.reply
+            if reply.failure:
+                status = 504 if reply.failure == "timeout" else 502
+                return _problem(status, f"the model server {reply.why}, tries: {call.attempts}")
+            if reply.rest is not None:
+                streams = True
+                return Streamed(reply, reply.rest, self._blanking, partial(self._settle, begun))
+            tokens = tokens_of(reply.body)
+            headers = FINAL if reply.status >= 400 else None
+            media_type = self._blanking.words(reply.media_type)
+            return Response(self._blanking.whole(reply.body), reply.status, headers, media_type)
+        finally:
+            if not streams:
+                await self._settle(begun, tokens, broken_at)
+
+    async def _settle(self, begun: _Begun, tokens: Tokens, broken_at: int | None) -> None:
+        """Report the call, and take what it cost off the allowance.
+
+        Of an answer that nobody saw the end of, `broken_at` is how many bytes came; the provider is paid for it too.
+        """
+        call = begun.call
+        if call.attempts and broken_at is not None:
+            tokens = estimated(call.body, broken_at, tokens, self._upstream.dialect)
+        if call.attempts:
+            self._purpose.on_call(
+                ModelCall(
+                    role=self._purpose.role,
+                    stage=self._purpose.stage,
+                    model=call.model,
+                    http_status=call.reply.status,
+                    attempts=call.attempts,
+                    prompt_tokens=tokens.prompt,
+                    completion_tokens=tokens.completion,
+                    started=begun.started,
+                    seconds=time.monotonic() - begun.clock,
+                )
+            )
+        # A call that never had its turn is given back.
+        unused = -1 if not call.attempts else 0
+
+        def charged(state: State) -> tuple[State, None]:
+            left = state.allowance.minus(calls=unused, prompt_tokens=tokens.prompt, completion_tokens=tokens.completion)
+            return state.model_copy(update={"allowance": left}), None
+
+        await asyncio.shield(self._commons.update(charged))
+
+    def _refuse(self, refused: Refused) -> Response:
+        self._refusals += 1
+        if self._refusals <= MAX_LOGGED_REFUSALS:
+            log.warning("Refused a sandbox's request (%d): %s", refused.status, refused)
+        if self._refusals == MAX_LOGGED_REFUSALS:
+            log.warning("Further refusals of this sandbox's requests are not logged")
+        response = _problem(refused.status, str(refused), refused.code)
+        if refused.status == 408:
+            # What would still come belongs to the old request.
+            response.headers["connection"] = "close"
+        return response
+
+
+class Streamed(Response):
+    """Passes a stream on as it comes.
+
+    At its end `settle` is told the tokens; if either side breaks off, those so far and the bytes that came.
+    """
+
+    def __init__(
+        self, reply: Reply, rest: Rest, blanking: Blanking, settle: Callable[[Tokens, int | None], Awaitable[None]]
+    ) -> None:
+        super().__init__(None, reply.status, media_type=blanking.words(reply.media_type))
+        # Its length is not known.
+        del self.headers["content-length"]
+        self._head = reply.body
+        self._rest = rest
+        self._blanked = blanking.stream()
+        self._settle = settle
+        self._meter = Meter()
+        self._came = 0
+        self._finished = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        try:
+            await _while_there(receive, self._pass_on(send))
+        except asyncio.CancelledError:
+            log.warning("The gateway closes within an answer")
+        finally:
+            await self._finish(self._came)
+
+    async def _finish(self, broken_at: int | None) -> None:
+        if not self._finished:
+            self._finished = True
+            try:
+                await self._settle(self._meter.tokens, broken_at)
+            finally:
+                await self._rest.aclose()
+
+    async def _pass_on(self, send: Send) -> None:
+        """The chunks; a stream that is cut lacks its end, by which the client knows."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            async for chunk in self._chunks():
+                self._meter.feed(chunk)
+                self._came += len(chunk)
+                if self._came > MAX_ANSWER_BYTES:
+                    log.warning("Cut an answer of the model server after %d bytes", MAX_ANSWER_BYTES)
+                    return
+                await _say(send, self._blanked.feed(chunk))
+        except (httpx.RequestError, TimeoutError) as error:
+            log.warning("The model server broke off its answer: %s", type(error).__name__)
+            return
+        # Before the client knows that it is over, and asks for more.
+        await self._finish(None)
+        await _say(send, self._blanked.flush())
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        yield self._head
+        async for chunk in self._rest:
+            yield chunk
+
+
+async def _say(send: Send, text: bytes) -> None:
+    if text:
+        await send({"type": "http.response.body", "body": text, "more_body": True})
+
+
+async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:
+    """Do the work, unless the client goes away before its end; whether it was done."""
+    doing = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((doing, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            return False
+        doing.result()
+        return True
+    finally:
+        for task in (doing, gone):
+            task.cancel()
+        await asyncio.gather(doing, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _problem(status: int, message: str, code: str | int | None = None) -> Response:
+    """An error in a shape that OpenAI's and Anthropic's clients both read."""
+    error = {"message": message, "type": "sandbox_gateway", "code": status if code is None else code}
+    return JSONResponse({"type": "error", "error": error}, status, FINAL)

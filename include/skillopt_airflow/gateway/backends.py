@@ -1,0 +1,148 @@
+"""One try of a call to the model server behind an upstream: address, credentials, translation."""
+
+import json
+from collections.abc import Mapping
+from typing import Protocol
+
+import httpx
+
+from skillopt_airflow.core.errors import ModelConnectionError
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.gateway.entra import EntraToken
+from skillopt_airflow.gateway.upstream import Upstream
+
+PATHS = {"openai-chat": "chat/completions", "openai": "responses", "anthropic": "messages"}
+"""Below the base address, by dialect."""
+PASSED_HEADERS = ("accept", "content-type", "anthropic-version", "anthropic-beta")
+ANTHROPIC_VERSION = "2023-06-01"
+KEPT_CONNECTIONS = 64
+
+
+class Backend(Protocol):
+    """A model server, as the gateway sees it."""
+
+    async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """One try of one call; the answer's body is still unread.
+
+        Args:
+            body: a request of the upstream's dialect.
+            headers: the client's; only a few are passed on, none of them a credential.
+
+        Raises:
+            httpx.TransportError: no answer.
+            TimeoutError: none in time.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        ...
+
+
+def open_backend(upstream: Upstream, timeout: float) -> Backend:
+    """The upstream itself, without its fallbacks.
+
+    Args:
+        upstream: where to.
+        timeout: seconds that one try may wait for the server.
+    """
+    if upstream.provider:
+        from skillopt_airflow.gateway.translation import TranslatingBackend
+
+        return TranslatingBackend(upstream, timeout)
+    return HttpBackend(upstream, timeout)
+
+
+def handed_over(upstream: Upstream) -> JsonObject:
+    """The upstream for a gateway in another process, with its secrets: for a pipe to that process and nothing else.
+
+    An Azure identity belongs to this machine, so its token goes along instead; it is good for about an hour.
+
+    Raises:
+        ModelConnectionError: the identity gives no token.
+    """
+    return _with_tokens(upstream).revealed()
+
+
+class HttpBackend:
+    """A server that speaks the dialect itself."""
+
+    def __init__(self, upstream: Upstream, timeout: float) -> None:
+        self._upstream = upstream
+        self._token = None if upstream.identity is None else EntraToken(upstream.identity)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
+        self._client = httpx.AsyncClient(timeout=timeout, limits=limits)
+
+    async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """One try; see `Backend`."""
+        passed = {name: headers[name] for name in PASSED_HEADERS if name in headers}
+        try:
+            credentials = await self._credentials()
+        except ModelConnectionError as error:
+            return problem(401, f"connection {self._upstream.conn_id}: {error}")
+        request = self._client.build_request(
+            "POST",
+            f"{self._upstream.base_url.rstrip('/')}/{self._path()}",
+            params=self._upstream.query,
+            content=_naming(self._upstream.model, body),
+            headers=self._required_headers() | passed | credentials,
+        )
+        return await self._client.send(request, stream=True)
+
+    async def list_models(self) -> httpx.Response:
+        """The server's list of its models, which costs nothing and needs the credentials.
+
+        Raises:
+            httpx.TransportError: no answer.
+            ModelConnectionError: the identity gives no token.
+        """
+        url = f"{self._upstream.base_url.rstrip('/')}/models"
+        headers = self._required_headers() | await self._credentials()
+        return await self._client.get(url, params=self._upstream.query, headers=headers)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    def _required_headers(self) -> dict[str, str]:
+        return {"anthropic-version": ANTHROPIC_VERSION} if self._upstream.dialect == "anthropic" else {}
+
+    def _path(self) -> str:
+        path = PATHS[self._upstream.dialect]
+        deployed = self._upstream.deployments and self._upstream.dialect == "openai-chat"
+        return f"deployments/{self._upstream.model}/{path}" if deployed else path
+
+    async def _credentials(self) -> dict[str, str]:
+        if self._token is not None:
+            return {"authorization": f"Bearer {await self._token.get()}"}
+        key = self._upstream.api_key.get_secret_value()
+        # A server without keys is legal, an empty bearer token is not.
+        if not key:
+            return {}
+        return {"authorization": f"Bearer {key}"} if self._upstream.auth == "bearer" else {self._upstream.auth: key}
+
+
+def problem(status: int, message: str) -> httpx.Response:
+    """An error as model servers write it."""
+    return httpx.Response(status, json={"error": {"message": message, "type": "model_connection", "code": status}})
+
+
+def _naming(model: str, body: bytes) -> bytes:
+    """The request under the upstream's own name of the model: a fallback's may be another."""
+    request = json.loads(body)
+    return body if request.get("model") == model else json.dumps(request | {"model": model}).encode()
+
+
+def _with_tokens(upstream: Upstream) -> Upstream:
+    fallbacks = tuple(_with_tokens(fallback) for fallback in upstream.fallbacks)
+    if upstream.identity is None:
+        return upstream.model_copy(update={"fallbacks": fallbacks})
+    try:
+        token = EntraToken(upstream.identity).fetch()
+    except ModelConnectionError as error:
+        raise ModelConnectionError(f"connection {upstream.conn_id}: {error}") from error
+    # Built anew: a copy with an update would keep the token as a plain text.
+    return Upstream.model_validate(
+        {name: getattr(upstream, name) for name in Upstream.model_fields}
+        | {"identity": None, "api_key": token, "auth": "bearer", "fallbacks": fallbacks}
+    )

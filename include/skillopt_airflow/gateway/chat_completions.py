@@ -1,0 +1,225 @@
+"""Chat completions, as JSON of OpenAI's format, from and to pydantic-ai's messages."""
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+from pydantic import BaseModel, Field, JsonValue
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings, ToolChoice
+from pydantic_ai.tools import ToolDefinition
+
+from skillopt_airflow.core.types import JsonObject
+
+FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
+SAME_NAMES = ("temperature", "top_p", "seed", "parallel_tool_calls")
+
+
+class TextContent(BaseModel):
+    """A piece of a message; what is no text cannot be translated."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(BaseModel):
+    """A function and its arguments as JSON."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    """What the model asked to be called."""
+
+    id: str
+    function: CalledFunction
+
+
+class ChatMessage(BaseModel):
+    """One turn."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextContent] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str = ""
+
+    @property
+    def text(self) -> str:
+        """The content, also if it comes in pieces."""
+        if isinstance(self.content, list):
+            return "".join(piece.text for piece in self.content)
+        return "" if self.content is None else self.content
+
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """The calls, if there are any."""
+        return () if self.tool_calls is None else self.tool_calls
+
+
+class Function(BaseModel):
+    """A function that the model may call."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] = {"type": "object", "properties": {}}
+    strict: bool | None = None
+
+
+class Tool(BaseModel):
+    """A tool that the model may use."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(BaseModel):
+    """A function by its name."""
+
+    name: str
+
+
+class NamedTool(BaseModel):
+    """The one tool that the model shall use."""
+
+    function: NamedFunction
+
+
+class ResponseFormat(BaseModel):
+    """What the answer looks like; a schema is not translated."""
+
+    type: Literal["text"]
+
+
+class ChatRequest(BaseModel):
+    """A request, with the fields that pydantic-ai's other models have a word for."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    chat_template_kwargs: dict[str, JsonValue] = {}
+    response_format: ResponseFormat | None = None
+    n: Literal[1] | None = None
+    stream: Literal[False] | None = None
+    """The answer comes whole."""
+
+    def settings(self) -> ModelSettings:
+        """The request's settings; what is not there is left to the provider."""
+        settings: dict[str, Any] = {name: getattr(self, name) for name in SAME_NAMES}
+        settings["max_tokens"] = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+        settings["stop_sequences"] = [self.stop] if isinstance(self.stop, str) else self.stop
+        settings["thinking"] = self._thinking()
+        settings["tool_choice"] = self._tool_choice()
+        return cast("ModelSettings", {name: value for name, value in settings.items() if value is not None})
+
+    def parameters(self) -> ModelRequestParameters:
+        """The tools."""
+        functions = [tool.function for tool in self.tools or ()]
+        return ModelRequestParameters(
+            function_tools=[
+                ToolDefinition(
+                    name=function.name,
+                    description=function.description,
+                    parameters_json_schema=function.parameters,
+                    strict=function.strict,
+                )
+                for function in functions
+            ]
+        )
+
+    def _thinking(self) -> bool | str | None:
+        if self.reasoning_effort is not None:
+            return False if self.reasoning_effort == "none" else self.reasoning_effort
+        switch = self.chat_template_kwargs.get("enable_thinking")
+        return switch if isinstance(switch, bool) else None
+
+    def _tool_choice(self) -> ToolChoice:
+        return [self.tool_choice.function.name] if isinstance(self.tool_choice, NamedTool) else self.tool_choice
+
+
+def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
+    """The turns as pydantic-ai has them: what the model did not say is gathered to one request."""
+    turns: list[ModelMessage] = []
+    asked: list[ModelRequestPart] = []
+    called: dict[str, str] = {}
+    for message in messages:
+        if message.role != "assistant":
+            asked.append(_request_part(message, called))
+            continue
+        if asked:
+            turns.append(ModelRequest(parts=asked))
+            asked = []
+        turns.append(_response(message))
+        called |= {call.id: call.function.name for call in message.calls}
+    if asked:
+        turns.append(ModelRequest(parts=asked))
+    return turns
+
+
+def completion(response: ModelResponse, model: str) -> JsonObject:
+    """A response as a chat completion; the model's thinking goes beside its answer, as vLLM has it."""
+    calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    thinking = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
+    message: JsonObject = {"role": "assistant", "content": text if text or not calls else None}
+    if thinking:
+        message["reasoning_content"] = thinking
+    if calls:
+        message["tool_calls"] = [_tool_call(call) for call in calls]
+    reason = "stop" if response.finish_reason is None else response.finish_reason
+    usage = response.usage
+    return {
+        "id": response.provider_response_id or f"chatcmpl-{uuid.uuid4().hex}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": FINISH_REASONS[reason], "logprobs": None}],
+        "usage": {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": usage.output_tokens,
+            "total_tokens": usage.input_tokens + usage.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens},
+        },
+    }
+
+
+def _request_part(message: ChatMessage, called: dict[str, str]) -> ModelRequestPart:
+    if message.role == "user":
+        return UserPromptPart(message.text)
+    if message.role == "tool":
+        name = called.get(message.tool_call_id, "")
+        return ToolReturnPart(name, message.text, tool_call_id=message.tool_call_id)
+    return SystemPromptPart(message.text)
+
+
+def _response(message: ChatMessage) -> ModelResponse:
+    parts = [TextPart(message.text)] if message.text else []
+    calls = [ToolCallPart(call.function.name, call.function.arguments, tool_call_id=call.id) for call in message.calls]
+    return ModelResponse(parts=[*parts, *calls])
+
+
+def _tool_call(call: ToolCallPart) -> JsonObject:
+    arguments = call.args if isinstance(call.args, str) else json.dumps({} if call.args is None else call.args)
+    return {"id": call.tool_call_id, "type": "function", "function": {"name": call.tool_name, "arguments": arguments}}

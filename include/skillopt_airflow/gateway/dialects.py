@@ -1,0 +1,165 @@
+"""The three wire formats: what a sandbox may ask in each, and what an answer looks like."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from skillopt_airflow.gateway.upstream import Dialect
+
+QUERIES: dict[Dialect, tuple[bytes, ...]] = {
+    "openai-chat": (b"",),
+    "openai": (b"",),
+    "anthropic": (b"", b"beta=true"),
+}
+"""What may follow the path; it is not passed on, as the header anthropic-beta says it all."""
+
+Document = dict[str, Any]
+
+KEPT_BACK = frozenset(
+    {
+        *("models", "fallbacks", "route", "provider"),
+        *("plugins", "mcp_servers", "web_search_options", "background", "container"),
+        *("service_tier", "speed"),
+    }
+)
+"""Fields by which a request names other models, has the provider act for it beyond the answer, or costs more."""
+ADDRESSES = ("image_url", "file_url", "video_url", "audio_url")
+"""Parts of a message that the provider would download."""
+LOCAL_TOOLS = ("function", "custom", "namespace", "local_shell", "shell", "apply_patch")
+"""Kinds of tools that the client executes itself. The kinds of Anthropic's carry a date."""
+LOCAL_TOOL_PREFIXES = ("bash_", "text_editor_", "memory_", "computer_")
+MAX_PARTS = 500_000
+"""More than the largest context of a model holds, and few enough that a request takes no great memory as objects."""
+
+
+class NotUsable(ValueError):
+    """A text is not what the wire format has in its place; the message says why, without quoting it."""
+
+
+def parsed(text: bytes | str) -> Document:
+    """The JSON object that a text holds.
+
+    Raises:
+        NotUsable: it holds something else, or what Python accepts and JSON does not.
+    """
+    try:
+        document = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise NotUsable(f"no JSON ({type(error).__name__})") from None
+    if not isinstance(document, dict):
+        raise NotUsable("no JSON object")
+    return document
+
+
+def has_many_parts(text: bytes) -> bool:
+    """Whether a JSON text may hold more than MAX_PARTS lists, objects and values; it is only counted, not parsed.
+
+    What a string holds is counted too.
+    """
+    return sum(text.count(mark) for mark in (b"[", b"{", b",")) > MAX_PARTS
+
+
+def contained(document: Document, dialect: Dialect) -> bytes:
+    """The request as it may leave: without what lets the provider act for it, and with usage in its stream.
+
+    It is written anew, so that the provider reads the same fields as this module, also where a name is there twice.
+    Server-side tools (web search, code interpreters, MCP) are taken out, so that a client which offers them by default
+    runs on without them.
+
+    Raises:
+        NotUsable: the provider is to fetch something from an address, or the document is nested too deeply.
+    """
+    kept = {name: value for name, value in document.items() if name not in KEPT_BACK}
+    tools = kept.get("tools")
+    if isinstance(tools, list):
+        kept["tools"] = [tool for tool in tools if _is_local(tool)]
+    if not kept.get("tools", True):
+        # An empty list, or a choice among no tools, is refused by some servers.
+        kept = {name: value for name, value in kept.items() if name not in ("tools", "tool_choice")}
+    if dialect == "openai-chat" and kept.get("stream") is True:
+        options = kept.get("stream_options")
+        kept["stream_options"] = (options if isinstance(options, dict) else {}) | {"include_usage": True}
+    if _fetches(kept):
+        raise NotUsable("it has the provider fetch an address; contents go along as data")
+    try:
+        return json.dumps(kept).encode()
+    except RecursionError:
+        raise NotUsable("nested too deeply") from None
+
+
+def is_answer(document: Document, dialect: Dialect) -> bool:
+    """Whether a whole document is an answer of this format, and not only a success by its status."""
+    return _ANSWERS[dialect](document)
+
+
+def is_event(document: Document, dialect: Dialect) -> bool:
+    """Whether an answer's stream may begin with this document."""
+    if document.get("error") or document.get("type") == "error":
+        return False
+    if dialect == "openai-chat":
+        return isinstance(document.get("choices"), list)
+    return isinstance(document.get("type"), str)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_local(tool: object) -> bool:
+    if not isinstance(tool, dict):
+        return False
+    kind = tool.get("type", "custom")
+    if kind == "shell" and not _is_here(tool.get("environment")):
+        return False
+    return isinstance(kind, str) and (kind in LOCAL_TOOLS or kind.startswith(LOCAL_TOOL_PREFIXES))
+
+
+def _is_here(environment: object) -> bool:
+    """Whether a shell's commands are run by the client, not in a container of the provider."""
+    return environment is None or (isinstance(environment, dict) and environment.get("type") == "local")
+
+
+def _fetches(document: Document) -> bool:
+    """Whether a part of a message is an address; what a tool is called with, or described by, does not count."""
+    open_parts: list[object] = [value for name, value in document.items() if name != "tools"]
+    while open_parts:
+        part = open_parts.pop()
+        if isinstance(part, list):
+            open_parts += part
+        elif isinstance(part, dict):
+            if _is_reference(part):
+                return True
+            # Any part may call itself a use of a tool, and a server may not care: all else in it is searched.
+            called = part.get("type") == "tool_use"
+            open_parts += [value for name, value in part.items() if not (called and name == "input")]
+    return False
+
+
+def _is_reference(part: Document) -> bool:
+    source = part.get("source")
+    return (
+        any(_is_address(part.get(name)) for name in ADDRESSES)
+        or (isinstance(source, dict) and _is_address(source))
+        or (part.get("type") == "url" and _is_address(part.get("url")))
+    )
+
+
+def _is_address(value: object) -> bool:
+    text = value.get("url") if isinstance(value, dict) else value
+    return isinstance(text, str) and not text.startswith("data:")
+
+
+def _is_completion(document: Document) -> bool:
+    choices = document.get("choices")
+    return (
+        isinstance(choices, list)
+        and bool(choices)
+        and all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
+    )
+
+
+_ANSWERS: dict[Dialect, Callable[[Document], bool]] = {
+    "openai-chat": _is_completion,
+    "openai": lambda document: isinstance(document.get("output"), list),
+    "anthropic": lambda document: isinstance(document.get("content"), list),
+}

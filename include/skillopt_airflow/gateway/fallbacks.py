@@ -1,0 +1,155 @@
+"""One call to a model server and its fallbacks: 429, 5xx, broken answers and time-outs are asked again."""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+import httpx
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
+
+from skillopt_airflow.gateway.backends import Backend, open_backend
+from skillopt_airflow.gateway.one_try import Reply, ask
+from skillopt_airflow.gateway.rate_limit import Ended, Turns
+from skillopt_airflow.gateway.shared_state import Commons, State
+from skillopt_airflow.gateway.upstream import Upstream
+
+FIRST_PAUSE = 0.5
+CLOSED_SECONDS = 60.0
+"""For so long calls go to the next server at once, after one that failed all tries of a call."""
+
+
+@dataclass
+class Call:
+    """A call, and where it stands."""
+
+    body: bytes
+    headers: httpx.Headers
+    attempts: int = 0
+    """Tries that were begun."""
+    model: str = ""
+    """Which one was asked last."""
+    reply: Reply = field(default_factory=lambda: Reply(failure="timeout", why="was not asked in time"))
+    """What came of the last try that ended."""
+
+
+@dataclass(frozen=True)
+class _Route:
+    name: str
+    upstream: Upstream
+    backend: Backend
+    turns: Turns
+
+
+class Provider:
+    """The server behind an upstream, then its fallbacks; all of them speak the same dialect."""
+
+    def __init__(
+        self, upstream: Upstream, commons: Commons, *, max_attempts: int, call_timeout: float, max_concurrency: int
+    ) -> None:
+        self._commons = commons
+        self._max_attempts = max_attempts
+        self._call_timeout = call_timeout
+        self._routes = [
+            _Route(
+                lane := f"{server.conn_id} {server.base_url} {server.model}",
+                server,
+                open_backend(server, call_timeout),
+                Turns(commons, lane, max_concurrency),
+            )
+            for server in (upstream, *upstream.fallbacks)
+        ]
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a call may take: all its tries, the pauses between them, and half a try's time for turns."""
+        return (2 * self._max_attempts - 0.5) * self._call_timeout
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        for route in self._routes:
+            await route.backend.aclose()
+
+    async def send(self, call: Call) -> None:
+        """Make the call; `call` tells what came of it. A stream's remainder has to be closed."""
+        try:
+            async with asyncio.timeout(self.patience):
+                for route in await self._open_routes():
+                    call.reply = await self._tries(route, call)
+                    if not call.reply.passing:
+                        return
+                    await self._close(route)
+        except TimeoutError:
+            if not call.reply.failure:
+                call.reply = Reply(failure="timeout", why=f"did not answer well within {self.patience:g} s")
+
+    async def _tries(self, route: _Route, call: Call) -> Reply:
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(self._max_attempts),
+            wait=self._pause,
+            retry=retry_if_result(lambda reply: reply.passing),
+            retry_error_callback=_last,
+        )
+        reply: Reply = await retrying(self._try, route, call)
+        return reply
+
+    async def _try(self, route: _Route, call: Call) -> Reply:
+        turn = await route.turns.begin()
+        call.attempts += 1
+        call.model = route.upstream.model
+        ended = Ended("failed")
+        streams = False
+        try:
+            call.reply = await ask(route.backend, call.body, call.headers, route.upstream.dialect, self._call_timeout)
+            ended = self._judged(call.reply)
+            if call.reply.rest is not None:
+                call.reply.rest.on_close = partial(route.turns.end, turn, ended)
+                streams = True
+        finally:
+            if not streams:
+                await route.turns.end(turn, ended)
+        return call.reply
+
+    def _judged(self, reply: Reply) -> Ended:
+        if reply.overloaded:
+            asked = reply.retry_after
+            return Ended("overloaded", None if asked is None else min(asked, self._call_timeout))
+        return Ended("failed" if reply.passing else "answered")
+
+    def _pause(self, state: RetryCallState) -> float:
+        """Jittered exponential, or what the server asks for; never more than one try may take.
+
+        What it asks for with an overload is waited for by all calls, and not here.
+        """
+        reply: Reply | None = None if state.outcome is None else state.outcome.result()
+        if reply is not None and reply.retry_after is not None:
+            return 0.0 if reply.overloaded else min(reply.retry_after, self._call_timeout)
+        backoff: float = FIRST_PAUSE * 2 ** (state.attempt_number - 1) * random.uniform(0.5, 1.5)  # noqa: S311
+        return min(backoff, self._call_timeout)
+
+    async def _open_routes(self) -> list[_Route]:
+        """Those that did not fail a call of late; all, if each did."""
+        state = await self._commons.update(_look)
+        now = time.time()
+        return [route for route in self._routes if state.lane(route.name).closed_until <= now] or self._routes
+
+    async def _close(self, route: _Route) -> None:
+        """Send the next calls elsewhere, if there is an elsewhere."""
+        if len(self._routes) == 1:
+            return
+
+        def closed(state: State) -> tuple[State, None]:
+            lane = state.lane(route.name).model_copy(update={"closed_until": time.time() + CLOSED_SECONDS})
+            return state.with_lane(route.name, lane), None
+
+        await self._commons.update(closed)
+
+
+def _look(state: State) -> tuple[State, State]:
+    return state, state
+
+
+def _last(state: RetryCallState) -> Reply | None:
+    """The last reply instead of tenacity's own error."""
+    return None if state.outcome is None else state.outcome.result()

@@ -1,0 +1,153 @@
+"""The only way out of a sandbox: a server that leads to one model, and adds the credentials."""
+
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+from starlette.requests import Request
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
+
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.gateway.app import Purpose, Surface
+from skillopt_airflow.gateway.fallbacks import Provider
+from skillopt_airflow.gateway.gateway_settings import GatewaySettings
+from skillopt_airflow.gateway.listening import GuardedProtocol, listen
+from skillopt_airflow.gateway.shared_state import shared
+from skillopt_airflow.gateway.upstream import Dialect, Upstream
+
+MAX_HEAD_BYTES = 32 * 1024
+CLOSING_SECONDS = 1
+IDLE_SECONDS = 75
+"""After which an unused connection is closed: later than clients do it, so that none meets a closed one."""
+STARTING_SECONDS = 60.0
+
+
+class ModelGateway:
+    """An HTTP server that forwards calls of one model to one provider, or to its fallbacks.
+
+    Args:
+        upstream: the model server, with its credentials and fallbacks.
+        address: the path of a unix socket, or a host and a port.
+        on_call: called for every call that went to the provider, from the server's own thread.
+        settings: the fields of `GatewaySettings`.
+
+    Raises:
+        SandboxError: the connection cannot speak the dialect.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        address: Path | tuple[str, int],
+        *,
+        on_call: Callable[[ModelCall], None],
+        **settings: Any,
+    ) -> None:
+        self._settings = GatewaySettings(**settings)
+        self._upstream = _speaking(upstream, self._settings.dialect or upstream.dialect)
+        self._address = address
+        self._on_call = on_call
+        self._failure: Exception | None = None
+        self._server = uvicorn.Server(self._config())
+
+    def __enter__(self) -> Self:
+        """Listen, and take calls.
+
+        Raises:
+            SandboxError: the address cannot be had, for example below a path that is too long, or the host's temporary
+                folder cannot be written.
+        """
+        self._listener = listen(self._address)
+        self._thread = threading.Thread(target=self._run, name="model-gateway", daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + STARTING_SECONDS
+        while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        if not self._server.started:
+            self._stop()
+            raise SandboxError(f"the model gateway did not start: {self._failure}") from self._failure
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    @property
+    def port(self) -> int:
+        """Where it listens, of a host and port."""
+        return int(self._listener.getsockname()[1])
+
+    def _run(self) -> None:
+        # Uvicorn ends the process where the lifespan fails; here that ends the thread.
+        with suppress(SystemExit):
+            self._server.run(sockets=[self._listener])
+
+    def _stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._listener.close()
+        if isinstance(self._address, Path):
+            self._address.unlink(missing_ok=True)
+
+    def _config(self) -> uvicorn.Config:
+        return uvicorn.Config(
+            Router(default=self._answer, lifespan=self._lifespan),
+            loop="asyncio",
+            http=GuardedProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=CLOSING_SECONDS,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Router) -> AsyncIterator[None]:
+        try:
+            async with shared(self._settings.shared_by, self._settings.allowance) as commons:
+                provider = Provider(
+                    self._upstream,
+                    commons,
+                    max_attempts=self._settings.max_attempts,
+                    call_timeout=self._settings.call_timeout,
+                    max_concurrency=self._settings.max_concurrency,
+                )
+                purpose = Purpose(self._settings.role, self._settings.stage, self._on_call)
+                self._surface = Surface(self._upstream, provider, commons, purpose)
+                try:
+                    yield
+                finally:
+                    await provider.aclose()
+        except SandboxError as error:
+            self._failure = error
+            raise
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._surface.handle(Request(scope, receive))
+        await response(scope, receive, send)
+
+
+def _speaking(upstream: Upstream, dialect: Dialect) -> Upstream:
+    """The upstream and its fallbacks in the wire format of the sandbox; their credentials stay as they are."""
+    if upstream.provider and dialect != upstream.dialect:
+        raise SandboxError(
+            f"connection {upstream.conn_id}: requests to {upstream.provider} are translated from {upstream.dialect}, "
+            f"and this harness speaks {dialect}; use harness chat or tools"
+        )
+    fallbacks = tuple(_speaking(fallback, dialect) for fallback in upstream.fallbacks)
+    return upstream.model_copy(update={"dialect": dialect, "fallbacks": fallbacks})

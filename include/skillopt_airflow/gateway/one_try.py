@@ -1,0 +1,165 @@
+"""One try of one call: what came back within its time and size, and whether it is an answer at all."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Literal
+
+import httpx
+
+from skillopt_airflow.gateway.backends import Backend
+from skillopt_airflow.gateway.dialects import NotUsable, is_answer, is_event, parsed
+from skillopt_airflow.gateway.pacing import OVERLOADED
+from skillopt_airflow.gateway.upstream import Dialect
+
+MAX_ANSWER_BYTES = 32 * 1024 * 1024
+MAX_ERROR_BYTES = 64 * 1024
+MAX_FIRST_EVENT_BYTES = 1024 * 1024
+EVENT_STREAM = "text/event-stream"
+
+Failure = Literal["", "unreachable", "timeout", "garbage", "too_long"]
+
+
+class TooLong(Exception):
+    """The answer passes its limit."""
+
+
+class Rest:
+    """The chunks of a stream that are still to come, until the try's time is over.
+
+    Raises, while it is read:
+        httpx.RequestError: the server broke off.
+        TimeoutError: the try's time is over.
+    """
+
+    def __init__(self, response: httpx.Response, chunks: AsyncIterator[bytes], deadline: float) -> None:
+        self._response = response
+        self._chunks = chunks
+        self._deadline = deadline
+        self.on_close: Callable[[], Awaitable[None]] | None = None
+        """Awaited when the stream is closed."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        async with asyncio.timeout_at(self._deadline):
+            return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        """Let go of the server; to be called in any case."""
+        try:
+            if self.on_close is not None:
+                await self.on_close()
+        finally:
+            await self._response.aclose()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a try."""
+
+    status: int = 0
+    """The server's; 0 if no usable answer came."""
+    media_type: str = "application/json"
+    body: bytes = b""
+    """The whole answer, or the beginning of a stream."""
+    rest: Rest | None = None
+    """The remainder, if the answer is a stream."""
+    retry_after: float | None = None
+    """Seconds that the server asks to wait."""
+    failure: Failure = ""
+    why: str = ""
+    """Told with a failure."""
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether the server asks for less traffic."""
+        return self.status in OVERLOADED
+
+    @property
+    def passing(self) -> bool:
+        """Whether another try may do better."""
+        failed = self.failure in ("unreachable", "timeout", "garbage")
+        return failed or self.status in (408, 429) or self.status >= 500
+
+
+async def ask(backend: Backend, body: bytes, headers: httpx.Headers, dialect: Dialect, seconds: float) -> Reply:
+    """One try of so many seconds; every failure is a reply."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await _fetch(backend, body, headers, dialect, deadline)
+    except (TimeoutError, httpx.TimeoutException):
+        return Reply(failure="timeout", why=f"did not answer within {seconds:g} s")
+    except (httpx.RequestError, httpx.InvalidURL) as error:
+        return Reply(failure="unreachable", why=f"cannot be reached ({type(error).__name__})")
+    except NotUsable as error:
+        return Reply(failure="garbage", why=f"sent what is no answer: {error}")
+    except TooLong:
+        return Reply(failure="too_long", why=f"sent more than {MAX_ANSWER_BYTES} bytes")
+
+
+async def _fetch(backend: Backend, body: bytes, headers: httpx.Headers, dialect: Dialect, deadline: float) -> Reply:
+    response = await backend.send(body, headers)
+    kept_open = False
+    try:
+        media_type = response.headers.get("content-type", "application/json")
+        if not response.is_success:
+            text = await _beginning(response, MAX_ERROR_BYTES)
+            # A client would follow a redirection, or take another status for a success.
+            status = response.status_code if 400 <= response.status_code < 600 else 502
+            return Reply(status, media_type, text, retry_after=retry_after(response))
+        if media_type.startswith(EVENT_STREAM):
+            chunks = response.aiter_bytes()
+            head = await _first_event(chunks, dialect)
+            kept_open = True
+            return Reply(response.status_code, media_type, head, Rest(response, chunks, deadline))
+        text = await _beginning(response, MAX_ANSWER_BYTES + 1)
+        if len(text) > MAX_ANSWER_BYTES:
+            raise TooLong
+        if not is_answer(parsed(text), dialect):
+            raise NotUsable("a JSON object of another shape")
+        return Reply(response.status_code, media_type, text)
+    finally:
+        if not kept_open:
+            await response.aclose()
+
+
+async def _beginning(response: httpx.Response, most: int) -> bytes:
+    text = bytearray()
+    async for chunk in response.aiter_bytes():
+        text += chunk
+        if len(text) >= most:
+            break
+    return bytes(text[:most])
+
+
+async def _first_event(chunks: AsyncIterator[bytes], dialect: Dialect) -> bytes:
+    """All bytes up to the chunk that completes the first event's data, which is still too early to have answered."""
+    head = bytearray()
+    async for chunk in chunks:
+        head += chunk
+        *lines, _ = head.split(b"\n")
+        data = next((line.removeprefix(b"data:").strip() for line in lines if line.startswith(b"data:")), None)
+        if data is not None:
+            if not is_event(parsed(bytes(data)), dialect):
+                raise NotUsable("a stream that begins with an error, or with another shape")
+            return bytes(head)
+        if len(head) > MAX_FIRST_EVENT_BYTES:
+            break
+    raise NotUsable("a stream without an event")
+
+
+def retry_after(response: httpx.Response) -> float | None:
+    """Seconds that the header Retry-After asks for, as a number or as a date."""
+    text = response.headers.get("retry-after", "").strip()
+    if text.replace(".", "", 1).isdecimal():
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text).timestamp()
+        now = parsedate_to_datetime(response.headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        return None
+    return max(0.0, moment - now)

@@ -1,0 +1,58 @@
+"""What the containers of a run may still spend on model calls."""
+
+from typing import Self, TypeVar
+
+from pydantic import Field
+
+from skillopt_airflow.core.types import Value
+
+MILLION = 1_000_000
+
+Amount = TypeVar("Amount", int, float)
+
+
+class Allowance(Value):
+    """What is left of a budget; None is no limit. The default limits nothing.
+
+    Calls are counted before they are forwarded, tokens and dollars when an answer has told them: what is under way when
+    the last of them is spent is still paid.
+    """
+
+    calls: int | None = None
+    tokens: int | None = None
+    """Read and written together."""
+    usd: float | None = None
+    input_price: float = Field(default=0.0, ge=0.0)
+    """US dollars for a million tokens that the model reads."""
+    output_price: float = Field(default=0.0, ge=0.0)
+    """US dollars for a million tokens that it writes."""
+
+    def used_up(self) -> str:
+        """The limit of which nothing is left, as the configuration names it; empty if there is something of each."""
+        left = (("max_calls", self.calls), ("max_tokens", self.tokens), ("max_usd", self.usd))
+        return next((f"budget.{name}" for name, amount in left if amount is not None and amount <= 0), "")
+
+    def minus(self, *, calls: int = 0, prompt_tokens: int = 0, completion_tokens: int = 0) -> Self:
+        """What is left after so much more."""
+        usd = (prompt_tokens * self.input_price + completion_tokens * self.output_price) / MILLION
+        return self.model_copy(
+            update={
+                "calls": None if self.calls is None else self.calls - calls,
+                "tokens": None if self.tokens is None else self.tokens - prompt_tokens - completion_tokens,
+                "usd": None if self.usd is None else self.usd - usd,
+            }
+        )
+
+    def least(self, other: "Allowance") -> Self:
+        """The smaller amount of each, where both are known."""
+        return self.model_copy(
+            update={
+                "calls": _smaller(self.calls, other.calls),
+                "tokens": _smaller(self.tokens, other.tokens),
+                "usd": _smaller(self.usd, other.usd),
+            }
+        )
+
+
+def _smaller(one: Amount | None, other: Amount | None) -> Amount | None:
+    return one if other is None else other if one is None else min(one, other)

@@ -1,0 +1,261 @@
+"""What the gateways of one run have in common: how fast they may ask each provider, and what they may still spend.
+
+A run's containers belong to different task processes. Those on one host meet in a folder of the host's temporary
+folder: a JSON document that is replaced as a whole under a lock, and a locked file for each gateway that lives, so that
+the kernel itself tells when one was killed. Gateways on other hosts are not seen: each host finds its own pace, and
+learns what the others spent when a task reads the usage table.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Protocol, TypeVar
+from uuid import uuid4
+
+from pydantic import Field, ValidationError
+
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.types import Value
+from skillopt_airflow.gateway.pacing import Pace
+from skillopt_airflow.gateway.remaining_budget import Allowance
+
+Result = TypeVar("Result")
+
+PREFIX = "skillopt-gateways-"
+LOCK_SECONDS = 0.002
+CENSUS_SECONDS = 1.0
+"""Between two looks for gateways that were killed."""
+
+
+class Lane(Value):
+    """One provider, as the gateways use it together."""
+
+    pace: Pace = Pace()
+    busy: Mapping[str, int] = Field(default_factory=dict)
+    """Tries under way, by gateway."""
+    closed_until: float = 0.0
+    """Unix time in seconds until which calls take the next provider at once, because this one failed a whole call."""
+
+    def taken(self, gateway: str, change: int) -> "Lane":
+        """With so many more tries of this gateway under way."""
+        # Not below zero: a state that had to begin anew knows nothing of what was under way.
+        now = max(0, self.busy.get(gateway, 0) + change)
+        return self.model_copy(update={"busy": {**self.busy, gateway: now}})
+
+
+class State(Value):
+    """All that is shared."""
+
+    lanes: Mapping[str, Lane] = Field(default_factory=dict)
+    """By provider: its connection, address and model."""
+    allowance: Allowance = Allowance()
+
+    def lane(self, name: str) -> Lane:
+        """The provider's lane; a new one if nobody used it yet."""
+        return self.lanes.get(name, Lane())
+
+    def with_lane(self, name: str, lane: Lane) -> "State":
+        """The state with that lane in the place of the former."""
+        return self.model_copy(update={"lanes": {**self.lanes, name: lane}})
+
+    def without(self, gone: frozenset[str]) -> "State":
+        """The state without what gateways that are gone held."""
+        lanes = {
+            name: lane.model_copy(update={"busy": {who: n for who, n in lane.busy.items() if who not in gone}})
+            for name, lane in self.lanes.items()
+        }
+        return self.model_copy(update={"lanes": lanes})
+
+
+class Commons(Protocol):
+    """Where a gateway finds the state; `me` is its own name in there."""
+
+    me: str
+
+    async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
+        """Replace the state by what `change` makes of it, nobody coming between, and return its result."""
+        ...
+
+
+class Alone:
+    """The state of a gateway that shares with nobody."""
+
+    me = "alone"
+
+    def __init__(self, allowance: Allowance) -> None:
+        self._state = State(allowance=allowance)
+
+    async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
+        """See `Commons`."""
+        self._state, result = change(self._state)
+        return result
+
+
+class OnHost:
+    """The state in a folder, as one of the gateways there; see `shared`."""
+
+    def __init__(self, folder: Path, me: str) -> None:
+        self.me = me
+        self._folder = folder
+        self._next_census = 0.0
+        self._queue = asyncio.Lock()
+
+    async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
+        """See `Commons`; what killed gateways held is free again after a second."""
+        async with self._queue, _locked(self._folder / "lock"):
+            before = self._read()
+            if time.monotonic() >= self._next_census:
+                before = before.without(self._bury())
+                self._next_census = time.monotonic() + CENSUS_SECONDS
+            after, result = change(before)
+            if after != before:
+                self._write(after)
+        return result
+
+    def join(self, allowance: Allowance, *, alone: bool) -> None:
+        """Bring what this gateway knows to be left; to be called under the lock."""
+        state = self._read()
+        left = allowance if alone else allowance.least(state.allowance)
+        self._write(state.model_copy(update={"allowance": left}))
+
+    def _bury(self) -> frozenset[str]:
+        gone = frozenset(_ended(self._folder))
+        for gateway in gone:
+            (self._folder / f"{gateway}.alive").unlink()
+        return gone
+
+    def _read(self) -> State:
+        try:
+            return State.model_validate_json((self._folder / "state.json").read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return State()
+
+    def _write(self, state: State) -> None:
+        unfinished = self._folder / "state.new"
+        unfinished.write_text(state.model_dump_json(), encoding="utf-8")
+        unfinished.replace(self._folder / "state.json")
+
+
+@asynccontextmanager
+async def shared(run: str, allowance: Allowance) -> AsyncIterator[Commons]:
+    """The state of the gateways that say the same `run`; of nobody else if that is empty.
+
+    Each gateway brings what was left when its task began; the smallest amount holds, because none of them has seen what
+    the others spent since.
+
+    Raises:
+        SandboxError: the host's temporary folder cannot be written, or somebody else made the folder.
+    """
+    if not run:
+        yield Alone(allowance)
+        return
+    me = uuid4().hex
+    try:
+        folder, mine = await _join(run, me, allowance)
+    except OSError as error:
+        raise SandboxError(f"the model gateways cannot meet below {tempfile.gettempdir()}: {error}") from error
+    try:
+        yield OnHost(folder, me)
+    finally:
+        await _leave(folder, mine)
+
+
+async def _join(run: str, me: str, allowance: Allowance) -> tuple[Path, int]:
+    """The folder, and the descriptor whose lock says that this gateway lives."""
+    base = Path(tempfile.gettempdir())
+    _sweep(base)
+    digest = hashlib.sha256(run.encode()).hexdigest()[:24]
+    folder = base / f"{PREFIX}{os.getuid()}-{digest}"
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _check_owner(folder)
+        # The last gateway to leave removes the folder; whoever meets that begins anew.
+        with suppress(FileNotFoundError):
+            async with _locked(folder / "lock"):
+                alone = _is_empty(folder)
+                mine = os.open(folder / f"{me}.alive", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                fcntl.flock(mine, fcntl.LOCK_EX)
+                OnHost(folder, me).join(allowance, alone=alone)
+                return folder, mine
+
+
+async def _leave(folder: Path, mine: int) -> None:
+    with suppress(FileNotFoundError):
+        async with _locked(folder / "lock"):
+            os.close(mine)
+            if _is_empty(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(base: Path) -> None:
+    """Remove the folders of this user in which nobody lives any more: all of their gateways were killed."""
+    for folder in base.glob(f"{PREFIX}{os.getuid()}-*"):
+        with suppress(OSError):
+            _check_owner(folder)
+            with _at_once(folder / "lock") as got:
+                if got and _is_empty(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_owner(folder: Path) -> None:
+    """Raise PermissionError unless it is a folder, no link to one, and this user's own."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to somebody else")
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether no gateway lives there; to be asked under the lock."""
+    return set(_ended(folder)) == {path.stem for path in folder.glob("*.alive")}
+
+
+def _ended(folder: Path) -> Iterator[str]:
+    """Gateways whose process is gone; to be asked under the lock."""
+    for path in folder.glob("*.alive"):
+        with _at_once(path) as got:
+            if got:
+                yield path.stem
+
+
+@contextmanager
+def _at_once(path: Path) -> Iterator[bool]:
+    """Whether the file's lock could be had; held in the block."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        yield _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@asynccontextmanager
+async def _locked(path: Path) -> AsyncIterator[None]:
+    """Hold the file's lock, without stopping the event loop while others do.
+
+    Raises:
+        FileNotFoundError: the folder is being removed.
+    """
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        while not _try_lock(descriptor):
+            await asyncio.sleep(LOCK_SECONDS)
+        if os.fstat(descriptor).st_nlink == 0:
+            raise FileNotFoundError(path)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,117 @@
+"""Chat completions for a provider with a wire format of its own, such as Bedrock, by pydantic-ai's model for it."""
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+from pydantic import ValidationError
+from pydantic_ai.direct import model_request
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ModelAPIError,
+    ModelHTTPError,
+    ModelRequestTimeout,
+    ModelTimeoutError,
+    UserError,
+)
+from pydantic_ai.messages import ModelMessage, ModelResponse, ThinkingPart, ToolCallPart
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider_class
+
+from skillopt_airflow.gateway.backends import problem
+from skillopt_airflow.gateway.chat_completions import ChatRequest, completion, conversation
+from skillopt_airflow.gateway.upstream import Upstream
+
+MOST_KEPT = 10_000
+"""Answers with tool calls whose thinking is kept for the next request."""
+
+
+class TranslatingBackend:
+    """A model that takes and gives chat completions, whatever its provider speaks; it makes one try a call."""
+
+    def __init__(self, upstream: Upstream, timeout: float) -> None:
+        self._upstream = upstream
+        self._timeout = timeout
+        self._model = translated_model(upstream, timeout)
+        # Claude wants the signed thinking before its tool calls back, for which chat completions have no field.
+        self._thought: OrderedDict[str, ModelResponse] = OrderedDict()
+
+    async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """One try; see `Backend`. The headers are a matter of the client's dialect, so none is passed on."""
+        try:
+            request = ChatRequest.model_validate_json(body)
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in error.errors())
+            return problem(
+                400, f"connection {self._upstream.conn_id} translates requests, and cannot this one: {wrong}"
+            )
+        settings = request.settings()
+        settings["request_timeout"] = self._timeout
+        if "max_retries" not in self._model.unsupported_settings:
+            settings["max_retries"] = 0
+        turns = [self._with_thinking(turn) for turn in conversation(request.messages)]
+        try:
+            response = await model_request(
+                self._model, turns, model_settings=settings, model_request_parameters=request.parameters()
+            )
+        except (ModelRequestTimeout, ModelTimeoutError) as error:
+            raise httpx.ReadTimeout(str(error)) from error
+        except ModelHTTPError as error:
+            return _provider_error(error)
+        except ModelAPIError as error:
+            raise httpx.ConnectError(str(error)) from error
+        except (AgentRunError, UserError) as error:
+            return problem(400, str(error))
+        if response.finish_reason == "error":
+            return problem(502, "the provider broke off its answer with an error")
+        self._keep_thinking(response)
+        return httpx.Response(200, json=completion(response, self._upstream.model))
+
+    async def aclose(self) -> None:
+        """Close the provider's client, as far as it has something to close."""
+        async with self._model:
+            pass
+
+    def _with_thinking(self, turn: ModelMessage) -> ModelMessage:
+        called = _first_call(turn) if isinstance(turn, ModelResponse) else None
+        return turn if called is None else self._thought.get(called, turn)
+
+    def _keep_thinking(self, response: ModelResponse) -> None:
+        called = _first_call(response)
+        if called is not None and any(isinstance(part, ThinkingPart) for part in response.parts):
+            self._thought[called] = response
+            if len(self._thought) > MOST_KEPT:
+                self._thought.popitem(last=False)
+
+
+def translated_model(upstream: Upstream, timeout: float) -> Model:
+    """pydantic-ai's model of an upstream that is translated, without retries of its own.
+
+    Raises:
+        ValueError, ImportError, TypeError, UserError: pydantic-ai has no such provider, or not with these arguments.
+    """
+    arguments: dict[str, Any] = json.loads(upstream.arguments.get_secret_value())
+    if upstream.provider == "bedrock":
+        arguments.setdefault("aws_read_timeout", timeout)
+
+    def provider(name: str) -> Provider[Any]:
+        made: Provider[Any] = infer_provider_class(name)(**arguments)
+        if name == "bedrock":
+            # boto3 would try five times, and the gateway each time again; its client has no option for it.
+            made.client.meta.events.unregister("needs-retry.bedrock-runtime", unique_id="retry-config-bedrock-runtime")
+        return made
+
+    return infer_model(f"{upstream.provider}:{upstream.model}", provider_factory=provider)
+
+
+def _first_call(response: ModelResponse) -> str | None:
+    return next((part.tool_call_id for part in response.parts if isinstance(part, ToolCallPart)), None)
+
+
+def _provider_error(error: ModelHTTPError) -> httpx.Response:
+    response = problem(error.status_code, error.message)
+    if error.retry_after is not None:
+        response.headers["retry-after"] = str(error.retry_after)
+    return response

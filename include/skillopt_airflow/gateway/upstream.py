@@ -1,0 +1,69 @@
+"""The model server behind a connection: what the gateway adds to a request that leaves a sandbox."""
+
+import json
+from typing import Literal
+
+from pydantic import Field, SecretStr, SerializationInfo, field_serializer
+
+from skillopt_airflow.core.types import JsonObject, Value
+
+Dialect = Literal["openai-chat", "openai", "anthropic"]
+"""Wire format: chat completions, responses or messages."""
+SECRET_WORDS = ("key", "secret", "token")
+"""In the names of a provider's arguments whose values are secrets."""
+
+
+class AzureIdentity(Value):
+    """Whose Entra ID token goes to Azure instead of a key."""
+
+    kind: Literal["managed_identity", "cli"]
+    """The identity of the machine or pod, or whoever is logged in with `az login`."""
+    client_id: str | None = None
+    """A user-assigned managed identity; the system-assigned one when unset."""
+
+
+class Upstream(Value):
+    """A model server, the one model that may be called there, and the credentials for it."""
+
+    conn_id: str = ""
+    """The Airflow connection, for messages."""
+    dialect: Dialect
+    """What the sandbox speaks."""
+    base_url: str
+    """Address up to and including the version, such as https://host/v1; empty if the requests are translated."""
+    model: str = Field(min_length=1)
+    """The provider's name of the model, without the dialect."""
+    api_key: SecretStr = SecretStr("")
+    """Empty for a server without keys, and where `identity` or `arguments` hold the credentials."""
+    auth: Literal["bearer", "api-key", "x-api-key"] = "bearer"
+    """The header that carries the key."""
+    identity: AzureIdentity | None = None
+    """Asked for a token in the place of the key."""
+    query: dict[str, str] = Field(default_factory=dict)
+    """Parameters of every request's address."""
+    deployments: bool = False
+    """Whether chat completions lie below deployments/<model>, as in Azure's dated API versions."""
+    provider: str = ""
+    """pydantic-ai's name of a provider with a wire format of its own, such as bedrock: requests are translated."""
+    arguments: SecretStr = SecretStr("{}")
+    """What that provider is made with, as a JSON object."""
+    fallbacks: tuple["Upstream", ...] = ()
+    """Other servers of the same dialect, in the order in which they are tried."""
+
+    def secrets(self) -> frozenset[str]:
+        """Every secret text, of the fallbacks too, for whoever has to keep them out of something."""
+        arguments: JsonObject = json.loads(self.arguments.get_secret_value())
+        texts = {self.api_key.get_secret_value()} | {
+            value
+            for name, value in arguments.items()
+            if isinstance(value, str) and any(word in name for word in SECRET_WORDS)
+        }
+        return frozenset(texts - {""}).union(*(fallback.secrets() for fallback in self.fallbacks))
+
+    def revealed(self) -> JsonObject:
+        """The upstream as JSON with its secrets, for a pipe to the process that runs the gateway and nothing else."""
+        return self.model_dump(mode="json", context={"reveal": True})
+
+    @field_serializer("api_key", "arguments", when_used="json")
+    def _secret(self, secret: SecretStr, info: SerializationInfo) -> str:
+        return secret.get_secret_value() if info.context == {"reveal": True} else str(secret)

@@ -1,0 +1,40 @@
+"""The pydantic-ai model of an Azure connection with an identity, which Airflow's hook does not have."""
+
+from types import TracebackType
+from typing import cast
+
+from openai import AsyncAzureOpenAI, AsyncOpenAI
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers.azure import AzureProvider
+
+from skillopt_airflow.gateway.entra import EntraToken
+from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
+
+
+class IdentityProvider(AzureProvider):
+    """Closes its client at its end, which the base leaves to whoever made it."""
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.client.close()
+        return await super().__aexit__(exc_type, exc_val, exc_tb)
+
+
+def azure_model(upstream: Upstream, identity: AzureIdentity) -> Model:
+    """The model of an Azure connection, for one `async with` block."""
+    token = EntraToken(identity)
+    client = (
+        AsyncAzureOpenAI(
+            base_url=upstream.base_url, api_version=upstream.query["api-version"], azure_ad_token_provider=token.get
+        )
+        if upstream.deployments
+        else AsyncOpenAI(base_url=upstream.base_url, api_key=token.get)
+    )
+    # The base is annotated for the dated API versions only; of the client it uses what both have.
+    provider = IdentityProvider(openai_client=cast("AsyncAzureOpenAI", client))
+    name = "azure-responses" if upstream.dialect == "openai" else "azure"
+    return infer_model(f"{name}:{upstream.model}", provider_factory=lambda _: provider)

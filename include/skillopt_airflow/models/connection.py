@@ -1,0 +1,301 @@
+"""From an Airflow connection to a model: the one place that reads the credentials of providers."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, cast
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+from pydantic import SecretStr
+
+from skillopt_airflow.core.config import Harness
+from skillopt_airflow.core.errors import ModelConnectionError
+from skillopt_airflow.gateway.upstream import Dialect, Upstream
+from skillopt_airflow.models.providers import (
+    ADDRESSES,
+    DIALECTS,
+    OWN_TYPES,
+    SPOKEN,
+    SPOKEN_PATHS,
+    Connected,
+    azure_upstream,
+    http_upstream,
+    spoken_by,
+    translated_upstream,
+)
+
+if TYPE_CHECKING:
+    import httpx
+    from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
+    from airflow.sdk import Connection
+    from pydantic_ai.models import Model
+
+    from skillopt_airflow.gateway.backends import HttpBackend
+
+GENERIC = "pydanticai"
+CHECK_SECONDS = 20.0
+JSON_CONTENT = {"content-type": "application/json"}
+
+
+def target_upstream(conn_id: str, model: str | None, harness: Harness = "chat") -> Upstream:
+    """Where the gateway sends a target's calls, in the wire format of the harness.
+
+    Raises:
+        ModelConnectionError: the connection, or one of its fallbacks, is missing, of another type, names no usable
+            model, or its server does not speak what the harness does.
+    """
+    first, *others = [spoken_by(harness, connected, _upstream(connected)) for connected in _chain(conn_id, model)]
+    for other in others:
+        if other.dialect != first.dialect:
+            raise ModelConnectionError(
+                f"connection {other.conn_id}: it speaks {other.dialect}, and {conn_id}, whose fallback it is, "
+                f"{first.dialect}; what a sandbox sends fits one of them only"
+            )
+    return first.model_copy(update={"fallbacks": tuple(others)})
+
+
+def target_dialect(conn_id: str, model: str | None) -> Dialect | None:
+    """The wire format of a connection; None if its provider has one of its own, or its fallbacks another.
+
+    Raises:
+        ModelConnectionError: as `target_upstream`.
+    """
+    upstreams = [_upstream(connected) for connected in _chain(conn_id, model)]
+    spoken = {None if upstream.provider else upstream.dialect for upstream in upstreams}
+    return spoken.pop() if len(spoken) == 1 else None
+
+
+def optimizer_model(conn_id: str, model: str | None) -> "Model":
+    """The pydantic-ai model of a connection, with its fallbacks, by Airflow's own hook (any `pydanticai*` type).
+
+    Raises:
+        ModelConnectionError: the connection, or one of its fallbacks, is missing or does not lead to a model.
+    """
+    from pydantic_ai.exceptions import ModelAPIError
+    from pydantic_ai.models.fallback import FallbackModel
+
+    models = [_model(connected) for connected in _chain(conn_id, model)]
+    # As Airflow's hook does it, which knows no Azure identities.
+    return FallbackModel(*models, fallback_on=(ModelAPIError,)) if len(models) > 1 else models[0]
+
+
+def model_name(conn_id: str, model: str | None) -> str:
+    """The configured model, or the connection's own, as `provider:name`.
+
+    Raises:
+        ModelConnectionError: the connection is missing, of another type, or names no usable model.
+    """
+    connected = _connected(conn_id, model)
+    return f"{connected.provider}:{connected.model}"
+
+
+def host(conn_id: str) -> str:
+    """The address of a server other than the provider's own; empty for that one."""
+    address: str | None = _connection(conn_id).host
+    return "" if address is None else address
+
+
+def check(conn_id: str, model: str | None = None) -> None:
+    """Ask the servers of a connection and its fallbacks for their models, so that a wrong address or key shows early.
+
+    Any HTTP answer but 401 and 403 will do: not every compatible server lists its models. A provider's own address
+    is not asked; of a provider whose requests are translated, only the fields of the connection are looked at.
+
+    Raises:
+        ModelConnectionError: nothing answers at the address, the key is refused or malformed, or a field is wrong.
+    """
+    for connected in _chain(conn_id, model):
+        if _is_translated(connected):
+            _model(connected)
+        elif connected.host:
+            _check(connected, _upstream(connected))
+
+
+def check_harness(upstream: Upstream, harness: Harness) -> None:
+    """Ask servers of one's own whether they have the path that an agent CLI posts to; no model is called.
+
+    Raises:
+        ModelConnectionError: a server does not have it.
+    """
+    for server in (upstream, *upstream.fallbacks):
+        if harness in SPOKEN and server.base_url not in ADDRESSES.values():
+            _check_path(server, harness)
+
+
+def _check_path(server: Upstream, harness: Harness) -> None:
+    import json
+
+    import httpx
+
+    # Without a prompt there is nothing to answer; a server that has the path says so.
+    asked = json.dumps({"model": server.model}).encode()
+    try:
+        response = _once(server, lambda backend: backend.send(asked, JSON_CONTENT))
+    except httpx.HTTPError as error:
+        raise ModelConnectionError(f"connection {server.conn_id}: no model server answers ({error})") from error
+    if response.status_code in (404, 405):
+        raise ModelConnectionError(
+            f"connection {server.conn_id}: model.harness {harness} posts {SPOKEN_PATHS[server.dialect]}, and "
+            f"{server.base_url} has no such path ({response.status_code}); use harness chat or tools, or a connection "
+            "to a server that has it"
+        )
+
+
+def _once(upstream: Upstream, ask: "Callable[[HttpBackend], Awaitable[httpx.Response]]") -> "httpx.Response":
+    """The answer to one request."""
+    import asyncio
+
+    from skillopt_airflow.gateway.backends import HttpBackend
+
+    async def asked() -> "httpx.Response":
+        backend = HttpBackend(upstream, CHECK_SECONDS)
+        try:
+            response = await ask(backend)
+            await response.aclose()
+            return response
+        finally:
+            await backend.aclose()
+
+    return asyncio.run(asked())
+
+
+def _check(connected: Connected, upstream: Upstream) -> None:
+    import httpx
+
+    key = connected.password.get_secret_value()
+    if not (key.isascii() and key.isprintable()):
+        raise connected.error(
+            "its password holds a character that no HTTP header can carry, such as a line break copied along; "
+            "enter the key again"
+        )
+
+    try:
+        response = _once(upstream, lambda backend: backend.list_models())
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise connected.error(f"no model server answers at {connected.host} ({error}); correct its host") from error
+    except ModelConnectionError as error:
+        raise connected.error(f"{error}; correct its azure_auth") from error
+    if response.status_code in (401, 403):
+        what = "password" if upstream.identity is None else "azure_auth, or the identity's role on the resource"
+        raise connected.error(f"{connected.host} refuses the key ({response.status_code}); correct its {what}")
+
+
+def _chain(conn_id: str, model: str | None) -> list[Connected]:
+    """The connection, then its fallbacks with the models of their own."""
+    first = _connected(conn_id, model)
+    named: object = first.extra.get("fallback_conn_ids", [])
+    if not (isinstance(named, list) and all(isinstance(other, str) for other in named)):
+        raise first.error(f"fallback_conn_ids is a list of connection ids, not {named!r}")
+    # Airflow's form leaves a blank line at the end of the list.
+    ids = [other.strip() for other in named if other.strip()]
+    if len({conn_id, *ids}) != 1 + len(ids):
+        raise first.error("fallback_conn_ids names a connection twice, or the connection itself")
+    fallbacks = [_connected(other, None) for other in ids]
+    for fallback in fallbacks:
+        if fallback.extra.get("fallback_conn_ids"):
+            raise fallback.error(f"as a fallback of {conn_id} it may have none of its own; list them all there")
+    return [first, *fallbacks]
+
+
+def _connected(conn_id: str, model: str | None) -> Connected:
+    """A connection and the model that is meant; its provider is one that the connection's type can reach."""
+    connection = _connection(conn_id)
+    hook = _hook(connection)
+    extra: object = connection.extra_dejson
+    fields = extra if isinstance(extra, dict) else {}
+    name = fields.get("model") if model is None else model
+    vendor = hook.model_provider
+    example = f"{vendor or 'openai-chat'}:NAME"
+    if not isinstance(name, str) or not name:
+        raise ModelConnectionError(f'connection {conn_id} names no model; set {{"model": "{example}"}} in its extra')
+    provider, _, own_name = name.partition(":")
+    if not _is_provider(provider):
+        # A vendor's own name may hold a colon, such as Bedrock's versions.
+        provider, own_name = vendor or "", name if vendor else ""
+    if not provider or not own_name:
+        raise ModelConnectionError(
+            f"connection {conn_id}: model {name!r} should be written as a provider, a colon and the provider's name of "
+            f"the model, such as {example}; for any OpenAI-compatible server the provider is openai-chat"
+        )
+    wanted = OWN_TYPES.get(provider, GENERIC)
+    if connection.conn_type != wanted and (wanted != GENERIC or connection.conn_type in OWN_TYPES.values()):
+        raise ModelConnectionError(
+            f"connection {conn_id}: type {connection.conn_type!r} does not lead to {provider}; use type {wanted!r}"
+        )
+    return Connected(
+        conn_id=conn_id,
+        conn_type=connection.conn_type,
+        host=connection.host or "",
+        password=SecretStr(connection.password or ""),
+        extra=fields,
+        provider=provider,
+        model=own_name,
+    )
+
+
+def _connection(conn_id: str) -> "Connection":
+    try:
+        return BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise ModelConnectionError(
+            f"connection {conn_id} does not exist; create it with type 'pydanticai', the provider's address as host, "
+            'the key as password and {"model": "openai-chat:NAME"} as extra'
+        ) from None
+
+
+def _hook(connection: "Connection") -> "PydanticAIHook":
+    """Airflow's hook of the connection; the fallbacks are ours, because it knows no Azure identities."""
+    from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
+
+    try:
+        hook = PydanticAIHook.get_hook(connection.conn_id, hook_params={"fallback_conn_ids": []})
+    except (ValueError, ImportError) as error:
+        raise ModelConnectionError(f"connection {connection.conn_id}: {error}") from error
+    return cast("PydanticAIHook", hook)
+
+
+def _is_provider(name: str) -> bool:
+    from pydantic_ai.providers import infer_provider_class
+
+    try:
+        infer_provider_class(name)
+    except ImportError:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _is_translated(connected: Connected) -> bool:
+    return connected.conn_type != OWN_TYPES["azure"] and connected.provider not in DIALECTS
+
+
+def _upstream(connected: Connected) -> Upstream:
+    if connected.conn_type == OWN_TYPES["azure"]:
+        return azure_upstream(connected)
+    if connected.provider in DIALECTS:
+        return http_upstream(connected)
+    hook = _hook(_connection(connected.conn_id))
+    # The hook's model could not go to a gateway in another process; what it is made of can.
+    arguments = hook._get_provider_kwargs(
+        connected.password.get_secret_value() or None, connected.host or None, connected.extra
+    )
+    return translated_upstream(connected, arguments)
+
+
+def _model(connected: Connected) -> "Model":
+    from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
+    from pydantic_ai.exceptions import UserError
+
+    if not _is_translated(connected):
+        # What Airflow's hook would pass over, or say less plainly.
+        upstream = _upstream(connected)
+        if upstream.identity is not None:
+            from skillopt_airflow.models.azure import azure_model
+
+            return azure_model(upstream, upstream.identity)
+    named = f"{connected.provider}:{connected.model}"
+    try:
+        hook = PydanticAIHook.get_hook(connected.conn_id, hook_params={"model_id": named, "fallback_conn_ids": []})
+        return cast("Model", hook.get_conn())
+    except (ValueError, ImportError, UserError) as error:
+        raise connected.error(str(error)) from error

@@ -1,0 +1,216 @@
+"""Where the connections of each provider lead: addresses, wire formats, credentials; no request is made here."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError
+
+from skillopt_airflow.core.config import Harness, ModelGroup
+from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
+from skillopt_airflow.core.types import Value
+from skillopt_airflow.gateway.upstream import AzureIdentity, Dialect, Upstream
+
+DIALECTS: Mapping[str, Dialect] = {
+    "openai-chat": "openai-chat",
+    "openai": "openai",
+    "openai-responses": "openai",
+    "anthropic": "anthropic",
+}
+"""By the provider in a model's name, for connections of type pydanticai."""
+AZURE_DIALECTS: Mapping[str, Dialect] = {"azure": "openai-chat", "azure-responses": "openai"}
+OWN_TYPES = {
+    "azure": "pydanticai_azure",
+    "azure-responses": "pydanticai_azure",
+    "bedrock": "pydanticai_bedrock",
+    "google-cloud": "pydanticai_vertex",
+}
+"""Providers that need more than a key and an address, and the connection type that has it."""
+ADDRESSES = {
+    "openai-chat": "https://api.openai.com/v1",
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com/v1",
+}
+SPOKEN: Mapping[Harness, Dialect] = {"codex": "openai", "claude_code": "anthropic"}
+"""What the agent CLIs send, whatever the connection; the other harnesses follow the connection."""
+SPOKEN_PATHS: Mapping[Dialect, str] = {"openai": "/v1/responses", "anthropic": "/v1/messages"}
+
+
+class Connected(Value):
+    """What of an Airflow connection matters to a provider."""
+
+    conn_id: str
+    conn_type: str
+    host: str
+    password: SecretStr
+    extra: dict[str, Any] = Field(repr=False)
+    """Some providers keep their secrets here."""
+    provider: str
+    """pydantic-ai's name of the provider, before the colon of the model's name."""
+    model: str
+    """The provider's name of the model."""
+
+    def error(self, message: str) -> ModelConnectionError:
+        """An error that names the connection."""
+        return ModelConnectionError(f"connection {self.conn_id}: {message}")
+
+
+def http_upstream(connected: Connected) -> Upstream:
+    """The server behind a connection of type pydanticai, in one of the three wire formats.
+
+    Raises:
+        ModelConnectionError: its host cannot be right.
+    """
+    dialect, host = DIALECTS[connected.provider], connected.host.rstrip("/")
+    if dialect == "anthropic" and host:
+        if host.endswith("/v1"):
+            raise connected.error("its host ends in /v1, which Anthropic's client adds itself; leave it out")
+        host += "/v1"
+    return Upstream(
+        conn_id=connected.conn_id,
+        dialect=dialect,
+        base_url=host or ADDRESSES[dialect],
+        model=connected.model,
+        api_key=connected.password,
+        auth="x-api-key" if dialect == "anthropic" else "bearer",
+    )
+
+
+def azure_upstream(connected: Connected) -> Upstream:
+    """Azure OpenAI behind a connection of type pydanticai_azure.
+
+    Its host is the v1 API (ends in /v1), a serverless endpoint, or the resource, which needs an `api_version`.
+
+    Raises:
+        ModelConnectionError: a field that is missing, or does not go with another.
+    """
+    if connected.provider not in AZURE_DIALECTS:
+        raise connected.error(f"model {connected.provider}:{connected.model} should be written as azure:DEPLOYMENT")
+    if not connected.host:
+        raise connected.error(
+            "it has no host; set the resource's endpoint, https://RESOURCE.openai.azure.com/openai/v1"
+        )
+    identity = azure_identity(connected)
+    host, version = connected.host.rstrip("/"), connected.extra.get("api_version")
+    if (urlsplit(host).hostname or "").endswith(".models.ai.azure.com") and not host.endswith("/v1"):
+        host += "/v1"
+    dated = not host.endswith("/v1")
+    if dated and not isinstance(version, str):
+        raise connected.error(
+            "its host needs an api_version; end the host in /openai/v1, or set api_version in its extra"
+        )
+    if not dated and version:
+        raise connected.error("a host that ends in /v1 takes no api_version; take one of the two away")
+    return Upstream(
+        conn_id=connected.conn_id,
+        dialect=AZURE_DIALECTS[connected.provider],
+        base_url=f"{host.removesuffix('/openai')}/openai" if dated else host,
+        model=connected.model,
+        api_key=connected.password,
+        auth="api-key" if dated else "bearer",
+        identity=identity,
+        query={"api-version": str(version)} if dated else {},
+        deployments=dated,
+    )
+
+
+def azure_identity(connected: Connected) -> AzureIdentity | None:
+    """Who asks for Azure's tokens, if the connection has no key.
+
+    Raises:
+        ModelConnectionError: both, neither, or another word than the two that there are.
+    """
+    kind, client_id = connected.extra.get("azure_auth"), connected.extra.get("client_id")
+    has_key = bool(connected.password.get_secret_value())
+    if kind is None:
+        if not has_key:
+            raise connected.error('it has no password; set the key, or {"azure_auth": "managed_identity"} in its extra')
+        return None
+    if has_key:
+        raise connected.error("it has a password and azure_auth; keep one of them")
+    try:
+        identity = AzureIdentity.model_validate({"kind": kind, "client_id": client_id})
+    except ValidationError:
+        raise connected.error('azure_auth is "managed_identity" or "cli", and client_id a text') from None
+    if identity.kind == "cli" and client_id is not None:
+        raise connected.error("client_id is for a managed identity; take it away")
+    return identity
+
+
+def translated_upstream(connected: Connected, arguments: Mapping[str, Any]) -> Upstream:
+    """A provider with a wire format of its own, which the gateway reaches by pydantic-ai.
+
+    Args:
+        connected: the connection.
+        arguments: what Airflow's hook makes pydantic-ai's provider with.
+
+    Raises:
+        ModelConnectionError: an argument cannot be given to another process.
+    """
+    try:
+        text = json.dumps(arguments)
+    except TypeError:
+        raise connected.error(
+            "its credentials cannot be handed to the gateway; use an API key, or those of the worker's environment"
+        ) from None
+    return Upstream(
+        conn_id=connected.conn_id,
+        dialect="openai-chat",
+        base_url="",
+        model=connected.model,
+        provider=connected.provider,
+        arguments=SecretStr(text),
+    )
+
+
+def spoken_by(harness: Harness, connected: Connected, upstream: Upstream) -> Upstream:
+    """The connection's upstream in the wire format of a harness.
+
+    Raises:
+        ModelConnectionError: the server does not have that format.
+    """
+    dialect = SPOKEN.get(harness, upstream.dialect)
+    if dialect == upstream.dialect:
+        return upstream
+    anothers = upstream.base_url in ADDRESSES.values() and upstream.base_url != ADDRESSES[dialect]
+    azure = connected.conn_type == OWN_TYPES["azure"]
+    if upstream.provider or anothers or (azure and dialect == "anthropic"):
+        raise connected.error(
+            f"model.harness {harness} posts {SPOKEN_PATHS[dialect]}, which {connected.provider} does not have; use "
+            f"harness chat or tools, or a connection of type pydanticai to a server that has it, with {dialect}:NAME "
+            "as its model"
+        )
+    return upstream.model_copy(update={"dialect": dialect})
+
+
+def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
+    """Refuse what the target would never be told.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    if model.harness in SPOKEN and model.temperature is not None:
+        raise ConfigError(
+            f"model.temperature = {model.temperature}: the CLI of harness {model.harness} has no option for it; unset "
+            "model.temperature"
+        )
+    if model.seed is not None and not _takes_seed(upstream):
+        asked = upstream.provider or SPOKEN_PATHS[upstream.dialect]
+        raise ConfigError(
+            f"model.seed = {model.seed}: requests to {asked} have no field for a seed; unset it, or use a connection "
+            "whose model is openai-chat:NAME"
+        )
+    if model.thinking is not None and upstream.dialect == "openai":
+        raise ConfigError(
+            f"model.thinking = {model.thinking!r}: the responses API has no such switch; unset it, and set "
+            "model.reasoning_effort"
+        )
+
+
+def _takes_seed(upstream: Upstream) -> bool:
+    if not upstream.provider:
+        return upstream.dialect == "openai-chat"
+    from skillopt_airflow.gateway.translation import translated_model
+
+    return "seed" not in translated_model(upstream, timeout=1.0).unsupported_settings

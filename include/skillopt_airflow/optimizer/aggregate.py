@@ -1,0 +1,154 @@
+"""Aggregate: many patches become one, hierarchically, failures before successes (paper section 3.3)."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import Edit, Note, Patch, SourceType
+from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.answers import joined, one_line, said
+from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit
+from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
+
+Priority = Literal["failure", "success", "failure-over-success"]
+
+
+class MergedEdit(ProposedEdit):
+    """An edit of a merged patch as a model writes it."""
+
+    sources: list[int] = Field(min_length=1, description="Indices of the edits that this one unites.")
+
+
+class MergedPatch(BaseModel):
+    """The answer of a merge call."""
+
+    edits: list[MergedEdit]
+
+
+def aggregate(
+    optimizer: Optimizer, skill: str, patches: Sequence[Patch], merge_batch_size: int, workers: int, meta_skill: str
+) -> Patch:
+    """Merge failure and success patches apart, `merge_batch_size` at a time, then both in one last merge.
+
+    The order is that of `patches`, never that of completion. Rewrites of the whole body cannot be merged: they stay
+    as they are, equal ones united.
+    """
+    groups: dict[SourceType, list[list[Edit]]] = {
+        source_type: [edits for patch in patches if (edits := _of(patch, source_type))]
+        for source_type in ("failure", "success")
+    }
+    fallbacks = [patch.fallback for patch in patches]
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+
+        def merge_level(batches: list[list[list[Edit]]], priority: Priority) -> list[Patch]:
+            return list(pool.map(lambda batch: merge(optimizer, skill, batch, priority, meta_skill), batches))
+
+        merged: list[list[Edit]] = []
+        for source_type, parts in groups.items():
+            while len(parts) > 1:
+                batches = [parts[i : i + merge_batch_size] for i in range(0, len(parts), merge_batch_size)]
+                level = merge_level(batches, source_type)
+                fallbacks += [patch.fallback for patch in level]
+                parts = [list(patch.edits) for patch in level]
+            merged += parts
+    last = merge(optimizer, skill, merged, "failure-over-success", meta_skill)
+    rewrites = [edit for patch in patches for edit in patch.edits if edit.op == "rewrite"]
+    return Patch(
+        edits=(*last.edits, *_united_bodies(rewrites)),
+        failure_patterns=tuple(pattern for patch in patches for pattern in patch.failure_patterns),
+        notes=distinct_notes([note for patch in patches for note in patch.notes]),
+        fallback=joined(*fallbacks, last.fallback),
+    )
+
+
+def merge(
+    optimizer: Optimizer, skill: str, parts: Sequence[Sequence[Edit]], priority: Priority, meta_skill: str
+) -> Patch:
+    """One merge call; a single part is passed through, and an unusable answer gives way to plain concatenation.
+
+    An edit that the answer invented, with no known source, is left out; one whose wording cannot be applied goes on in
+    the words of its first source. The patch's fallback names both.
+    """
+    edits = [edit for part in parts for edit in part]
+    if len(parts) < 2:
+        return Patch(edits=tuple(edits))
+    prompt = prompt_of(
+        section("skill", skill), section("priority", priority), edits_section(edits), meta_skill_section(meta_skill)
+    )
+    try:
+        answer = optimizer.ask("merge", prompts.load("merge"), prompt, MergedPatch)
+    except ModelOutputError as error:
+        return Patch(edits=without_duplicates(edits), fallback=said(f"merge {priority}", [str(error)]))
+    united, flaws = _united(answer.edits, edits, SkillDocument(skill))
+    if edits and not united:
+        reason = "the answer holds no edit of a known source"
+        return Patch(edits=without_duplicates(edits), fallback=said(f"merge {priority}", [reason]))
+    return Patch(edits=united, fallback=said(f"merge {priority}", flaws))
+
+
+def without_duplicates(edits: Sequence[Edit]) -> tuple[Edit, ...]:
+    """Failures, then successes; of edits with equal operation, anchor and content the first, with all the support."""
+    equal: dict[tuple[str, str, str], list[Edit]] = {}
+    for edit in sorted(edits, key=lambda edit: edit.source_type != "failure"):
+        equal.setdefault((edit.op, edit.anchor, edit.content), []).append(edit)
+    return tuple(unite(same[0], same) for same in equal.values())
+
+
+def unite(wording: Edit, sources: Sequence[Edit]) -> Edit:
+    """The wording of one edit with the support of all its sources; a failure among them makes it a failure edit."""
+    minibatches = tuple(dict.fromkeys(name for source in sources for name in source.minibatches))
+    from_failure = any(source.source_type == "failure" for source in sources)
+    return wording.model_copy(
+        update={
+            "support_count": max(1, len(minibatches)),
+            "source_type": "failure" if from_failure else "success",
+            "merge_level": 1 + max(source.merge_level for source in sources),
+            "minibatches": minibatches,
+        }
+    )
+
+
+def distinct_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
+    """Of notes that differ in nothing but case and white space the first."""
+    distinct: dict[str, Note] = {}
+    for note in notes:
+        distinct.setdefault(one_line(note.text).casefold(), note)
+    return tuple(distinct.values())
+
+
+def _of(patch: Patch, source_type: SourceType) -> list[Edit]:
+    return [edit for edit in patch.edits if edit.source_type == source_type and edit.op != "rewrite"]
+
+
+def _united(
+    answer: Sequence[MergedEdit], edits: Sequence[Edit], skill: SkillDocument
+) -> tuple[tuple[Edit, ...], list[str]]:
+    """The edits of a merge call's answer with their provenance, and what was wrong with it."""
+    united: list[Edit] = []
+    flaws: list[str] = []
+    for merged in answer:
+        sources = [edits[index] for index in dict.fromkeys(merged.sources) if 0 <= index < len(edits)]
+        if not sources:
+            flaws.append(f"left out, without a known source: {merged.content or merged.op}")
+            continue
+        if len(united) == len(edits):
+            flaws.append(f"{len(answer)} edits were made of {len(edits)}")
+            break
+        flaw = flaw_of_edit(merged, skill)
+        if flaw:
+            flaws.append(f"in the words of its first source, because an edit {flaw}")
+        worded = sources[0] if flaw else Edit(**merged.model_dump(exclude={"sources"}))
+        united.append(unite(worded, sources))
+    return tuple(united), flaws
+
+
+def _united_bodies(rewrites: Sequence[Edit]) -> tuple[Edit, ...]:
+    equal: dict[str, list[Edit]] = {}
+    for edit in rewrites:
+        equal.setdefault(edit.content.strip(), []).append(edit)
+    return tuple(unite(same[0], same) if len(same) > 1 else same[0] for same in equal.values())

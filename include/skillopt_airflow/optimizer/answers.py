@@ -1,0 +1,78 @@
+"""What the text of an answer may bring into a run, and how a stage says what it did not take."""
+
+from collections.abc import Iterable
+
+from skillopt_airflow.core.skill import has_marker
+
+MOST_OF_SKILL = 100_000
+"""Characters that one answer may bring into a skill, far above any skill that a model could follow."""
+MOST_OF_MEMORY = 20_000
+"""Characters of the guidance of a slow update, and of the optimizer's memory: both are read at every call."""
+MOST_OF_SENTENCES = 2_000
+"""Characters of what is meant to be a sentence or two: a failure pattern, a note, a question, a reason."""
+MOST_ENTRIES = 50
+"""Failure patterns, notes or questions that are taken from one answer."""
+SEPARATOR = "; "
+_SHOWN_FLAWS = 5
+_SHOWN_CHARACTERS = 300
+
+
+def flaw_of(text: str, most: int) -> str:
+    """Why a text cannot be taken, or empty if it can."""
+    if not text.strip():
+        return "is blank"
+    if len(text) > most:
+        return f"has {len(text):,} characters, {most:,} are allowed"
+    return "" if is_unicode(text) else "holds half a character"
+
+
+def flaw_of_skill(text: str, most: int) -> str:
+    """Why a text cannot become a part of the skill, or empty if it can."""
+    return "holds the marker of a protected region" if has_marker(text) else flaw_of(text, most)
+
+
+def flaw_of_note(text: str) -> str:
+    """Why a text cannot become a line of the appendix, or empty if it can."""
+    # Two harmless lines could make up a marker, half of it in each.
+    return "opens a comment, as a region's marker does" if "<!--" in text else flaw_of(text, MOST_OF_SENTENCES)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether the text can be stored; JSON can escape half of a surrogate pair, and nothing can encode it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space as one blank."""
+    return " ".join(text.split())
+
+
+def clipped(text: str, most: int = _SHOWN_CHARACTERS) -> str:
+    """The text on one line, cut at `most` characters, and fit to be stored."""
+    # The first cut spares the split of an answer of megabytes.
+    line = one_line(text[: 2 * most].encode(errors="replace").decode())
+    return line if len(line) <= most and len(text) <= 2 * most else f"{line[: most - 1]}…"
+
+
+def said(where: str, flaws: Iterable[str]) -> str:
+    """The flaws as the text of a fallback, `<where>: <flaw>, <flaw>`; empty without flaws."""
+    found = list(flaws)
+    shown = [clipped(flaw) for flaw in found[:_SHOWN_FLAWS]]
+    if len(found) > len(shown):
+        shown.append(f"and {len(found) - len(shown)} more")
+    # What joins fallbacks must not occur inside one: people and the run's history count them by it.
+    return f"{where}: {', '.join(shown)}".replace(SEPARATOR, ", ") if shown else ""
+
+
+def joined(*fallbacks: str) -> str:
+    """Several fallbacks as one text."""
+    return SEPARATOR.join(fallback for fallback in fallbacks if fallback)
+
+
+def separate(fallback: str) -> tuple[str, ...]:
+    """The single fallbacks of a text that `joined` made."""
+    return tuple(fallback.split(SEPARATOR)) if fallback else ()

@@ -1,0 +1,92 @@
+"""The longitudinal comparison: two epochs' last skills on the same items (paper section 3.6)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from skillopt_airflow.core.scoring import is_failure
+from skillopt_airflow.core.types import Message, Rollout, Score, UnitInterval, Value
+from skillopt_airflow.optimizer.sections import json_section
+from skillopt_airflow.optimizer.trajectories import conversation
+
+Policy = Literal["mixed", "changed", "unchanged"]
+Group = Literal["improved", "regressed", "persistent_failure", "stable_success"]
+
+
+class Outcome(Value):
+    """What came out of an item under one of the two skills."""
+
+    hard: UnitInterval
+    soft: UnitInterval
+    answer: str
+
+
+class ComparedItem(Value):
+    """An item under both skills; feedback and messages are those under the later one."""
+
+    item_id: str
+    before: Outcome
+    after: Outcome
+    feedback: str
+    messages: tuple[Message, ...]
+
+
+class Comparison(Value):
+    """The items by what became of them; `unscored` counts those that have no score under one of the skills."""
+
+    improved: tuple[ComparedItem, ...] = ()
+    regressed: tuple[ComparedItem, ...] = ()
+    persistent_failure: tuple[ComparedItem, ...] = ()
+    stable_success: tuple[ComparedItem, ...] = ()
+    unscored: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to learn from."""
+        return not (self.improved or self.regressed or self.persistent_failure or self.stable_success)
+
+
+_SEEN: dict[Policy, tuple[Group, ...]] = {
+    "mixed": ("improved", "regressed", "persistent_failure", "stable_success"),
+    "changed": ("improved", "regressed"),
+    "unchanged": ("persistent_failure", "stable_success"),
+}
+
+
+def compare(
+    before: Mapping[str, Rollout], after: Mapping[str, Rollout], item_ids: Sequence[str], policy: Policy
+) -> Comparison:
+    """Group the items by their hard scores, in the order of `item_ids`; the policy says which groups stay.
+
+    Without a score on both sides an item says nothing about the skills, so it is counted and left out.
+    """
+    groups: dict[Group, list[ComparedItem]] = {group: [] for group in _SEEN["mixed"]}
+    unscored = 0
+    for item_id in item_ids:
+        earlier, later = before.get(item_id), after.get(item_id)
+        if earlier is None or later is None or earlier.score is None or later.score is None:
+            unscored += 1
+            continue
+        compared = ComparedItem(
+            item_id=item_id,
+            before=_outcome(earlier, earlier.score),
+            after=_outcome(later, later.score),
+            feedback=later.score.feedback,
+            messages=conversation(later),
+        )
+        groups[_group(earlier.score, later.score)].append(compared)
+    return Comparison(unscored=unscored, **{group: tuple(groups[group]) for group in _SEEN[policy]})
+
+
+def comparison_section(comparison: Comparison) -> str:
+    """The groups with their items."""
+    return json_section("comparison", comparison.model_dump(mode="json", exclude={"unscored"}))
+
+
+def _outcome(rollout: Rollout, score: Score) -> Outcome:
+    return Outcome(hard=score.hard, soft=score.soft, answer=rollout.trajectory.answer)
+
+
+def _group(before: Score, after: Score) -> Group:
+    if after.hard != before.hard:
+        return "improved" if after.hard > before.hard else "regressed"
+    return "persistent_failure" if is_failure(after) else "stable_success"

@@ -1,0 +1,120 @@
+"""Deep reflect: before reflection the optimizer asks the target about a few of its trajectories."""
+
+import random
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pydantic import BaseModel, Field
+
+from skillopt_airflow.core.errors import ModelError, ModelOutputError
+from skillopt_airflow.core.ports import Optimizer, Target
+from skillopt_airflow.core.scoring import is_failure
+from skillopt_airflow.core.types import Message, Rollout, SourceType, Value
+from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
+from skillopt_airflow.optimizer.sections import prompt_of, section
+from skillopt_airflow.optimizer.trajectories import FollowUp, trajectories_section
+
+
+class Questions(Value):
+    """A question by item id; `fallback` says what was wrong with the answer, or is empty."""
+
+    by_item: dict[str, str] = Field(default_factory=dict)
+    fallback: str = ""
+
+
+class FollowUps(Value):
+    """What the target said, by item id; `fallback` says which questions it left unanswered, or is empty."""
+
+    by_item: dict[str, FollowUp] = Field(default_factory=dict)
+    fallback: str = ""
+
+
+class ProposedQuestion(BaseModel):
+    """A question as a model writes it."""
+
+    item_id: str
+    question: str
+
+
+class QuestionsAnswer(BaseModel):
+    """The answer of a deep_reflect call."""
+
+    questions: list[ProposedQuestion]
+
+
+def probes(rollouts: Sequence[Rollout], failures: int, successes: int, seed: str) -> tuple[str, ...]:
+    """Ids of so many failures and successes of a step, chosen by seed among what has a score, whatever its order."""
+    most: dict[SourceType, int] = {"failure": failures, "success": successes}
+    groups: dict[SourceType, set[str]] = {"failure": set(), "success": set()}
+    for rollout in rollouts:
+        if rollout.score is not None:
+            groups["failure" if is_failure(rollout.score) else "success"].add(rollout.trajectory.item_id)
+    chosen: list[str] = []
+    for source_type, item_ids in groups.items():
+        chance = random.Random(f"{seed}-probe-{source_type}")  # noqa: S311 - a choice, not a secret
+        chosen += chance.sample(sorted(item_ids), min(most[source_type], len(item_ids)))
+    return tuple(chosen)
+
+
+def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout]) -> Questions:
+    """At most one question an item; an unusable answer asks nothing, and without rollouts there is no call."""
+    if not rollouts:
+        return Questions()
+    prompt = prompt_of(section("skill", skill), trajectories_section(rollouts, {}))
+    try:
+        answer = optimizer.ask("deep_reflect", prompts.load("deep_reflect"), prompt, QuestionsAnswer)
+    except ModelOutputError as error:
+        return Questions(fallback=said("deep_reflect", [str(error)]))
+    known = {rollout.trajectory.item_id for rollout in rollouts}
+    by_item: dict[str, str] = {}
+    flaws: list[str] = []
+    for proposed in answer.questions:
+        flaw = _flaw(proposed, known)
+        if flaw:
+            flaws.append(flaw)
+        else:
+            by_item.setdefault(proposed.item_id, proposed.question.strip())
+    return Questions(by_item=by_item, fallback=said("deep_reflect", flaws))
+
+
+def follow_up(target: Target, rollout: Rollout, question: str) -> str:
+    """The target's answer to a question about its own trajectory, whose conversation goes on.
+
+    Raises:
+        ModelError: the provider did not answer.
+    """
+    return target.ask("follow_up", [*rollout.trajectory.messages, Message(role="user", content=question)])
+
+
+def follow_ups(target: Target, rollouts: Sequence[Rollout], asked: Mapping[str, str], workers: int) -> FollowUps:
+    """Ask all questions, `workers` at a time; one that the target does not answer usefully is left out, and said."""
+    wanted = [rollout for rollout in rollouts if rollout.trajectory.item_id in asked]
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        answered = list(pool.map(lambda rollout: _answered(target, rollout, asked[rollout.trajectory.item_id]), wanted))
+    by_item: dict[str, FollowUp] = {}
+    flaws: list[str] = []
+    for rollout, (answer, flaw) in zip(wanted, answered, strict=True):
+        item_id = rollout.trajectory.item_id
+        if flaw:
+            flaws.append(f"{item_id}: {flaw}")
+        else:
+            by_item[item_id] = FollowUp(question=asked[item_id], answer=answer)
+    return FollowUps(by_item=by_item, fallback=said("follow_up", flaws))
+
+
+def _flaw(proposed: ProposedQuestion, known: set[str]) -> str:
+    if proposed.item_id not in known:
+        return f"a question about an unknown item {clipped(proposed.item_id, 50)}"
+    flaw = flaw_of(proposed.question, MOST_OF_SENTENCES)
+    return f"the question about {proposed.item_id} {flaw}" if flaw else ""
+
+
+def _answered(target: Target, rollout: Rollout, question: str) -> tuple[str, str]:
+    """The answer, and why it cannot be used, or empty."""
+    try:
+        answer = follow_up(target, rollout, question)
+    except ModelError as error:
+        return "", str(error)
+    flaw = flaw_of(answer, MOST_OF_MEMORY)
+    return answer, f"the answer {flaw}" if flaw else ""

@@ -1,0 +1,46 @@
+"""The learning rate as the optimizer's own choice, from what the step's trajectories proposed (autonomous mode)."""
+
+from pydantic import BaseModel, Field
+
+from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.types import Patch, Value
+from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, clipped, said
+from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
+
+
+class ChosenRate(Value):
+    """How many edits a step may apply, and why; `fallback` says why the rule chose instead, or is empty."""
+
+    rate: int = Field(ge=0)
+    reason: str = ""
+    fallback: str = ""
+
+
+class RateAnswer(BaseModel):
+    """The answer of a learning_rate call."""
+
+    learning_rate: int
+    reason: str = Field(default="", description="Why so many, in one or two sentences.")
+
+
+def learning_rate(optimizer: Optimizer, skill: str, patch: Patch, most: int, meta_skill: str) -> ChosenRate:
+    """A rate from 0 to `most`; an answer outside of it gives way to `most`, and without edits there is no call."""
+    if not patch.edits:
+        return ChosenRate(rate=0, reason="no edits were proposed")
+    prompt = prompt_of(
+        section("skill", skill),
+        section("most", str(most)),
+        edits_section(patch.edits),
+        meta_skill_section(meta_skill),
+    )
+    try:
+        answer = optimizer.ask("learning_rate", prompts.load("learning_rate"), prompt, RateAnswer)
+    except ModelOutputError as error:
+        return ChosenRate(rate=most, fallback=said("learning_rate", [str(error)]))
+    if not 0 <= answer.learning_rate <= most:
+        # An answer's number can have more digits than Python prints.
+        flaw = f"a rate {'below 0' if answer.learning_rate < 0 else f'above {most}'}"
+        return ChosenRate(rate=most, fallback=said("learning_rate", [flaw]))
+    return ChosenRate(rate=answer.learning_rate, reason=clipped(answer.reason, MOST_OF_SENTENCES))

@@ -1,0 +1,66 @@
+"""Edits as a model proposes them, and which of them may go on."""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, Field
+
+from skillopt_airflow.core.skill import SkillDocument, has_marker
+from skillopt_airflow.core.types import EditOp
+from skillopt_airflow.optimizer.answers import MOST_OF_SKILL, is_unicode
+
+MOST_EDITS = 200
+"""Edits that are taken from one answer where the learning rate sets no limit."""
+
+
+class ProposedEdit(BaseModel):
+    """An edit as a model writes it."""
+
+    op: EditOp
+    anchor: str = Field(default="", description="Text copied from the skill; not needed for append.")
+    content: str = Field(default="", description="The new text; not needed for delete.")
+    rationale: str = Field(default="", description="Why this helps on unseen items, in one sentence.")
+
+    @property
+    def size(self) -> int:
+        """Characters of its texts."""
+        return len(self.anchor) + len(self.content) + len(self.rationale)
+
+
+def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
+    """Why an edit can never be applied to the skill, or empty if it may be."""
+    if edit.size > MOST_OF_SKILL:
+        return f"has {edit.size:,} characters, {MOST_OF_SKILL:,} are allowed"
+    if has_marker(edit.content) or has_marker(edit.anchor):
+        return "holds the marker of a protected region"
+    if not is_unicode(edit.anchor + edit.content + edit.rationale):
+        return "holds half a character"
+    if edit.anchor.strip() and skill.find(edit.anchor) is None:
+        in_region = any(edit.anchor in skill.text[span.start : span.end] for span in skill.protected)
+        return "has its anchor in a protected region" if in_region else ""
+    return ""
+
+
+def sift(
+    proposed: Sequence[ProposedEdit], skill: SkillDocument, budget: int | None
+) -> tuple[list[ProposedEdit], list[str]]:
+    """The first edits that are applicable, at most `budget`, and what was wrong with the answer.
+
+    An anchor that is nowhere in the skill is no flaw: the update makes the best of it, and reports it.
+    """
+    kept: list[ProposedEdit] = []
+    flaws: list[str] = []
+    most = MOST_EDITS if budget is None else budget
+    room = MOST_OF_SKILL
+    for number, edit in enumerate(proposed, start=1):
+        if len(kept) == most:
+            flaws.append(f"{len(proposed)} edits proposed, {most} allowed")
+            break
+        flaw = flaw_of_edit(edit, skill)
+        if not flaw and edit.size > room:
+            flaw = f"exceeds the {MOST_OF_SKILL:,} characters that all edits of an answer may have"
+        if flaw:
+            flaws.append(f"edit {number} {flaw}")
+        else:
+            kept.append(edit)
+            room -= edit.size
+    return kept, flaws

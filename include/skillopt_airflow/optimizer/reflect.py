@@ -1,0 +1,178 @@
+"""Reflect: a minibatch of trajectories becomes a patch (paper section 3.3)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from skillopt_airflow.core.buffer import StepBuffer
+from skillopt_airflow.core.config import OptimizerGroup
+from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, Value
+from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.answers import (
+    MOST_ENTRIES,
+    MOST_OF_SENTENCES,
+    MOST_OF_SKILL,
+    clipped,
+    flaw_of,
+    flaw_of_note,
+    flaw_of_skill,
+    one_line,
+    said,
+)
+from skillopt_airflow.optimizer.minibatches import Minibatch
+from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
+from skillopt_airflow.optimizer.sections import budget_section, buffer_section, meta_skill_section, prompt_of, section
+from skillopt_airflow.optimizer.trajectories import FollowUp, trajectories_section
+
+Stage = Literal["reflect", "reflect_skill_aware", "reflect_rewrite"]
+
+
+class ReflectContext(Value):
+    """What all reflection calls of a step know besides their trajectories."""
+
+    skill: str
+    budget: int | None
+    """Most edits of an answer; None is no limit."""
+    buffer: StepBuffer
+    meta_skill: str
+    """The optimizer's memory of earlier epochs; may be empty."""
+
+
+class ProposedPattern(BaseModel):
+    """A failure pattern as a model writes it."""
+
+    description: str
+    item_ids: list[str] = Field(default_factory=list)
+
+
+class Reflection(BaseModel):
+    """The answer of a reflection call."""
+
+    failure_patterns: list[ProposedPattern] = Field(default_factory=list)
+    edits: list[ProposedEdit] = Field(default_factory=list)
+
+
+class SkillAwareReflection(Reflection):
+    """The answer of a call that tells defects of the skill from lapses of its execution."""
+
+    notes: list[str] = Field(
+        default_factory=list, description="Reminders of what the skill already says and the target did not do."
+    )
+
+
+class Rewriting(BaseModel):
+    """The answer of a call that writes the skill's body anew."""
+
+    failure_patterns: list[ProposedPattern] = Field(default_factory=list)
+    body: str = Field(description="The whole new text of the skill before its first protected region.")
+    rationale: str = Field(default="", description="What changed and why, in one or two sentences.")
+
+
+def reflect(
+    optimizer: Optimizer,
+    context: ReflectContext,
+    minibatch: Minibatch,
+    rules: OptimizerGroup,
+    follow_ups: Mapping[str, FollowUp],
+) -> Patch:
+    """One call of the configured kind: what went wrong (or right) and what to change.
+
+    `follow_ups` is what the target said about its trajectories, by item id. An unusable answer proposes nothing;
+    unusable parts of an answer are left out. The patch's fallback says so.
+    """
+    stage = _stage(rules)
+    prompt = prompt_of(
+        section("skill", context.skill),
+        "" if stage == "reflect_rewrite" else budget_section(context.budget),
+        section("outcome", minibatch.source_type),
+        trajectories_section(minibatch.rollouts, follow_ups),
+        buffer_section(context.buffer),
+        meta_skill_section(context.meta_skill),
+    )
+    try:
+        if stage == "reflect_rewrite":
+            return _rewritten(optimizer.ask(stage, prompts.load(stage), prompt, Rewriting), minibatch)
+        if stage == "reflect_skill_aware":
+            aware = optimizer.ask(stage, prompts.load(stage), prompt, SkillAwareReflection)
+            takes_notes = rules.skill_aware_appendix_source in ("both", minibatch.source_type)
+            return _patch(stage, aware, aware.notes if takes_notes else (), minibatch, context)
+        return _patch(stage, optimizer.ask(stage, prompts.load(stage), prompt, Reflection), (), minibatch, context)
+    except ModelOutputError as error:
+        return Patch(fallback=said(f"{stage} {minibatch.name}", [str(error)]))
+
+
+def _stage(rules: OptimizerGroup) -> Stage:
+    if rules.skill_update_mode == "full_rewrite_minibatch":
+        return "reflect_rewrite"
+    return "reflect_skill_aware" if rules.use_skill_aware_reflection else "reflect"
+
+
+def _rewritten(answer: Rewriting, minibatch: Minibatch) -> Patch:
+    """One edit that writes the body anew."""
+    patterns, flaws = _patterns(answer.failure_patterns, minibatch)
+    flaw = flaw_of_skill(answer.body, MOST_OF_SKILL)
+    if flaw:
+        fallback = said(f"reflect_rewrite {minibatch.name}", [f"the body {flaw}", *flaws])
+        return Patch(failure_patterns=patterns, fallback=fallback)
+    edit = Edit(
+        op="rewrite",
+        content=answer.body,
+        rationale=clipped(answer.rationale, MOST_OF_SENTENCES),
+        source_type=minibatch.source_type,
+        minibatches=(minibatch.name,),
+    )
+    fallback = said(f"reflect_rewrite {minibatch.name}", flaws)
+    return Patch(edits=(edit,), failure_patterns=patterns, fallback=fallback)
+
+
+def _patch(
+    stage: Stage, answer: Reflection, notes: Sequence[str], minibatch: Minibatch, context: ReflectContext
+) -> Patch:
+    kept, edit_flaws = sift(answer.edits, SkillDocument(context.skill), context.budget)
+    patterns, pattern_flaws = _patterns(answer.failure_patterns, minibatch)
+    kept_notes, note_flaws = _notes(notes, minibatch)
+    return Patch(
+        edits=tuple(
+            Edit(**edit.model_dump(), source_type=minibatch.source_type, minibatches=(minibatch.name,)) for edit in kept
+        ),
+        failure_patterns=patterns,
+        notes=kept_notes,
+        fallback=said(f"{stage} {minibatch.name}", [*edit_flaws, *pattern_flaws, *note_flaws]),
+    )
+
+
+def _patterns(
+    proposed: Sequence[ProposedPattern], minibatch: Minibatch
+) -> tuple[tuple[FailurePattern, ...], list[str]]:
+    """The patterns with those of their items that the minibatch holds."""
+    kept: list[FailurePattern] = []
+    flaws: list[str] = []
+    known = {rollout.trajectory.item_id for rollout in minibatch.rollouts}
+    for pattern in proposed[:MOST_ENTRIES]:
+        flaw = flaw_of(pattern.description, MOST_OF_SENTENCES)
+        if flaw:
+            flaws.append(f"a failure pattern {flaw}")
+            continue
+        item_ids = tuple(item_id for item_id in dict.fromkeys(pattern.item_ids) if item_id in known)
+        kept.append(FailurePattern(description=pattern.description, item_ids=item_ids))
+    if len(proposed) > MOST_ENTRIES:
+        flaws.append(f"{len(proposed)} failure patterns, {MOST_ENTRIES} are allowed")
+    return tuple(kept), flaws
+
+
+def _notes(proposed: Sequence[str], minibatch: Minibatch) -> tuple[tuple[Note, ...], list[str]]:
+    kept: list[Note] = []
+    flaws: list[str] = []
+    for text in proposed[:MOST_ENTRIES]:
+        flaw = flaw_of_note(text)
+        if flaw:
+            flaws.append(f"a note {flaw}")
+        else:
+            kept.append(Note(text=one_line(text), minibatch=minibatch.name))
+    if len(proposed) > MOST_ENTRIES:
+        flaws.append(f"{len(proposed)} notes, {MOST_ENTRIES} are allowed")
+    return tuple(kept), flaws

@@ -1,0 +1,47 @@
+"""Rewrite: the optimizer writes the skill's body anew from the selected edits (rewrite_from_suggestions)."""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, Field
+
+from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.types import Edit, Patch
+from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.aggregate import unite
+from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, MOST_OF_SKILL, clipped, flaw_of_skill, joined, said
+from skillopt_airflow.optimizer.sections import edits_section, prompt_of, section
+
+
+class RewrittenBody(BaseModel):
+    """The answer of a rewrite call."""
+
+    body: str = Field(description="The whole new text of the skill before its first protected region.")
+
+
+def rewrite(optimizer: Optimizer, skill: str, patch: Patch) -> Patch:
+    """One edit that writes the body anew, for all edits of the patch; without edits there is no call.
+
+    An unusable answer leaves the edits as they are, to be applied one by one, and the patch's fallback says so.
+    """
+    if not patch.edits:
+        return patch
+    prompt = prompt_of(section("skill", skill), edits_section(patch.edits))
+    try:
+        body = optimizer.ask("rewrite", prompts.load("rewrite"), prompt, RewrittenBody).body
+    except ModelOutputError as error:
+        return _as_edits(patch, str(error))
+    flaw = flaw_of_skill(body, MOST_OF_SKILL)
+    return (
+        _as_edits(patch, f"the body {flaw}") if flaw else patch.model_copy(update={"edits": (_of(body, patch.edits),)})
+    )
+
+
+def _as_edits(patch: Patch, reason: str) -> Patch:
+    return patch.model_copy(update={"fallback": joined(patch.fallback, said("rewrite", [reason]))})
+
+
+def _of(body: str, edits: Sequence[Edit]) -> Edit:
+    reasons = " ".join(edit.rationale for edit in edits if edit.rationale)
+    wording = Edit(op="rewrite", content=body, rationale=clipped(reasons, MOST_OF_SENTENCES))
+    return unite(wording, edits).model_copy(update={"support_count": max(edit.support_count for edit in edits)})

@@ -1,0 +1,56 @@
+"""The user message of an optimizer call: tagged sections, so that a model sees where data begins and ends."""
+
+import json
+from collections.abc import Sequence
+
+from skillopt_airflow.core.buffer import StepBuffer
+from skillopt_airflow.core.types import Edit, JsonObject
+
+
+def prompt_of(*sections: str) -> str:
+    """The sections as one message; empty ones are left out."""
+    return "\n\n".join(part for part in sections if part)
+
+
+def section(tag: str, text: str) -> str:
+    """Plain text between tags."""
+    return f"<{tag}>\n{text}\n</{tag}>"
+
+
+def json_section(tag: str, value: object) -> str:
+    """JSON between tags; `<` is escaped inside, so that data cannot close the section."""
+    return section(tag, json.dumps(value, ensure_ascii=False, indent=1).replace("<", "\\u003c"))
+
+
+def budget_section(budget: int | None) -> str:
+    """The most edits that an answer may hold; None is no limit."""
+    return section("budget", "unlimited" if budget is None else str(budget))
+
+
+def edits_section(edits: Sequence[Edit]) -> str:
+    """The edits with the indices by which an answer refers to them."""
+    return json_section("edits", [{"index": index} | _shown(edit) for index, edit in enumerate(edits)])
+
+
+def buffer_section(buffer: StepBuffer) -> str:
+    """What the epoch has seen and tried."""
+    entries: list[JsonObject] = []
+    for entry in buffer.entries:
+        shown = entry.model_dump(mode="json", exclude={"rejected_edits"})
+        entries.append(shown | {"rejected_edits": [bare_edit(edit) for edit in entry.rejected_edits]})
+    return json_section("step_buffer", entries)
+
+
+def meta_skill_section(meta_skill: str) -> str:
+    """The optimizer's memory of earlier epochs; no section while there is none."""
+    return section("meta_skill", meta_skill) if meta_skill.strip() else ""
+
+
+def bare_edit(edit: Edit) -> JsonObject:
+    """What an edit does, without where it came from."""
+    return edit.model_dump(mode="json", include={"op", "anchor", "content"})
+
+
+def _shown(edit: Edit) -> JsonObject:
+    fields = {"op", "anchor", "content", "rationale", "support_count", "source_type"}
+    return edit.model_dump(mode="json", include=fields)

@@ -1,0 +1,50 @@
+"""Slow update: guidance for a protected region, from comparing two epochs' last skills (paper section 3.6)."""
+
+from pydantic import BaseModel, Field
+
+from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.types import Edit, Value
+from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of_skill, said
+from skillopt_airflow.optimizer.comparison import Comparison, comparison_section
+from skillopt_airflow.optimizer.sections import prompt_of, section
+
+REGION = "SLOW_UPDATE"
+
+
+class Guidance(Value):
+    """The inside of the region and why; `fallback` says why it is the former one, or is empty."""
+
+    text: str
+    reason: str = ""
+    fallback: str = ""
+
+
+class GuidanceAnswer(BaseModel):
+    """The answer of a slow_update call."""
+
+    guidance: str = Field(description="The whole new inside of the region.")
+    reason: str = Field(default="", description="What the comparison showed, in one or two sentences.")
+
+
+def slow_update(optimizer: Optimizer, skill: str, guidance: str, comparison: Comparison) -> Guidance:
+    """The new guidance; the former one stays where nothing can be compared, or the answer is unusable."""
+    if comparison.empty:
+        return Guidance(text=guidance, reason="the comparison holds no item to learn from")
+    prompt = prompt_of(section("skill", skill), section("guidance", guidance), comparison_section(comparison))
+    try:
+        answer = optimizer.ask("slow_update", prompts.load("slow_update"), prompt, GuidanceAnswer)
+    except ModelOutputError as error:
+        return Guidance(text=guidance, fallback=said("slow_update", [str(error)]))
+    flaw = flaw_of_skill(answer.guidance, MOST_OF_MEMORY)
+    if flaw:
+        return Guidance(text=guidance, fallback=said("slow_update", [f"the guidance {flaw}"]))
+    return Guidance(text=answer.guidance.strip(), reason=clipped(answer.reason, MOST_OF_SENTENCES))
+
+
+def guidance_edit(guidance: Guidance) -> Edit:
+    """The edit that writes the guidance into its region."""
+    return Edit(
+        op="region", anchor=REGION, content=guidance.text, rationale=guidance.reason, minibatches=("slow-update",)
+    )

@@ -1,0 +1,83 @@
+"""Where Airflow shows a training: the ids of its DAGs, and the page of a run's report."""
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from airflow.sdk import BaseOperatorLink
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+UI_PREFIX = "/skillopt"
+"""Where the API server mounts this project's pages."""
+REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
+"""Below the prefix; `run` as `skillopt_airflow.store.keys.run_name` gives it."""
+
+
+def train_dag_id(benchmark: str) -> str:
+    """The DAG whose runs are the benchmark's trainings."""
+    return f"train_{benchmark}"
+
+
+def epoch_dag_id(benchmark: str) -> str:
+    """The DAG whose runs are the epochs of those trainings."""
+    return f"train_{benchmark}_epoch"
+
+
+def epoch_end_dag_id(benchmark: str) -> str:
+    """The DAG whose runs are what follows the steps of an epoch."""
+    return f"train_{benchmark}_epoch_end"
+
+
+def evaluate_dag_id(benchmark: str) -> str:
+    """The DAG whose runs score any skill on any split."""
+    return f"evaluate_{benchmark}"
+
+
+def publish_dag_id(benchmark: str) -> str:
+    """The DAG whose runs publish the best skill of a finished training."""
+    return f"publish_{benchmark}"
+
+
+def rollback_dag_id(benchmark: str) -> str:
+    """The DAG whose runs move the champion to an earlier version."""
+    return f"rollback_{benchmark}"
+
+
+def regate_dag_id(benchmark: str) -> str:
+    """The DAG whose runs check the champion on the fresh items of a night."""
+    return f"regate_{benchmark}"
+
+
+def cleanup_dag_id(benchmark: str) -> str:
+    """The DAG whose runs keep the buckets small."""
+    return f"cleanup_{benchmark}"
+
+
+def run_address(dag_id: str, run_id: str) -> str:
+    """The page of a DAG run; whole where Airflow knows its own address (`[api] base_url`)."""
+    from airflow.sdk.configuration import conf
+
+    base = str(conf.get("api", "base_url", fallback="")).rstrip("/")
+    return f"{base}/dags/{dag_id}/runs/{quote(run_id, safe='')}"
+
+
+class ReportLink(BaseOperatorLink):
+    """The button on a task that leads to the report of its run."""
+
+    name = "Report"
+
+    def __init__(self, benchmark: str) -> None:
+        self._benchmark = benchmark
+
+    def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:
+        """The page's path on the API server; Airflow asks for it, and stores it, when the task ends."""
+        from airflow.sdk.configuration import conf
+
+        from skillopt_airflow.store.keys import run_name
+
+        # Without scheme and host: a browser may know the server by another name than the worker does.
+        base = urlsplit(conf.get("api", "base_url", fallback="/")).path.rstrip("/")
+        page = REPORT_ROUTE.format(benchmark=self._benchmark, run=run_name(ti_key.run_id))
+        return f"{base}{UI_PREFIX}{page}"

@@ -1,0 +1,94 @@
+"""Alerts: a POST to the connection of `alerts.conn_id` when a run fails, and when a night is late."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+from airflow.sdk.timezone import coerce_datetime, utcnow
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline.addresses import run_address
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+MOST_TASKS = 20
+"""Failed tasks that an alert names."""
+MOST_SECONDS = 20
+"""An alert may take so long; Airflow ends the process that sends it soon after."""
+NIGHTS = 60
+"""Nights of a schedule that are looked at to find the longest one."""
+
+
+def on_failure(config: TrainConfig) -> "Callable[[Context], None] | None":
+    """What Airflow calls when a run of a DAG has failed; None where nobody wants to know."""
+    return None if config.alerts.conn_id is None else partial(tell_failure, config.alerts.conn_id)
+
+
+def when_late(config: TrainConfig) -> DeadlineAlert | None:
+    """Reports a night that is not settled `alerts.late_hours` after its end; None where nobody wants to know."""
+    if config.alerts.conn_id is None:
+        return None
+    # Airflow counts from the logical date, which is the beginning of the night.
+    return DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_LOGICAL_DATE,
+        interval=longest_night(config.regate.schedule) + timedelta(hours=config.alerts.late_hours),
+        callback=AsyncCallback(tell_late, kwargs={"conn_id": config.alerts.conn_id}),
+    )
+
+
+def tell_failure(conn_id: str, context: "Context") -> None:
+    """Say which run failed, and in which tasks; runs where Airflow calls the callbacks of DAGs."""
+    from airflow.providers.http.notifications.http import HttpNotifier
+
+    dag_id, run_id = context["dag"].dag_id, str(context["run_id"])
+    failed = _failed_tasks(dag_id, run_id)
+    where = f"failed tasks: {', '.join(failed[:MOST_TASKS])}" if failed else f"no task failed: {context.get('reason')}"
+    more = f" and {len(failed) - MOST_TASKS} more" if len(failed) > MOST_TASKS else ""
+    said = _message(dag_id, run_id, f"failed; {where}{more}")
+    HttpNotifier(http_conn_id=conn_id, json=said, extra_options={"timeout": MOST_SECONDS}).notify(context)
+
+
+async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
+    """Say which night is late; runs in the triggerer."""
+    from airflow.providers.http.notifications.http import HttpNotifier
+
+    run = context["dag_run"]
+    # A past night that is backfilled or triggered by hand is late by nature.
+    if run["run_type"] != "scheduled":
+        return
+    said = _message(
+        run["dag_id"], run["dag_run_id"], f"is late: {run['state']}, but due by {context['deadline']['deadline_time']}"
+    )
+    await HttpNotifier(http_conn_id=conn_id, json=said).async_notify({})
+
+
+def longest_night(schedule: str) -> timedelta:
+    """The longest time between two dates of a schedule, such as a weekend where it knows working days only."""
+    from airflow.timetables.interval import CronDataIntervalTimetable
+
+    nights, longest = CronDataIntervalTimetable(schedule, timezone="UTC"), timedelta()
+    end = coerce_datetime(utcnow())
+    for _ in range(NIGHTS):
+        night = nights.infer_manual_data_interval(run_after=end)
+        # A sum of its own type: what Airflow has to store must be a plain timedelta.
+        longest = max(longest, timedelta(seconds=(night.end - night.start).total_seconds()))
+        end = night.start
+    return longest
+
+
+def _message(dag_id: str, run_id: str, what: str) -> JsonObject:
+    """`text` is the key that chat programs show."""
+    link = run_address(dag_id, run_id)
+    return {"text": f"{dag_id}, run {run_id}, {what}. {link}", "dag_id": dag_id, "run_id": run_id, "link": link}
+
+
+def _failed_tasks(dag_id: str, run_id: str) -> list[str]:
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    states = RuntimeTaskInstance.get_task_states(dag_id, run_ids=[run_id]).get(run_id, {})
+    return sorted(task for task, state in states.items() if state == "failed")

@@ -1,0 +1,129 @@
+"""A stage's evaluation as one deferred task: Airflow's own batch operator, and rows like those of any rollout."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.ai.operators.llm_batch import LLMBatchOperator
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline.connections import attach_storage, open_run
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from skillopt_airflow.training.batch import BatchWork
+
+DAY = 86400
+"""Seconds that the providers give themselves for a job."""
+
+
+def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
+    """Refuse a configuration whose evaluations can not go as batch jobs; nothing is asked if it wants none.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    from airflow.providers.common.ai.batch.dispatch import get_adapter_class
+    from airflow.providers.common.ai.exceptions import LLMBatchInputError
+
+    from skillopt_airflow.training.batch import check_batchable
+
+    model = config.model
+    if not model.batch:
+        return
+    check_batchable(config, benchmark)
+    try:
+        get_adapter_class(BaseHook.get_connection(model.target_conn_id).conn_type, model.target)
+    except LLMBatchInputError as error:
+        raise ConfigError(
+            f"model.batch: {model.target} behind connection {model.target_conn_id} has no batch API here: use type "
+            f"'pydanticai' with a model such as openai:gpt-5 or anthropic:claude-sonnet-4-5 ({error})"
+        ) from error
+
+
+class BatchRollouts(LLMBatchOperator):
+    """Sends the open items of all of a stage's chunks as one batch job, and records the answers.
+
+    Waiting takes no worker. Errors are typed rows; those are sent again by Airflow's retries, and nothing else is.
+
+    :param run: reference of the run, as `prepare` pushed it. (templated)
+    :param chunks: references of the chunks, as a planning task returned them. (templated)
+    """
+
+    template_fields = ("run", "chunks")
+
+    def __init__(self, *, run: Any, chunks: Any, **kwargs: Any) -> None:
+        # All of them are the run's, and set when the task runs: documents are no arguments.
+        super().__init__(requests=[], result_path="", llm_conn_id="", timeout=DAY, deferrable=True, **kwargs)
+        self.run = run
+        self.chunks = chunks
+
+    def execute(self, context: "Context") -> Any:
+        """Send what is open, or find the job of an earlier attempt again.
+
+        Raises:
+            AirflowSkipException: the plan has no chunks.
+            AirflowException: too many items failed and Airflow may try again; what was scored is kept.
+        """
+        if not self.chunks:
+            raise AirflowSkipException("nothing is to be evaluated")
+        work = self._open(context)
+        if not work.job.entries:
+            self.log.info("Every item has a stored row; no batch job is needed")
+            return self._result(context)
+        # One that was sent is paid already, and found again only as it was.
+        if not work.under_way:
+            allowance = work.chunks[0].allowance
+            used_up = allowance.used_up()
+            if used_up:
+                work.refuse(used_up, work.job.entries)
+                return self._result(context)
+            work.shorten(allowance.calls)
+        work.begin()
+        self.requests = work.requests  # type: ignore[assignment]
+        super().execute(context)
+        return self._result(context)
+
+    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
+        """Record the answers of a job that has ended; raises as `execute` does."""
+        self._open(context)
+        super().execute_complete(context, event)
+        return self._result(context)
+
+    def _open(self, context: "Context") -> "BatchWork":
+        from skillopt_airflow.training.batch import BatchWork
+
+        run = open_run(self.run)
+        attach_storage(run.ref.storage)
+        self._work = BatchWork(run, self.chunks, str(context["run_id"]))
+        model = run.config.model
+        self.result_path = self._work.results
+        self.llm_conn_id, self.model_id, self.max_tokens = model.target_conn_id, model.target, model.max_tokens
+        return self._work
+
+    def _land(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Every end of a job that has answers comes through here, also one that was cancelled halfway."""
+        manifest: dict[str, Any] = super()._land(*args, **kwargs)
+        self._work.record(str(manifest["result_uri"]).rpartition("/")[2])
+        return manifest
+
+    def _result(self, context: "Context") -> JsonObject:
+        work, ti = self._work, context["ti"]
+        self._save_timing()
+        coverage, wanted = work.coverage(), work.chunks[0].wanted_coverage
+        if coverage < wanted and ti.try_number <= ti.max_tries:
+            raise AirflowException(f"only {coverage:.0%} of the items have a score ({wanted:.0%} are wanted)")
+        return {"items": len(work.job.entries), "coverage": coverage}
+
+    def _save_timing(self) -> None:
+        from skillopt_airflow.training import timing
+
+        first = self._work.chunks[0]
+        now, began = time.time(), self._work.job.created
+        row = timing.StageTiming(stage=first.stage, started=began, ended=now, model=now - began)
+        timing.save(first.run.store, first.run.keys.moment(first.moment), row, 0)

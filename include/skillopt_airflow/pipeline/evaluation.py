@@ -1,0 +1,75 @@
+"""One chunk of rollouts as a mapped task: one sandbox, and Airflow's retries for what failed in it."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException
+
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline.connections import open_run
+from skillopt_airflow.sandbox.operator import RolloutOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from skillopt_airflow.sandbox.workload import SandboxSeconds, Workload
+    from skillopt_airflow.training.workload import ChunkWorkload
+
+
+class ChunkTask:
+    """What is the same for a chunk on every engine: its work, and what becomes of too many errors."""
+
+    run: Any
+    """Reference of the run, as `prepare` pushed it."""
+    chunk: Any
+    """Reference of the chunk, as a planning task returned it."""
+
+    def workload(self, context: "Context") -> "ChunkWorkload":
+        """The chunk's work."""
+        from skillopt_airflow.training.workload import ChunkWorkload
+
+        ti = context["ti"]
+        self._may_retry = ti.try_number <= ti.max_tries
+        self._work = ChunkWorkload(open_run(self.run), self.chunk, str(context["run_id"]))
+        return self._work
+
+    def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
+        """Store the timing; below the wanted coverage ask for a retry, while there is one.
+
+        Raises:
+            AirflowException: too many items failed and Airflow may try again; what was scored is kept.
+        """
+        self._save_timing(seconds)
+        work = self._work
+        coverage, wanted = work.coverage(), work.wanted_coverage
+        if coverage < wanted and self._may_retry and not work.settled():
+            raise AirflowException(f"only {coverage:.0%} of the items have a score ({wanted:.0%} are wanted)")
+        return {"items": len(work.assigned), "coverage": coverage}
+
+    def _save_timing(self, seconds: "SandboxSeconds") -> None:
+        from skillopt_airflow.training import timing
+
+        work = self._work
+        row = timing.StageTiming(
+            stage=work.stage,
+            started=work.started,
+            ended=time.time(),
+            model=seconds.model,
+            container=seconds.container,
+        )
+        timing.save(work.run.store, work.run.keys.moment(work.moment), row, work.index)
+
+
+class RolloutChunk(ChunkTask, RolloutOperator):
+    """Runs one chunk of a plan in containers; errors are typed rows, and tried again by Airflow's retries.
+
+    :param run: reference of the run, as `prepare` pushed it. (templated)
+    :param chunk: reference of the chunk, as a planning task returned it. (templated)
+    """
+
+    template_fields = (*RolloutOperator.template_fields, "run", "chunk")
+
+    def __init__(self, *, run: Any, chunk: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.run = run
+        self.chunk = chunk

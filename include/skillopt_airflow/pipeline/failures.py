@@ -1,0 +1,22 @@
+"""Which failures of a task Airflow should try again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from skillopt_airflow.core.errors import EngineUnavailable, SkillOptError, StoreUnavailable
+
+
+@contextmanager
+def wrong_input_fails() -> Iterator[None]:
+    """End the task for good, with the sentence alone, on what trying again would meet again.
+
+    A store or an engine that does not answer is tried again, as the task's `retries` say.
+    """
+    try:
+        yield
+    except (StoreUnavailable, EngineUnavailable):
+        raise
+    except SkillOptError as error:
+        raise AirflowFailException(str(error)) from None

@@ -1,0 +1,77 @@
+"""What all DAGs of this project share: their defaults, and a mapped task that runs sandboxes."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline.alerts import on_failure
+from skillopt_airflow.pipeline.evaluation import RolloutChunk
+from skillopt_airflow.sandbox.hardening import task_seconds
+
+TASK_DEFAULTS: Mapping[str, Any] = {
+    "owner": "skillopt",
+    "retries": 2,
+    "retry_delay": timedelta(seconds=10),
+    "retry_exponential_backoff": True,
+    "max_retry_delay": timedelta(minutes=5),
+    "execution_timeout": timedelta(minutes=30),
+}
+
+
+def dag_of(dag_id: str, doc: str, benchmark: str, config: TrainConfig, **kwargs: Any) -> DAG:
+    """A DAG that runs when it is triggered, unless it is given a schedule; its failures are told where asked for.
+
+    It is not paused at first, whatever Airflow's default is: a run of another DAG may be waiting for its run.
+    """
+    return DAG(
+        dag_id,
+        catchup=False,
+        doc_md=doc,
+        tags=["skillopt", dag_id.partition("_")[0], benchmark],
+        default_args=dict(TASK_DEFAULTS),
+        render_template_as_native_obj=True,
+        **({"schedule": None, "is_paused_upon_creation": False, "on_failure_callback": on_failure(config)} | kwargs),
+    )
+
+
+def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
+    """One task a chunk of items.
+
+    A run may choose a harness whose items have a sandbox each, and its engine may have room for one at a time. The task
+    outlasts all of them, of as many items as the benchmark puts into a container: their own limit ends those that hang,
+    and their items get typed rows.
+    """
+    sandbox = config.sandbox
+    operator, start_seconds = _engine(config)
+    seconds = task_seconds(sandbox, sandbox.items_per_container, start_seconds)
+    return operator.partial(
+        task_id=task_id,
+        run=run,
+        pool=sandbox.pool,
+        max_active_tis_per_dagrun=sandbox.max_containers,
+        execution_timeout=timedelta(seconds=seconds),
+    ).expand(chunk=chunks)
+
+
+def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
+    """The rollouts of an evaluation: one batch job of the provider for all chunks where the configuration says so."""
+    if not config.model.batch:
+        return rollouts(config, task_id, run, chunks)
+    # It imports Airflow's provider of models, for which nobody else is to wait.
+    from skillopt_airflow.pipeline.batch import DAY, BatchRollouts
+
+    limit = timedelta(seconds=DAY, hours=1)
+    return BatchRollouts(task_id=task_id, run=run, chunks=chunks, execution_timeout=limit)
+
+
+def _engine(config: TrainConfig) -> tuple[Any, int]:
+    """The operator of the engine, and the seconds that a sandbox may take until it runs."""
+    if config.sandbox.engine == "kubernetes":
+        # It imports Kubernetes' client, for which nobody else is to wait.
+        from skillopt_airflow.pipeline.pods import START_SECONDS, PodChunk
+
+        return PodChunk, START_SECONDS
+    return RolloutChunk, 0

@@ -1,0 +1,74 @@
+"""`cleanup_<benchmark>`: what trainings and nights stored, kept small."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, CronTriggerTimetable, task
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline import params
+from skillopt_airflow.pipeline.addresses import cleanup_dag_id
+from skillopt_airflow.pipeline.connections import object_store
+from skillopt_airflow.pipeline.graph import dag_of
+
+log = logging.getLogger(__name__)
+
+DOC = """
+Merges the many small parts of the trajectories of **{benchmark}** into one a partition, drops what is older than
+`retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever pointed to.
+Versions that an alias points to, or ever did, are kept.
+"""
+
+UNUSED_VERSION_DAYS = 7
+"""A version without an alias may be on its way to one."""
+
+
+def cleanup_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """Both tables of work at the same time."""
+    with dag_of(
+        cleanup_dag_id(benchmark),
+        DOC.format(benchmark=benchmark),
+        benchmark,
+        config,
+        schedule=CronTriggerTimetable(config.retention.schedule, timezone="UTC"),
+        start_date=datetime(2020, 1, 1, tzinfo=UTC),
+        max_active_runs=1,
+        is_paused_upon_creation=True,
+    ) as dag:
+        compact_trajectories(benchmark)
+        drop_unused_versions(benchmark)
+    return dag
+
+
+@task
+def compact_trajectories(benchmark: str) -> JsonObject:
+    """One part a partition, without what is too old; returns the sums."""
+    from skillopt_airflow.store.retention import Cleaned, compact, partitions
+
+    config = params.benchmark_config(benchmark)
+    store, days = object_store(config.storage, config.storage.bucket), config.retention.trajectory_days
+    oldest = None if days is None else datetime.now(UTC) - timedelta(days=days)
+    total = Cleaned()
+    found = partitions(store, config.storage.prefix, benchmark)
+    for number, partition in enumerate(found, start=1):
+        cleaned = compact(store, partition, oldest)
+        total += cleaned
+        log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
+    return total._asdict()
+
+
+@task
+def drop_unused_versions(benchmark: str) -> list[str]:
+    """Versions that no alias ever pointed to, of every target; returns what was removed."""
+    from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.store.keys import ArtifactKeys
+
+    config = params.benchmark_config(benchmark)
+    storage, before = config.storage, datetime.now(UTC) - timedelta(days=UNUSED_VERSION_DAYS)
+    store = object_store(storage, storage.artifact_bucket)
+    dropped = []
+    for target in ArtifactKeys.targets(store.list_keys(f"{storage.prefix}skills/"), storage.prefix, benchmark):
+        keys = ArtifactKeys(storage.prefix, benchmark, target)
+        dropped += [f"{target}/{version}" for version in ArtifactStore(store, keys).drop_unused(before)]
+    return dropped

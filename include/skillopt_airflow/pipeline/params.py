@@ -1,0 +1,143 @@
+"""The form of a run in the Airflow UI, made from the configuration, and back to overrides."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from airflow.sdk import Param
+
+from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
+from skillopt_airflow.core.errors import ConfigError
+
+PROJECT = Path(__file__).parents[3]
+
+FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget", "publishing")
+"""The groups that the form shows; all the others are reached through `overrides`."""
+
+FIXED_IN_GRAPH = (
+    "regate.schedule",
+    "retention.schedule",
+    "retention.trajectory_days",
+    "regate.train_on_decline",
+    "publishing.approval_hours",
+    "alerts.conn_id",
+    "alerts.late_hours",
+    "gradient.minibatches_per_task",
+    "model.batch",
+    "sandbox.engine",
+    "sandbox.max_containers",
+    "sandbox.pool",
+    "sandbox.timeout",
+)
+"""Airflow reads these when it parses the DAG, or another DAG does, so a run cannot change them."""
+
+GRAPH_SIZE = ("train.num_epochs", "train.steps_per_epoch")
+"""The graph has room for so many; a run may ask for fewer."""
+
+
+def benchmark_config(benchmark: str) -> TrainConfig:
+    """The configuration of a benchmark without a run's overrides.
+
+    Raises:
+        ConfigError: naming the file and the key.
+    """
+    path = PROJECT / "benchmarks" / benchmark / "benchmark.yaml"
+    try:
+        layer = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    try:
+        return TrainConfig.from_layers({} if layer is None else layer)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def form(config: TrainConfig) -> dict[str, Param]:
+    """The fields of the form, by dotted path, with the benchmark's values as defaults."""
+    fields: dict[str, Param] = {}
+    for group in FORM_GROUPS:
+        knobs = getattr(config, group)
+        values = knobs.model_dump(mode="json")
+        for key, schema in type(knobs).model_json_schema()["properties"].items():
+            path = f"{group}.{key}"
+            if path not in FIXED_IN_GRAPH:
+                fields[path] = Param(values[key], title=path, section=group, **_field_schema(schema))
+    fields["overrides"] = Param(
+        {},
+        type=["object", "null"],
+        title="overrides",
+        section="more",
+        description='Any other key by its path, such as {"sandbox.memory": "1g"}; wins over the fields above.',
+    )
+    return fields
+
+
+def run_config(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
+    """The configuration of a run: the form's fields, then its `overrides`.
+
+    Raises:
+        ConfigError: naming the key and what is allowed, or how to get what the graph has no room for.
+    """
+    overrides = params.get("overrides")
+    if overrides is None:
+        overrides = {}
+    if not isinstance(overrides, Mapping):
+        raise ConfigError(f'overrides: expected keys and values such as {{"train.seed": 7}}, got {overrides!r}')
+    fields = {path: value for path, value in params.items() if path.partition(".")[0] in FORM_GROUPS}
+    asked = TrainConfig.from_layers(config.model_dump(), nest(fields), nest(overrides))
+    for path in GRAPH_SIZE:
+        _check_room(path, _value(asked, path), _value(config, path))
+    for path in FIXED_IN_GRAPH:
+        if _value(asked, path) != _value(config, path):
+            raise ConfigError(f"{path} is fixed when the DAG is parsed: set it in the benchmark's benchmark.yaml")
+    _check_policy(asked, config)
+    return asked
+
+
+def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
+    """Where a run that was triggered with this form is stored, even if today's configuration takes its form no more.
+
+    Raises:
+        ConfigError: its overrides name a storage that cannot be.
+    """
+    overrides = params.get("overrides")
+    asked = nest(overrides) if isinstance(overrides, Mapping) else {}
+    return TrainConfig.from_layers(config.model_dump(), {"storage": asked.get("storage", {})}).storage
+
+
+def _check_policy(asked: TrainConfig, config: TrainConfig) -> None:
+    """The policy confirm needs tasks of its own; the others do with a graph that has them."""
+    confirm = "confirm"
+    if confirm == asked.evaluation.gate_policy != config.evaluation.gate_policy:
+        raise ConfigError(
+            "evaluation.gate_policy = confirm: the graph has no tasks for fresh rollouts; set it in the benchmark's "
+            "benchmark.yaml, and start the run when Airflow has parsed it again"
+        )
+
+
+def _check_room(path: str, asked: int, room: int) -> None:
+    if asked > room:
+        raise ConfigError(
+            f"{path} = {asked}: the graph has room for {room}; raise {path} in the benchmark's benchmark.yaml, "
+            "and start the run when Airflow has parsed it again"
+        )
+
+
+def _value(config: TrainConfig, path: str) -> Any:
+    group, key = path.split(".")
+    return getattr(getattr(config, group), key)
+
+
+def _field_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON schema as the form understands it: alternatives with null become a list of types."""
+    kept = {
+        key: value for key, value in schema.items() if key not in ("default", "title", "anyOf", "additionalProperties")
+    }
+    for alternative in schema.get("anyOf", ()):
+        kept |= {key: value for key, value in alternative.items() if key != "type"}
+    if "anyOf" in schema:
+        kept["type"] = [alternative["type"] for alternative in schema["anyOf"]]
+        if "enum" in kept and "null" in kept["type"]:
+            kept["enum"] = [*kept["enum"], None]
+    return kept

@@ -1,0 +1,340 @@
+"""Publishing and rolling back: a gate on fresh rollouts, a person where one is wanted, and the alias that moves."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Asset, Param, TaskGroup, chain, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+
+from skillopt_airflow.core.config import StorageGroup, TrainConfig
+from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing
+from skillopt_airflow.core.types import JsonObject, Split
+from skillopt_airflow.pipeline import params
+from skillopt_airflow.pipeline.addresses import publish_dag_id, rollback_dag_id
+from skillopt_airflow.pipeline.connections import connected, object_store, open_run, published_skills
+from skillopt_airflow.pipeline.failures import wrong_input_fails
+from skillopt_airflow.pipeline.graph import dag_of, rollouts
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from skillopt_airflow.store.aliases import Alias
+    from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.store.objects import ObjectStore
+    from skillopt_airflow.training.rollback import RollbackRequest
+    from skillopt_airflow.training.run import TrainingRun
+
+PUBLISH_DOC = """
+Publishes the best skill of a finished run of `train_{benchmark}`: it and the present champion run once more on the
+selection split, the publish gate compares them, a person approves if `publishing.approval` says so, and the alias
+`champion` moves. A training ends with the same tasks; this DAG is for later, under other rules, or for another model:
+with `target`, everything is measured on that model, and the champion is that model's.
+"""
+
+ROLLBACK_DOC = """
+Moves the alias `champion` of **{benchmark}** to an earlier version, with a reason that its history keeps.
+"""
+
+
+def champion_asset(benchmark: str) -> Asset:
+    """Tells of every move of the benchmark's champion: version, sha256, previous, reason and scores in its extra."""
+    # By its name alone: an address would load the providers of all schemes whenever a DAG file is parsed.
+    return Asset(name=f"skillopt_{benchmark}_champion")
+
+
+def publish_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """Open a finished run, then what a training ends with."""
+    doc = PUBLISH_DOC.format(benchmark=benchmark)
+    with dag_of(publish_dag_id(benchmark), doc, benchmark, config, params=publish_form(config)) as dag:
+        publication(benchmark, config, open_finished(benchmark))
+    return dag
+
+
+def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """Check what is asked for, have it approved, move the alias."""
+    knobs = params.form(config)
+    asked = {
+        "version": Param(type="string", minLength=1, description="Such as `v0003-0123456789ab`."),
+        "reason": Param(type="string", minLength=1, format="multiline", description="Kept in the alias's history."),
+        "leaving": Param(
+            None, type=["string", "null"], description="Fails if the champion is another one by now; for automation."
+        ),
+        "approval": Param(True, type="boolean", description="Whether a person has to approve."),
+        "model.target": knobs["model.target"],
+        "overrides": knobs["overrides"],
+    }
+    doc = ROLLBACK_DOC.format(benchmark=benchmark)
+    with dag_of(rollback_dag_id(benchmark), doc, benchmark, config, params=asked) as dag:
+        request: Any = request_rollback(benchmark)
+        approve = RollbackApproval(
+            task_id="approve",
+            subject=f"Roll back the champion of {benchmark}?",
+            hours=config.publishing.approval_hours,
+            reference=request,
+        )
+        moved = move_back.override(outlets=[champion_asset(benchmark)])(benchmark, request)
+        chain(approve, moved)
+    return dag
+
+
+def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
+    """The tasks that publish the best skill of a run: measure afresh, gate, approve, publish."""
+    with TaskGroup("publication") as group:
+        planned = plan_publication(run)
+        measure = rollouts(config, "measure", run, planned)
+        gate = gate_publication(run)
+        approve = PublicationApproval(
+            task_id="approve",
+            subject=f"Publish a new champion of {benchmark}?",
+            hours=config.publishing.approval_hours,
+            reference=run,
+        )
+        published = publish.override(outlets=[champion_asset(benchmark)])(benchmark, run)
+        chain(planned, measure, gate, approve, published)
+    return group
+
+
+def publish_form(config: TrainConfig) -> dict[str, Param]:
+    """Which run, for which model, the rules of publishing, and where the run is stored if not at the usual place."""
+    asked = {
+        "run": Param(type="string", minLength=1, description="Folder of the training's run, as its report names it."),
+        "target": Param(
+            None, type=["string", "null"], description="Another target model than the run's; the gate is on that model."
+        ),
+    }
+    knobs = params.form(config)
+    return asked | {path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("publishing", "overrides")}
+
+
+def publishing_rules(run: "TrainingRun", asked: Mapping[str, Any]) -> JsonObject:
+    """The knobs of publishing, by path, in which the form and its overrides differ from what the run settled.
+
+    Raises:
+        ConfigError: a key or value that the configuration does not have, or one that is fixed in the graph.
+    """
+    overrides = {} if asked["overrides"] is None else asked["overrides"]
+    fields, late = (
+        {path: value for path, value in knobs.items() if path.partition(".")[0] == "publishing"}
+        for knobs in (asked, overrides)
+    )
+    rules = params.run_config(run.config, {**fields, "overrides": late}).publishing.model_dump(mode="json")
+    settled = run.config.publishing.model_dump(mode="json")
+    return {f"publishing.{key}": value for key, value in rules.items() if value != settled[key]}
+
+
+class Approval(ApprovalOperator):
+    """Asks a person in Airflow's UI, if the request wants one; what nobody approves in time is rejected.
+
+    :param reference: small reference of what is to be approved. (templated)
+    """
+
+    template_fields = (*ApprovalOperator.template_fields, "reference")
+
+    def __init__(self, *, hours: float, reference: Any, **kwargs: Any) -> None:
+        super().__init__(
+            defaults=ApprovalOperator.REJECT, response_timeout=timedelta(hours=hours), execution_timeout=None, **kwargs
+        )
+        self.hours = hours
+        self.reference = reference
+
+    def wanted(self, context: "Context") -> str:
+        """What the person is to see; empty if nobody has to approve."""
+        raise NotImplementedError
+
+    def rejected(self, context: "Context", why: str) -> None:
+        """Called once somebody, or the time limit, has rejected it."""
+
+    def execute(self, context: "Context") -> Any:
+        """Wait for the answer, or pass at once."""
+        body = self.wanted(context)
+        if not body:
+            self.log.info("Nobody has to approve")
+            return None
+        self.body = body
+        return super().execute(context)
+
+    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
+        """Go on, or skip what would have followed."""
+        try:
+            return super().execute_complete(context, event)
+        except DownstreamTasksSkipped:
+            why = f"nobody approved it within {self.hours:g} hours" if event.get("timedout") else "it was not approved"
+            self.log.info("Rejected: %s", why)
+            self.rejected(context, why)
+            raise
+
+
+class PublicationApproval(Approval):
+    """For a publication; `reference` is that of the run."""
+
+    def wanted(self, context: "Context") -> str:
+        """The skill's difference, scores and provenance."""
+        from skillopt_airflow.training.approval import publication_body
+        from skillopt_airflow.training.publishing import PublishContest
+
+        run, name = open_run(self.reference), _name(context)
+        contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
+        return publication_body(run, name) if contest.rules.approval else ""
+
+    def rejected(self, context: "Context", why: str) -> None:
+        """The run's report says so."""
+        _tell(open_run(self.reference), why)
+
+
+class RollbackApproval(Approval):
+    """For a rollback; `reference` is that of the request."""
+
+    def wanted(self, context: "Context") -> str:
+        """Both versions, and the alias's history."""
+        from skillopt_airflow.training.rollback import describe
+
+        artifacts, request = _rollback(self.reference)
+        return describe(artifacts, request) if request.approval else ""
+
+
+@task
+def open_finished(benchmark: str) -> JsonObject:
+    """The reference of the run that the form names, with the target and rules that the form gives it."""
+    from skillopt_airflow.pipeline.preparation import checked_form, most_mapped, reopened
+    from skillopt_airflow.training.demands import check_mappable, publishing_demand
+    from skillopt_airflow.training.run import RunRef
+
+    with wrong_input_fails():
+        asked = checked_form(get_current_context())
+        storage = params.run_config(params.benchmark_config(benchmark), asked).storage
+        run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=storage).model_dump())
+        try:
+            run.state(run.timeline[-1])
+        except ObjectMissing as error:
+            raise DataError(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
+        ref = reopened(run, asked["target"], asked["overrides"])
+        ref = ref.model_copy(update={"overrides": ref.overrides | publishing_rules(run, asked)})
+        config = connected(ref).config
+        check_mappable(config, [publishing_demand(config, len(run.items(Split.VAL)))], most_mapped())
+    return ref.model_dump(mode="json")
+
+
+@task(trigger_rule="none_failed")
+def plan_publication(run: JsonObject) -> list[JsonObject]:
+    """Who competes; the chunks of candidate and champion on fresh draws."""
+    from skillopt_airflow.training.publishing import artifact_store, plan_publication
+
+    opened = open_run(run)
+    artifacts = artifact_store(opened, _artifacts(opened))
+    # A run's own rules: its training settled them, or `open_finished` did, whatever benchmark.yaml says by now.
+    return plan_publication(opened, artifacts, _name(get_current_context()), opened.config.publishing)
+
+
+@task(trigger_rule="none_failed")
+def gate_publication(run: JsonObject) -> None:
+    """Skip the rest unless the candidate passes the publish gate."""
+    from skillopt_airflow.training.publishing import gate_publication
+
+    opened = open_run(run)
+    with wrong_input_fails():
+        withheld = gate_publication(opened, _name(get_current_context()))
+    if withheld:
+        _tell(opened, withheld)
+        raise AirflowSkipException(f"nothing is published: {withheld}")
+
+
+@task
+def publish(benchmark: str, run: JsonObject) -> JsonObject:
+    """Store the best skill as an immutable version and move the champion alias to it."""
+    from skillopt_airflow.training.publishing import artifact_store, publish_best
+    from skillopt_airflow.training.reporting import write_report
+
+    opened, context = open_run(run), get_current_context()
+    artifacts = artifact_store(opened, _artifacts(opened))
+    try:
+        published = publish_best(opened, artifacts, _name(context))
+    except Conflict as error:
+        # Trying again would meet the same champion, with which nothing was compared.
+        target = f" and target = {opened.config.model.target}" if opened.for_another_model else ""
+        beaten = f"{error}: trigger {publish_dag_id(benchmark)} with run = {opened.ref.run}{target}"
+        _tell(opened, beaten)
+        raise AirflowFailException(beaten) from None
+    if not opened.for_another_model:
+        write_report(opened, published)
+    champion = artifacts.champion.read()
+    if champion is not None:
+        announce(context, benchmark, artifacts, champion)
+    return published.model_dump()
+
+
+@task
+def request_rollback(benchmark: str) -> JsonObject:
+    """Check what is asked for; returns the request, which names the champion that is left."""
+    from skillopt_airflow.models import connection
+    from skillopt_airflow.pipeline.preparation import checked_form
+    from skillopt_airflow.training.rollback import rollback_request
+
+    context = get_current_context()
+    with wrong_input_fails():
+        asked = checked_form(context)
+        config = params.run_config(params.benchmark_config(benchmark), asked)
+        target = connection.model_name(config.model.target_conn_id, config.model.target)
+        artifacts = published_skills(config.storage, benchmark, target)
+        request = rollback_request(
+            artifacts, _name(context), asked["version"], asked["reason"], asked["approval"], asked["leaving"]
+        )
+    return {
+        "benchmark": benchmark,
+        "target": target,
+        "storage": config.storage.model_dump(),
+        "request": request.model_dump(mode="json"),
+    }
+
+
+@task
+def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
+    """Move the alias."""
+    from skillopt_airflow.training.rollback import roll_back
+
+    artifacts, request = _rollback(reference)
+    try:
+        alias = roll_back(artifacts, request)
+    except Conflict as error:
+        raise AirflowFailException(str(error)) from None
+    announce(get_current_context(), benchmark, artifacts, alias)
+    return alias.model_dump(mode="json")
+
+
+def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
+    from skillopt_airflow.training.rollback import RollbackRequest
+
+    storage = StorageGroup.model_validate(reference["storage"])
+    artifacts = published_skills(storage, str(reference["benchmark"]), str(reference["target"]))
+    return artifacts, RollbackRequest.model_validate(reference["request"])
+
+
+def announce(context: "Context", benchmark: str, artifacts: "ArtifactStore", champion: "Alias") -> None:
+    """What whoever is scheduled on the champion's asset gets to know."""
+    manifest = artifacts.read(champion.version).manifest
+    context["outlet_events"][champion_asset(benchmark)].extra = {
+        "benchmark": benchmark,
+        "target": manifest.target,
+        "scores": manifest.best_scores.model_dump(mode="json"),
+        **champion.model_dump(mode="json", include={"version", "sha256", "previous", "reason", "run"}),
+    }
+
+
+def _name(context: "Context") -> str:
+    from skillopt_airflow.store.keys import run_name
+
+    return run_name(str(context["run_id"]))
+
+
+def _artifacts(run: "TrainingRun") -> "ObjectStore":
+    storage = run.config.storage
+    return object_store(storage, storage.artifact_bucket)
+
+
+def _tell(run: "TrainingRun", withheld: str) -> None:
+    """In the run's report, which is about the model that the run was trained for."""
+    from skillopt_airflow.training.reporting import write_report
+
+    if not run.for_another_model:
+        write_report(run, withheld=withheld)

@@ -1,0 +1,77 @@
+"""`evaluate_<benchmark>`: score any skill on any split, with an interval, alone or against another one."""
+
+from typing import Any
+
+from airflow.sdk import DAG, Param, chain, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import DATA_SPLITS, JsonObject
+from skillopt_airflow.pipeline import params
+from skillopt_airflow.pipeline.addresses import evaluate_dag_id
+from skillopt_airflow.pipeline.connections import open_run
+from skillopt_airflow.pipeline.failures import wrong_input_fails
+from skillopt_airflow.pipeline.graph import dag_of, evaluations
+
+KINDS = "`seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or the text of a skill"
+
+DOC = """
+Scores a skill on a split of **{benchmark}**: its mean with a 95 % interval and, if `compare_to` names a second skill,
+the paired comparison. The result is `evaluation.json` below `s3://{bucket}/{prefix}runs/{benchmark}/`, and in the log
+of the last task. Rollouts that are stored already, of a training for instance, are not paid again.
+"""
+
+
+def evaluate_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """Find the skills, roll them out, compare."""
+    doc = DOC.format(benchmark=benchmark, bucket=config.storage.bucket, prefix=config.storage.prefix)
+    with dag_of(evaluate_dag_id(benchmark), doc, benchmark, config, params=form(config)) as dag:
+        prepared: Any = prepare(benchmark)
+        run = prepared["run"]
+        scored = evaluations(config, "rollout", run, prepared)
+        chain(scored, score(run))
+    return dag
+
+
+def form(config: TrainConfig) -> dict[str, Param]:
+    """The form of a run: what is scored, then the knobs of a training that matter here."""
+    asked = {
+        "skill": Param(
+            "champion", type="string", minLength=1, format="multiline", description=f"What to score: {KINDS}."
+        ),
+        "compare_to": Param(
+            "seed",
+            type=["string", "null"],
+            format="multiline",
+            description=f"What to compare it with, or empty: {KINDS}.",
+        ),
+        "split": Param("test", type="string", enum=[split.value for split in DATA_SPLITS]),
+    }
+    knobs = params.form(config)
+    kept = {path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("evaluation", "model", "data")}
+    return {**asked, **kept, "overrides": knobs["overrides"]}
+
+
+@task
+def prepare(benchmark: str) -> list[JsonObject]:
+    """Settle configuration, items and skills; pushes the run's reference as XCom `run`, returns the chunks."""
+    from skillopt_airflow.pipeline.preparation import checked_form, prepare_scoring
+
+    context = get_current_context()
+    with wrong_input_fails():
+        run, chunks = prepare_scoring(benchmark, context["dag_run"].run_id, checked_form(context))
+    context["ti"].xcom_push("run", run.ref.model_dump())
+    return chunks
+
+
+@task(trigger_rule="none_failed")
+def score(run: JsonObject) -> JsonObject:
+    """Interval and comparison; the task's return value is the whole result."""
+    from skillopt_airflow.pipeline.preparation import question_of
+    from skillopt_airflow.training.scorecard import scorecard
+
+    try:
+        return scorecard(open_run(run), question_of(get_current_context()["params"])).model_dump(mode="json")
+    except DataError as error:
+        raise AirflowFailException(str(error)) from None

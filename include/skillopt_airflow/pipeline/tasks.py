@@ -1,0 +1,207 @@
+"""The Python tasks of a training: open the run, carry out one stage, return a small reference."""
+
+from typing import Any
+
+from airflow.sdk import get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.timeline import Moment, MomentKind
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline.connections import open_run
+from skillopt_airflow.pipeline.epochs import check_training
+from skillopt_airflow.pipeline.failures import wrong_input_fails
+from skillopt_airflow.training.run import TrainingRun
+
+
+@task
+def prepare(benchmark: str) -> list[JsonObject]:
+    """Settle the configuration, check everything that can be checked before the first model call, store the items.
+
+    Pushes the run's reference as XCom `run`, and returns the chunks of the selection split for the seed.
+    """
+    from skillopt_airflow.pipeline.preparation import checked_form, prepare_run
+    from skillopt_airflow.training.ends import seed_plan
+
+    context = get_current_context()
+    with wrong_input_fails():
+        run = prepare_run(benchmark, context["dag_run"].run_id, checked_form(context))
+    context["ti"].xcom_push("run", run.ref.model_dump())
+    return seed_plan(run)
+
+
+@task
+def plan_seed_test(run: JsonObject) -> list[JsonObject]:
+    """The chunks of the test split for the seed, which need not wait for the training."""
+    from skillopt_airflow.training.ends import seed_test_plan
+
+    return seed_test_plan(open_run(run))
+
+
+@task
+def start(run: JsonObject) -> None:
+    """Turn the seed's evaluation into the state that the first step starts from."""
+    from skillopt_airflow.training.ends import start
+
+    try:
+        start(open_run(run))
+    except DataError as error:
+        raise AirflowFailException(str(error)) from None
+
+
+@task
+def plan(run: JsonObject) -> list[JsonObject]:
+    """The chunks of the DAG run's first batch."""
+    return _batch(open_run(run), 1)
+
+
+@task
+def reflect(run: JsonObject, at: int, part: int, parts: int) -> None:
+    """Minibatches of the step's rollouts become patches; part p of n takes the minibatches p, p + n, ..."""
+    from skillopt_airflow.training.steps import reflect
+
+    reflect(*_moment(run, at), part, parts)
+
+
+@task
+def aggregate(run: JsonObject, at: int) -> None:
+    """The patches of all minibatches become one."""
+    from skillopt_airflow.training.steps import aggregate
+
+    aggregate(*_moment(run, at))
+
+
+@task
+def select(run: JsonObject, at: int) -> None:
+    """The edits within the learning rate stay."""
+    from skillopt_airflow.training.steps import select
+
+    select(*_moment(run, at))
+
+
+@task
+def update(run: JsonObject, at: int) -> list[JsonObject]:
+    """The edits make the candidate; returns the chunks to evaluate it on, none if the candidate is the skill itself."""
+    from skillopt_airflow.training.steps import update
+
+    return update(*_moment(run, at))
+
+
+@task(trigger_rule="none_failed_min_one_success")
+def confirm(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
+    """Fresh rollouts of the items on which candidate and current skill differ, where the policy asks for them."""
+    from skillopt_airflow.training.candidate import confirm
+
+    return confirm(*_moment(run, at))
+
+
+@task(trigger_rule="none_failed_min_one_success")
+def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
+    """Accept the candidate if the policy lets it pass; the state, written last, commits it.
+
+    After a step, returns the chunks of the epoch's next batch; at its end none, and the steps behind are skipped.
+    """
+    from skillopt_airflow.training.candidate import gate
+
+    opened, moment = _moment(run, at)
+    if opened.committed(moment):
+        # Another outcome than before takes back what followed from it, and only the training can do that again.
+        check_training(opened.ref.benchmark)
+    state = gate(opened, moment)
+    if not isinstance(at, int):
+        return []
+    batch = [] if state.stopped else _batch(opened, at + 1)
+    if not batch:
+        _skip_rest()
+    return batch
+
+
+@task
+def longitudinal(run: JsonObject) -> list[JsonObject]:
+    """The sampled training items under the last skills of two epochs, as chunks."""
+    from skillopt_airflow.training.epoch_end import longitudinal
+
+    opened, moment = _moment(run, "slow_update")
+    check_training(opened.ref.benchmark)
+    return longitudinal(opened, moment)
+
+
+@task(trigger_rule="none_failed")
+def slow_update(run: JsonObject) -> list[JsonObject]:
+    """Guidance for the skill and memory for the optimizer, from the comparison of two epochs."""
+    from skillopt_airflow.training.epoch_end import slow_update
+
+    return slow_update(*_moment(run, "slow_update"))
+
+
+@task(trigger_rule="none_failed")
+def meta_reflect(run: JsonObject) -> list[JsonObject]:
+    """Edits from what the epoch accepted and rejected."""
+    from skillopt_airflow.training.epoch_end import meta_reflect
+
+    opened, moment = _moment(run, "meta_reflect")
+    check_training(opened.ref.benchmark)
+    return meta_reflect(opened, moment)
+
+
+@task(trigger_rule="none_failed")
+def measure_last(run: JsonObject) -> list[JsonObject]:
+    """The chunks of the last skill, if it was never measured well enough to compete."""
+    from skillopt_airflow.training.ends import last_plan
+
+    return last_plan(open_run(run))
+
+
+@task(trigger_rule="none_failed")
+def finish(run: JsonObject) -> list[JsonObject]:
+    """The last skill competes with the best one; returns what is tested, as chunks."""
+    from skillopt_airflow.training.ends import finish
+
+    return finish(open_run(run))
+
+
+@task(trigger_rule="none_failed")
+def report(run: JsonObject) -> JsonObject:
+    """Write history.json and report.html."""
+    from skillopt_airflow.training.reporting import write_report
+
+    opened = open_run(run)
+    write_report(opened)
+    return {"history": opened.store.address(opened.keys.history), "report": opened.store.address(opened.keys.report)}
+
+
+def _moment(ref: JsonObject, at: int | MomentKind) -> tuple[TrainingRun, Moment]:
+    """The step at this position of the DAG run, or the epoch's end of this kind; skipped if there is none."""
+    run = open_run(ref)
+    moment = run.step(at) if isinstance(at, int) else run.epoch_end(at)
+    if moment is None:
+        raise AirflowSkipException(f"epoch {run.ref.epoch} of this run has nothing at {at}")
+    return run, moment
+
+
+def _batch(run: TrainingRun, position: int) -> list[JsonObject]:
+    from skillopt_airflow.training.steps import rollout
+
+    moment = run.step(position)
+    if moment is None:
+        return []
+    check_training(run.ref.benchmark)
+    return rollout(run, moment)
+
+
+def _skip_rest() -> None:
+    """Skip all tasks behind this one at once; left to the trigger rules, Airflow needs a scheduler loop a task."""
+    context = get_current_context()
+    tasks = context["dag"].task_dict
+    later = context["task"].get_flat_relative_ids(upstream=False)
+    if later:
+        raise DownstreamTasksSkipped(  # type: ignore[no-untyped-call]
+            tasks=[instance for name in sorted(later) for instance in _instances(tasks[name])]
+        )
+
+
+def _instances(task: Any) -> list[str | tuple[str, int]]:
+    """The task's instances as they are now: one for each value of a list in the DAG file, else one, still unmapped."""
+    mapped = getattr(task, "op_kwargs_expand_input", None)
+    lengths = [len(value) for value in mapped.value.values() if isinstance(value, list)] if mapped else []
+    return [(task.task_id, index) for index in range(lengths[0])] if lengths else [task.task_id]

@@ -1,0 +1,120 @@
+"""The training as Airflow runs it: SkillOpt's loop (arXiv 2605.23904, section 3), one task a stage.
+
+`train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it, `train_<benchmark>_epoch_end` what follows it.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import DAG, TaskGroup, chain
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.timeline import MomentKind
+from skillopt_airflow.optimizer.minibatches import most_minibatches
+from skillopt_airflow.pipeline import params, tasks
+from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_id, train_dag_id
+from skillopt_airflow.pipeline.epochs import epoch_runs, steps_in_part
+from skillopt_airflow.pipeline.graph import dag_of, evaluations, rollouts
+from skillopt_airflow.pipeline.publishing import publication
+from skillopt_airflow.pipeline.regate import decline_asset
+
+THIS_RUN: Any = "{{ dag_run.conf }}"
+"""Inside an epoch's DAG, what it was triggered with is the reference of the run."""
+
+TRAIN_DOC = """
+Trains a skill for **{benchmark}**: rollout, reflect, aggregate, select, update, evaluate and gate, step by step.
+
+Trigger it with the form, or with `conf={{"overrides": {{"optimizer.learning_rate": 2}}}}` for any key. The run's
+documents are in `s3://{bucket}/{prefix}runs/{benchmark}/`, the published skill in `s3://{artifacts}/{prefix}skills/`.
+A failed or cleared task re-does only what was not stored.
+"""
+
+EPOCH_DOC = """
+An epoch of a run of `train_{benchmark}`, or its end; the run triggers it, it is not meant to be triggered by hand.
+Once the training has failed, such as by being marked so, it begins no further step.
+"""
+
+
+def train_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """A run: measure the seed, go through the epochs, let the last skill compete, test, publish."""
+    storage = config.storage
+    doc = TRAIN_DOC.format(
+        benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
+    )
+    declines = [decline_asset(benchmark)] if config.regate.train_on_decline else None
+    with dag_of(train_dag_id(benchmark), doc, benchmark, config, params=params.form(config), schedule=declines) as dag:
+        prepared: Any = tasks.prepare(benchmark)
+        run = prepared["run"]
+        seed = evaluations(config, "evaluate_seed", run, prepared)
+        test_seed = evaluations(config, "test_seed", run, tasks.plan_seed_test(run))
+        epochs = epoch_runs(benchmark, config.train, run)
+        last = tasks.measure_last(run)
+        evaluate_last = evaluations(config, "evaluate_last", run, last)
+        finish = tasks.finish(run)
+        test = evaluations(config, "test", run, finish)
+        report: Any = tasks.report(run)
+        report.operator.operator_extra_links = (ReportLink(benchmark),)
+        chain(seed, tasks.start(run), *epochs, last, evaluate_last, finish, test, report)
+        chain(report, publication(benchmark, config, run))
+        chain(test_seed, report)
+    return dag
+
+
+def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """An epoch, or a part of a long one; steps that have no batch are skipped."""
+    with _inner_dag(epoch_dag_id(benchmark), benchmark, config) as dag:
+        batch = tasks.plan(THIS_RUN)
+        for position in range(1, steps_in_part(config.train) + 1):
+            batch = training_step(batch, position, config)
+    return dag
+
+
+def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
+    """Step t: forward, backward, update, and the gate that decides what stays; returns the next step's batch."""
+    step: Mapping[str, Any] = {"run": THIS_RUN, "at": position}
+    gradient, train = config.gradient, config.train
+    most = most_minibatches(train.batch_size, gradient.minibatch_size, train.accumulation)
+    parts = math.ceil(most / gradient.minibatches_per_task)
+    with TaskGroup(f"step_{position:02d}"):
+        rollout = rollouts(config, "rollout", THIS_RUN, batch)
+        reflect = tasks.reflect.partial(**step, parts=parts).expand(part=list(range(parts)))
+        aggregate = tasks.aggregate(**step)
+        select = tasks.select(**step)
+        update = tasks.update(**step)
+        chain(rollout, reflect, aggregate, select, update)
+        return judged(update, position, config)
+
+
+def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
+    """What follows an epoch's steps: guidance from comparing two epochs, then edits from the epoch as a whole."""
+    with _inner_dag(epoch_end_dag_id(benchmark), benchmark, config) as dag:
+        with TaskGroup("slow_update"):
+            pair = rollouts(config, "rollout", THIS_RUN, tasks.longitudinal(THIS_RUN))
+            slow_update = tasks.slow_update(THIS_RUN)
+            guided = judged(slow_update, "slow_update", config)
+        with TaskGroup("meta_reflect"):
+            meta_reflect = tasks.meta_reflect(THIS_RUN)
+            judged(meta_reflect, "meta_reflect", config)
+        chain(pair, slow_update)
+        chain(guided, meta_reflect)
+    return dag
+
+
+def judged(candidate: Any, at: int | MomentKind, config: TrainConfig) -> Any:
+    """Measure a candidate on the selection split and let the gate decide."""
+    evaluate = evaluations(config, "evaluate", THIS_RUN, candidate)
+    gate = tasks.gate(THIS_RUN, at)
+    if config.evaluation.gate_policy == "confirm":
+        confirm = tasks.confirm(THIS_RUN, at)
+        chain(evaluate, confirm, evaluations(config, "confirm_rollout", THIS_RUN, confirm), gate)
+        chain(candidate, confirm, gate)
+    # Equal to the present skill, a candidate is not evaluated; the gate still has to say so.
+    chain(evaluate, gate)
+    chain(candidate, gate)
+    return gate
+
+
+def _inner_dag(dag_id: str, benchmark: str, config: TrainConfig) -> DAG:
+    """A DAG that a training waits for; the training tries it again if it fails, and tells if that is in vain."""
+    return dag_of(dag_id, EPOCH_DOC.format(benchmark=benchmark), benchmark, config, on_failure_callback=None)

@@ -1,0 +1,99 @@
+"""The result of a data quality suite, and the sentence that it makes when it fails."""
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import Value, canonical_json
+
+ROWS_NAMED = 5
+"""Failing rows that the sentence names for each expectation; the report has them all."""
+CHARS_QUOTED = 200
+"""Of a value or id that a report quotes."""
+
+Suite = Literal["records", "rollouts"]
+
+
+class FailingRow(Value):
+    """A row that misses an expectation."""
+
+    split: str
+    """The split of a record, or the skill and draw of a rollout."""
+    row: int
+    """Position in the split, 1-based."""
+    id: str | None
+    """None if the record has no usable id."""
+    value: str = ""
+    """What the row has there, shortened."""
+
+
+class ExpectationResult(Value):
+    """What became of one expectation."""
+
+    expectation: str
+    """Its type in Great Expectations."""
+    column: str | None
+    """None if it is about a split as a whole."""
+    success: bool
+    limits: str
+    """Its bounds and on which rows it is asked, or empty."""
+    problem: str
+    """What is wrong, or empty."""
+    failing: tuple[FailingRow, ...] = ()
+
+    def sentence(self) -> str:
+        """The problem and the first rows that have it."""
+        if not self.failing:
+            return self.problem
+        named = [f"{row.split} row {row.row} (id {row.id})" for row in self.failing[:ROWS_NAMED]]
+        more = len(self.failing) - len(named)
+        return f"{self.problem} in {', '.join(named)}{f' and {more} more rows' if more else ''}"
+
+
+class QualityReport(Value):
+    """The result of a suite, stored with the run."""
+
+    suite: Suite
+    source: str
+    """Where the rows come from, as the user named it."""
+    success: bool
+    rows: dict[str, int]
+    """By split."""
+    expectations: tuple[ExpectationResult, ...]
+    notes: tuple[str, ...] = ()
+    """What was not checked, and why."""
+
+    def with_more(self, other: "QualityReport") -> "QualityReport":
+        """This report and what another suite found about the same rows."""
+        return self.model_copy(
+            update={
+                "success": self.success and other.success,
+                "expectations": self.expectations + other.expectations,
+                "notes": self.notes + other.notes,
+            }
+        )
+
+    def raise_for_failures(self) -> None:
+        """Do nothing if all is well.
+
+        Raises:
+            DataQualityError: one sentence that names every failed expectation with its first rows and ids.
+        """
+        problems = [result.sentence() for result in self.expectations if not result.success]
+        if problems:
+            raise DataQualityError(f"{self.source}: these {self.suite} cannot be used: {'; '.join(problems)}", self)
+
+
+class DataQualityError(DataError):
+    """Rows miss expectations of their suite; `report` has all of them."""
+
+    def __init__(self, text: str, report: QualityReport) -> None:
+        super().__init__(text)
+        self.report = report
+
+
+def quoted(value: JsonValue) -> str:
+    """A value as JSON, shortened."""
+    text = canonical_json(value)
+    return text if len(text) <= CHARS_QUOTED else f"{text[:CHARS_QUOTED]}… ({len(text):,} characters)"

@@ -1,0 +1,54 @@
+"""How many rows a split must have for what the configuration asks of it."""
+
+from collections.abc import Iterator
+from itertools import count
+
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.policies import FEWEST_DISCORDANT
+from skillopt_airflow.core.signs import e_value, sign_test
+from skillopt_airflow.core.types import Split, Value
+
+
+class Need(Value):
+    """Rows that a split must have at least."""
+
+    split: Split
+    rows: int
+    reason: str
+    """Who needs them, as a clause behind the number."""
+
+
+def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
+    """What evaluations ask for: a file that was cut short would be measured on fewer items than was said."""
+    for split, knob, limit in (
+        (Split.VAL, "val_limit", rules.val_limit),
+        (Split.TEST, "test_limit", rules.test_limit),
+    ):
+        if limit is not None:
+            yield Need(split=split, rows=limit, reason=f"for evaluation.{knob} = {limit}")
+
+
+def training_needs(rules: EvaluationGroup) -> list[Need]:
+    """What a training asks for: that, and a selection split on which its gate is able to accept anything at all.
+
+    Raises:
+        ConfigError: evaluation.val_limit leaves the gate too few items.
+    """
+    needs = list(evaluation_needs(rules))
+    fewest = fewest_items(rules) if rules.use_gate else 1
+    if fewest > 1:
+        gate = f"for evaluation.gate_policy = {rules.gate_policy} to accept anything"
+        if rules.val_limit is not None and rules.val_limit < fewest:
+            raise ConfigError(f"evaluation.val_limit = {rules.val_limit}: at least {fewest} items are needed {gate}")
+        needs.append(Need(split=Split.VAL, rows=fewest, reason=gate))
+    return needs
+
+
+def fewest_items(rules: EvaluationGroup) -> int:
+    """Items below which not even a candidate that wins all of them is accepted."""
+    if rules.gate_policy in ("mcnemar", "confirm"):
+        return next(wins for wins in count(FEWEST_DISCORDANT) if sign_test(wins, 0) <= rules.gate_alpha)
+    if rules.gate_policy == "e_process":
+        return next(wins for wins in count(1) if e_value(wins, 0) >= 1 / rules.gate_alpha)
+    return 2 if rules.gate_policy == "paired_se" else 1

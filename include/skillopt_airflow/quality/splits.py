@@ -1,0 +1,157 @@
+"""Whether the records of a data set can be trained on, asked before any model call."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import JsonObject, canonical_json
+from skillopt_airflow.quality.report import CHARS_QUOTED, ROWS_NAMED, FailingRow, QualityReport, quoted
+from skillopt_airflow.quality.sizes import Need
+from skillopt_airflow.quality.validation import PLACE, about, quiet, validate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Records = Mapping[str, Sequence[JsonObject]]
+Identity = Callable[[JsonObject], str]
+
+MAX_CHARS = 1_000_000
+"""Of one record as JSON. A character has up to 4 bytes, and what comes back about an item, its prompt included, is one
+line of at most 4 MiB (include/skillopt_airflow/sandbox/collect.py)."""
+
+_UNIDENTIFIED = "why it has no id"
+_CHARS = "characters"
+# Keeps what a record calls its columns apart from what this module does.
+_TEXT, _LIST = "text ", "list "
+
+
+def check_splits(
+    source: str,
+    splits: Records,
+    identity: Identity,
+    required_texts: Sequence[str],
+    required_lists: Sequence[str],
+    needs: Sequence[Need] = (),
+) -> QualityReport:
+    """Run the suite over the raw records of all splits.
+
+    It expects of each record an id that is used once over all splits, the columns, texts that are not blank, lists of
+    at least one text of which none is blank, and at most MAX_CHARS characters; of each split a row, and its needs.
+
+    Args:
+        source: the data set's address, for messages.
+        splits: records by split; a split without records fails.
+        identity: tells a record's id, or raises DataError.
+        required_texts: columns that must hold a text.
+        required_lists: columns that must hold a list of texts.
+        needs: further rows that splits must have.
+    """
+
+    def shown(column: str, place: FailingRow, value: Any) -> str:
+        record = splits[place.split][place.row - 1]
+        if column == _CHARS:
+            longest = max(record, key=lambda key: len(canonical_json(record[key])))
+            return f"{int(value):,} characters, most of them in {longest}"
+        if column == "id":
+            return ""
+        return quoted(record.get(column.removeprefix(_TEXT).removeprefix(_LIST)))
+
+    with quiet():
+        frame = _frame(splits, identity, required_texts, required_lists)
+        suite = [
+            *_sizes(splits, needs),
+            *_identities(frame),
+            *_columns(frame, required_texts, required_lists),
+        ]
+        results = validate(frame, suite, shown)
+    return QualityReport(
+        suite="records",
+        source=source,
+        success=all(result.success for result in results),
+        rows={split: len(records) for split, records in splits.items()},
+        expectations=results,
+    )
+
+
+def _frame(splits: Records, identity: Identity, texts: Sequence[str], lists: Sequence[str]) -> "pd.DataFrame":
+    """A row a record: where it is, its id or why it has none, its size, and the lengths of what it must hold.
+
+    A length is None for what is unusable; a column that no record has is left out.
+    """
+    import pandas as pd
+
+    present = {column for records in splits.values() for record in records for column in record}
+    readers: dict[str, tuple[str, Callable[[JsonValue], int | None]]] = {
+        **{_TEXT + column: (column, _chars) for column in texts if column in present},
+        **{_LIST + column: (column, _entries) for column in lists if column in present},
+    }
+    rows: list[dict[str, str | int | None]] = [
+        {
+            "split": split,
+            "row": row,
+            **_identified(identity, record),
+            _CHARS: len(canonical_json(record)),
+            **{name: read(record.get(column)) for name, (column, read) in readers.items()},
+        }
+        for split, records in splits.items()
+        for row, record in enumerate(records, start=1)
+    ]
+    return pd.DataFrame(rows, columns=[*PLACE, _UNIDENTIFIED, _CHARS, *readers])
+
+
+def _sizes(splits: Records, needs: Sequence[Need]) -> Iterator[Any]:
+    from great_expectations import expectations as gxe
+    from great_expectations.expectations.row_conditions import Column
+
+    wanted = [(split, 1, "") for split in splits]
+    wanted += [(need.split.value, need.rows, f" {need.reason}") for need in needs]
+    for split, rows, reason in wanted:
+        problem = f"{len(splits[split])} rows in split {split}, at least {rows} needed{reason}"
+        yield gxe.ExpectTableRowCountToBeBetween(
+            min_value=rows, row_condition=Column("split") == split, meta=about(None, problem)
+        )
+
+
+def _identities(frame: "pd.DataFrame") -> Iterator[Any]:
+    from great_expectations import expectations as gxe
+
+    reasons = frame[_UNIDENTIFIED].dropna().unique()
+    problem = f"no id can be told ({'; '.join(reasons[:ROWS_NAMED])})"
+    yield gxe.ExpectColumnValuesToNotBeNull(column="id", meta=about("id", problem))
+    yield gxe.ExpectColumnValuesToBeUnique(column="id", meta=about("id", "the same id is used more than once"))
+
+
+def _columns(frame: "pd.DataFrame", texts: Sequence[str], lists: Sequence[str]) -> Iterator[Any]:
+    from great_expectations import expectations as gxe
+
+    for name, column in [*((_TEXT + text, text) for text in texts), *((_LIST + one, one) for one in lists)]:
+        yield gxe.ExpectColumnToExist(column=name, meta=about(column, f"no record has the column {column}"))
+        if name not in frame:
+            continue
+        kind = "a text" if name.startswith(_TEXT) else "a list of texts that are not blank"
+        missing = f"{column} is missing{', blank' if name.startswith(_TEXT) else ''} or not {kind}"
+        yield gxe.ExpectColumnValuesToNotBeNull(column=name, meta=about(column, missing))
+        if name.startswith(_LIST):
+            empty = about(column, f"{column} is empty")
+            yield gxe.ExpectColumnValuesToBeBetween(column=name, min_value=1, meta=empty)
+    problem = f"the record has more than {MAX_CHARS:,} characters"
+    yield gxe.ExpectColumnValuesToBeBetween(column=_CHARS, max_value=MAX_CHARS, meta=about("whole record", problem))
+
+
+def _identified(identity: Identity, record: JsonObject) -> dict[str, str | int | None]:
+    try:
+        return {"id": identity(record), _UNIDENTIFIED: None}
+    except DataError as error:
+        return {"id": None, _UNIDENTIFIED: str(error)[:CHARS_QUOTED]}
+
+
+def _chars(value: JsonValue) -> int | None:
+    return len(value) if isinstance(value, str) and value.strip() else None
+
+
+def _entries(value: JsonValue) -> int | None:
+    if not isinstance(value, list) or any(_chars(entry) is None for entry in value):
+        return None
+    return len(value)

@@ -1,0 +1,114 @@
+"""A run's report as one page that needs nothing else: no script, no request, and every text from data escaped."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from skillopt_airflow.core.gate import Action
+from skillopt_airflow.report import plots, summary
+from skillopt_airflow.report.view import MomentView, ReportView
+
+TEMPLATES = Path(__file__).parent / "templates"
+SYMBOLS = {
+    Action.ACCEPT_NEW_BEST: "★",
+    Action.ACCEPT: "●",
+    Action.REJECT: "✕",
+    Action.INDECISIVE: "◇",
+    Action.UNDERPOWERED: "□",
+}
+EARLY = "▽"
+MINIBATCHES_WITH_NAME = 4
+# Control characters have no picture in a browser: the page shows their symbols instead, but for tab and newline.
+VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+
+
+class Verdict(NamedTuple):
+    """The gate's verdict as the page names it; the symbols are those of the learning curve."""
+
+    symbol: str
+    name: str
+    css: str
+
+
+class SkillLine(NamedTuple):
+    """A line of the skill and where it comes from."""
+
+    number: int
+    text: str
+    origin: str
+    href: str
+    """Where the page shows that edit; empty for a line of the seed."""
+    detail: str
+    opens: bool
+    """Whether the line before has another origin."""
+
+
+def render(view: ReportView) -> str:
+    """The page, as UTF-8 text; equal views give equal pages."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
+    )
+    environment.filters |= {
+        "score": summary.score,
+        "signed": summary.signed,
+        "usd": summary.usd,
+        "duration": summary.duration,
+        "verdict": verdict,
+        "diff_lines": diff_lines,
+    }
+    return environment.get_template("report.html").render(
+        view=view,
+        outcome=summary.outcome(view),
+        total=summary.total(view.costs),
+        seconds=summary.total_seconds(moment.seconds for moment in view.moments),
+        skill_lines=list(skill_lines(view)),
+        learning_curve=plots.learning_curve(view),
+        costs=plots.costs(view.costs) if view.costs else "",
+    )
+
+
+def verdict(moment: MomentView) -> Verdict:
+    """How the page names what the gate said."""
+    action = moment.decision.action
+    if moment.decision.bound is not None:
+        return Verdict(EARLY, "rejected early", action.value)
+    return Verdict(SYMBOLS[action], plots.MARKS[action].name, action.value)
+
+
+def diff_lines(diff: str) -> list[tuple[str, str]]:
+    """The diff's lines, each with its class: added, removed, place or context."""
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    return [(kinds.get(line[:1], "context"), line) for line in diff.split("\n")]
+
+
+def skill_lines(view: ReportView) -> Iterator[SkillLine]:
+    """The skill's lines; a last one behind the final newline is none."""
+    moments = {moment.name: moment for moment in view.moments}
+    texts = view.skill.removesuffix("\n").split("\n")
+    before: tuple[str, int | None] | None = None
+    for number, (text, line) in enumerate(zip(texts, view.lines, strict=False), start=1):
+        moment = moments.get(line.moment)
+        origin = moment.label if moment is not None else line.moment
+        href = ""
+        if moment is not None and line.edit is not None:
+            href = f"#{moment.slug}-edit-{line.edit}"
+        if line.edit is None:
+            origin = "seed"
+        named = len(line.minibatches) <= MINIBATCHES_WITH_NAME
+        sources = line.minibatches if named else (f"{len(line.minibatches)} minibatches",)
+        detail = ", ".join(part for part in (line.op.replace("_", " "), *sources) if part)
+        opens = before != (line.moment, line.edit)
+        before = (line.moment, line.edit)
+        yield SkillLine(number=number, text=text, origin=origin, href=href, detail=detail, opens=opens)
+
+
+def _visible(value: Any) -> Any:
+    # Exactly str: the template's own macros give Markup, which is escaped already and stays what it is.
+    return value.translate(VISIBLE) if type(value) is str else value

@@ -1,0 +1,227 @@
+"""The plots of a report, as SVG for a page to embed; the same view gives the same bytes."""
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from io import StringIO
+from typing import Any, NamedTuple
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from skillopt_airflow.core.budget import StageCost
+from skillopt_airflow.core.gate import Action
+from skillopt_airflow.report.view import Estimate, MomentView, ReportView
+
+# Okabe and Ito's palette (2008), which people with colour vision deficiencies tell apart; each also has a marker.
+GREEN, VERMILLION, ORANGE, PURPLE, BLUE, SKY = "#007a5a", "#c04e00", "#b87700", "#a0527f", "#0060a0", "#8cc4ea"
+INK, MUTED, RULE = "#1d232b", "#5b6672", "#d5dae1"
+
+STYLE: Any = {
+    # Text stays text: it can be selected, read aloud and set in the page's font.
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#9aa4af",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "legend.frameon": False,
+}
+WITHIN_STEP = {"slow_update": 0.2, "meta_reflect": 0.35}
+"""How far behind its epoch's last step a moment stands, in steps."""
+EPOCHS_WITH_NAME = 12
+FEW_MOMENTS = 60
+LONGEST_STAGE = 30
+
+
+class Mark(NamedTuple):
+    """How a verdict looks."""
+
+    name: str
+    marker: str
+    colour: str
+    filled: bool
+
+
+MARKS = {
+    Action.ACCEPT_NEW_BEST: Mark("new best", "*", GREEN, filled=True),
+    Action.ACCEPT: Mark("accepted", "o", GREEN, filled=True),
+    Action.REJECT: Mark("rejected", "X", VERMILLION, filled=True),
+    Action.INDECISIVE: Mark("indecisive", "D", ORANGE, filled=False),
+    Action.UNDERPOWERED: Mark("underpowered", "s", PURPLE, filled=False),
+}
+EARLY = Mark("rejected early, at most this", "v", VERMILLION, filled=False)
+
+
+def learning_curve(view: ReportView) -> str:
+    """Score of current, best and each candidate on the selection split over the steps; beside it those on test."""
+    with rc_context(STYLE | {"svg.hashsalt": "learning-curve"}):
+        figure = Figure(figsize=(10.4, 4.6), layout="constrained")
+        columns = [1.0] if not view.test else [1.0, 0.17]
+        axes = figure.subplots(1, len(columns), sharey=True, width_ratios=columns, squeeze=False)[0]
+        _lines(axes[0], view)
+        _candidates(axes[0], view.moments)
+        _epochs(axes[0], view.moments)
+        axes[0].set(xlabel="step", ylabel=f"{view.metric} score, selection split")
+        axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+        last = max([1, *(moment.step for moment in view.moments)])
+        axes[0].set_xlim(-0.3 - 0.01 * last, last + 0.6 + 0.01 * last)
+        if view.test:
+            _test(axes[1], view)
+        for one in axes:
+            one.title.set(fontsize=10, color=MUTED)
+            one.grid(axis="y", color=RULE, linewidth=0.6)
+            one.set_axisbelow(True)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=4, fontsize=9)
+        return _svg(figure, "learning-curve", "Learning curve", _described(view))
+
+
+def costs(rows: Sequence[StageCost]) -> str:
+    """Tokens and seconds of the model calls by stage; rows must not be empty."""
+    with rc_context(STYLE | {"svg.hashsalt": "costs"}):
+        figure = Figure(figsize=(10.4, 1.3 + 0.3 * len(rows)), layout="constrained")
+        tokens, seconds = figure.subplots(1, 2, sharey=True)
+        places = range(len(rows))
+        prompt, completion = [row.prompt_tokens for row in rows], [row.completion_tokens for row in rows]
+        tokens.barh(places, prompt, color=SKY, height=0.65, label="tokens read")
+        tokens.barh(places, completion, left=prompt, color=BLUE, height=0.65, label="tokens written")
+        seconds.barh(places, [row.seconds for row in rows], color="#7d8894", height=0.65, label="seconds of calls")
+        tokens.set_yticks(places, [f"{row.stage[:LONGEST_STAGE]} ({row.role})" for row in rows])
+        tokens.invert_yaxis()
+        tokens.set_xlabel("tokens")
+        seconds.set_xlabel("seconds, summed over the calls")
+        for one in (tokens, seconds):
+            one.xaxis.set_major_formatter(EngFormatter(sep=""))
+            one.xaxis.set_major_locator(MaxNLocator(5))
+            one.grid(axis="x", color=RULE, linewidth=0.6)
+            one.set_axisbelow(True)
+            one.tick_params(axis="y", length=0)
+        figure.legend(loc="outside upper left", ncols=3, fontsize=9)
+        text = "; ".join(
+            f"{row.stage} ({row.role}): {row.prompt_tokens + row.completion_tokens:,d} tokens, {row.seconds:,.0f} s"
+            for row in rows
+        )
+        return _svg(figure, "costs", "Tokens and seconds by stage", text)
+
+
+def _place(moment: MomentView) -> float:
+    return moment.step + WITHIN_STEP.get(moment.kind, 0.0)
+
+
+def _lines(axes: Axes, view: ReportView) -> None:
+    places = [0.0, *(_place(moment) for moment in view.moments)]
+    best = [view.seed.mean, *(moment.best_score for moment in view.moments)]
+    current = [view.seed.mean, *(moment.current_score for moment in view.moments)]
+    axes.plot(places, best, drawstyle="steps-post", color=SKY, linewidth=5, solid_capstyle="butt", label="best skill")
+    axes.plot(places, current, drawstyle="steps-post", color=BLUE, linewidth=1.5, label="current skill")
+    seed = Mark("seed", "P", INK, filled=True)
+    _marks(axes, seed, [0.0], [view.seed])
+
+
+def _candidates(axes: Axes, moments: Sequence[MomentView]) -> None:
+    size = 8.0 if len(moments) <= FEW_MOMENTS else 5.0
+    for action, mark in MARKS.items():
+        measured = [(_place(one), one.candidate) for one in moments if one.decision.action is action]
+        known = [(place, candidate) for place, candidate in measured if candidate is not None]
+        _marks(axes, mark, [place for place, _ in known], [candidate for _, candidate in known], size)
+    early = [(_place(moment), moment.decision.bound) for moment in moments if moment.decision.bound is not None]
+    if early:
+        axes.plot(*zip(*early, strict=True), linestyle="none", label=EARLY.name, **_look(EARLY, size))
+
+
+def _marks(axes: Axes, mark: Mark, places: Sequence[float], estimates: Sequence[Estimate], size: float = 8.0) -> None:
+    """Points with their intervals, fainter where there are many; a kind that does not occur has no legend."""
+    if not places:
+        return
+    means = [estimate.mean for estimate in estimates]
+    # Rounding may leave an interval's end on the wrong side of the mean.
+    below = [max(0.0, estimate.mean - estimate.low) for estimate in estimates]
+    above = [max(0.0, estimate.high - estimate.mean) for estimate in estimates]
+    axes.errorbar(
+        places,
+        means,
+        yerr=(below, above),
+        fmt="none",
+        ecolor=mark.colour,
+        elinewidth=1.0,
+        capsize=size / 4,
+        alpha=0.45 if len(places) <= FEW_MOMENTS else 0.2,
+    )
+    axes.plot(
+        places,
+        means,
+        linestyle="none",
+        label=mark.name,
+        **_look(mark, size),
+    )
+
+
+def _look(mark: Mark, size: float) -> dict[str, Any]:
+    return {
+        # What was accepted is not to be hidden by what was not.
+        "zorder": 4 if mark.colour == GREEN else 3,
+        "marker": mark.marker,
+        "markersize": size * 1.6 if mark.marker == "*" else size,
+        "color": mark.colour,
+        "markerfacecolor": mark.colour if mark.filled else "white",
+        "markeredgecolor": "white" if mark.filled else mark.colour,
+        "markeredgewidth": 0.7 if mark.filled else 1.4,
+    }
+
+
+def _epochs(axes: Axes, moments: Sequence[MomentView]) -> None:
+    """A line behind each epoch, and their names where there is room."""
+    last = {moment.epoch: moment.step for moment in moments}
+    for epoch, step in last.items():
+        first = last.get(epoch - 1, 0)
+        if epoch - 1 in last:
+            axes.axvline(first + 0.5, color=RULE, linewidth=1.0, zorder=0)
+        if len(last) <= EPOCHS_WITH_NAME:
+            place = (first + 0.5 + step + 0.5) / 2
+            axes.text(
+                place, 1.015, f"epoch {epoch}", transform=axes.get_xaxis_transform(), ha="center", va="bottom",
+                color=MUTED,
+            )  # fmt: skip
+
+
+def _test(axes: Axes, view: ReportView) -> None:
+    mark = Mark("test split", "h", BLUE, filled=True)
+    places = range(len(view.test))
+    _marks(axes, mark, list(places), [test.score for test in view.test], 9.0)
+    axes.set_xticks(places, [test.name for test in view.test])
+    axes.set_xlim(-0.6, len(view.test) - 0.4)
+    axes.set(title="test split", facecolor="#f4f6f8")
+    axes.tick_params(axis="y", length=0, labelleft=False)
+
+
+def _described(view: ReportView) -> str:
+    accepted = sum(moment.decision.action.accepted for moment in view.moments)
+    text = (
+        f"The seed skill scores {view.seed.mean:.4f} on the selection split, the best skill {view.best.mean:.4f}. "
+        f"Of {len(view.moments)} candidates, {accepted} were accepted."
+    )
+    on_test = [f"{test.name} {test.score.mean:.4f}" for test in view.test]
+    return f"{text} On the test split: {', '.join(on_test)}." if on_test else text
+
+
+def _svg(figure: Figure, name: str, title: str, description: str) -> str:
+    """The figure as an SVG element with a name and a description, its ids its own on a page with others."""
+    file = StringIO()
+    nothing: Iterable[str] = ("Date", "Creator", "Format", "Type")
+    figure.savefig(file, format="svg", metadata=dict.fromkeys(nothing), transparent=True)
+    text = file.getvalue()
+    head, body = text[text.index("<svg") :].split(">", 1)
+    box = re.search(r'viewBox="[\d. ]+"', head)
+    body = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{name}-", body)
+    body = re.sub(r"\s*<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0] if box else ""} '
+        f'role="img" aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{escape(title)}</title>'
+        f'<desc id="{name}-desc">{escape(description)}</desc>{body.strip()}\n'
+    )

@@ -1,0 +1,125 @@
+"""What came out of a run, in sentences and sums."""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from skillopt_airflow.core.budget import StageCost
+from skillopt_airflow.report.view import ReportView, Seconds
+
+SECONDS = 60
+MINUTES = 60
+
+
+class Total(NamedTuple):
+    """All stages together."""
+
+    calls: int
+    attempts: int
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    usd: float | None
+    """None if the price of any of them is not known."""
+
+    @property
+    def tokens(self) -> int:
+        """Read and written."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def lost(self) -> float:
+        """Share of the tries that brought no answer and were made again."""
+        return 1 - self.calls / self.attempts
+
+
+def total(costs: Iterable[StageCost]) -> Total:
+    """The sums of the table of costs."""
+    rows = list(costs)
+    prices = [row.usd for row in rows if row.usd is not None]
+    return Total(
+        calls=sum(row.calls for row in rows),
+        attempts=sum(row.attempts for row in rows),
+        prompt_tokens=sum(row.prompt_tokens for row in rows),
+        completion_tokens=sum(row.completion_tokens for row in rows),
+        seconds=sum(row.seconds for row in rows),
+        usd=sum(prices) if len(prices) == len(rows) else None,
+    )
+
+
+def total_seconds(parts: Iterable[Seconds]) -> Seconds:
+    """The sums of the table of seconds."""
+    rows = [part.model_dump() for part in parts]
+    return Seconds.model_validate({field: sum(row[field] for row in rows) for field in Seconds.model_fields})
+
+
+def outcome(view: ReportView) -> str:
+    """The run in a paragraph."""
+    return " ".join(part for part in (_best(view), _tested(view), _gated(view), _ended(view)) if part)
+
+
+def score(value: float) -> str:
+    """Four digits, as everywhere on the page; a dash where nothing was measured."""
+    return "–" if math.isnan(value) else f"{value:.4f}"
+
+
+def signed(value: float) -> str:
+    """A difference of scores, with a minus of a figure's width."""
+    return f"{value:+.4f}".replace("-", "−")
+
+
+def usd(value: float | None) -> str:
+    """Small prices need more digits than cents."""
+    if value is None:
+        return "not known"
+    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
+
+
+def duration(seconds: float) -> str:
+    """Two units are enough."""
+    if seconds < SECONDS:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), SECONDS)
+    if minutes < MINUTES:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // MINUTES} h {minutes % MINUTES:02d} min"
+
+
+def _best(view: ReportView) -> str:
+    if view.best_version == 0:
+        return (
+            f"No candidate was better than the seed skill, which scores {score(view.seed.mean)} on the selection split."
+        )
+    return (
+        f"The best skill, version {view.best_version}, scores {score(view.best.mean)} on the selection split, where "
+        f"the seed scores {score(view.seed.mean)}."
+    )
+
+
+def _tested(view: ReportView) -> str:
+    marks = {mark.name: mark.score for mark in view.test}
+    if "best" not in marks or "seed" not in marks or view.best_version == 0:
+        return ""
+    best, seed = marks["best"], marks["seed"]
+    if min(best.coverage, seed.coverage) < 1.0:
+        return (
+            f"On the test split only {best.coverage:.0%} of the items have a score under it and {seed.coverage:.0%} "
+            "under the seed, so the two are not compared."
+        )
+    return (
+        f"On the test split, which had no say in the choice, it scores {score(best.mean)} against {score(seed.mean)} "
+        f"({signed(best.mean - seed.mean)})."
+    )
+
+
+def _gated(view: ReportView) -> str:
+    accepted = sum(moment.decision.action.accepted for moment in view.moments)
+    if not view.moments:
+        return "No candidate was made."
+    return f"The gate accepted {accepted} of {len(view.moments)} candidates."
+
+
+def _ended(view: ReportView) -> str:
+    if view.published:
+        return f"The run published {view.published}."
+    return f"The run published nothing: {view.withheld}." if view.withheld else "The run published nothing."

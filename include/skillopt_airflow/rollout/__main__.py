@@ -1,0 +1,19 @@
+"""`python -m skillopt_airflow.rollout /in /out`: the program inside the sandbox."""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from skillopt_airflow.rollout.program import run
+from skillopt_airflow.rollout.turnstile import ALLOWANCE
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        prog="python -m skillopt_airflow.rollout", description="Run the items of a folder."
+    )
+    parser.add_argument("input", type=Path, help="folder with settings.json, skill.md, items.jsonl and files")
+    parser.add_argument("output", type=Path, help="folder that gets trajectories.jsonl and what the target makes")
+    parser.add_argument("--gateway", default="/gateway/model.sock", metavar="PATH | http://HOST:PORT")
+    parser.add_argument("--allowance", type=Path, default=ALLOWANCE, metavar="FILE", help="how many items may begin")
+    given = parser.parse_args()
+    asyncio.run(run(given.input, given.output, given.gateway, given.allowance))

@@ -1,0 +1,66 @@
+"""The chat harness: the skill as system message, and a conversation in which the benchmark may answer each reply."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from skillopt_airflow.core.ports import Benchmark, Conversing, Workspace
+from skillopt_airflow.core.types import Message, Status, Trajectory
+from skillopt_airflow.rollout.replies import Reply, TargetModel
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.rollout.texts import shortened
+
+MAX_FEEDBACK_CHARS = 24_000
+
+
+class ChatHarness:
+    """Opens a conversation as the benchmark says; the target's answer is in its last reply.
+
+    A `Conversing` benchmark sees each reply, the last one too, and what it says is told to the target while that has
+    turns left.
+    """
+
+    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
+        self._benchmark = benchmark
+        self._max_turns = settings.max_turns
+        self._target = TargetModel(settings, base_url)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._target.__aexit__(kind, error, traceback)
+
+    async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
+        """One item's trajectory; what the provider does wrong becomes its status."""
+        started, clock = time.time(), time.monotonic()
+        messages = list(self._benchmark.messages(item.public, skill))
+        replies: list[Reply] = []
+        while len(replies) < self._max_turns:
+            reply = await self._target.ask(messages)
+            replies.append(reply)
+            if reply.text:
+                messages.append(Message(role="assistant", content=reply.text))
+            if reply.status is not Status.OK or not isinstance(self._benchmark, Conversing):
+                break
+            told = await self._benchmark.follow_up(item.public, reply.text, workspace)
+            if told is None:
+                break
+            messages.append(Message(role="user", content=shortened(told, MAX_FEEDBACK_CHARS)))
+        return Trajectory(
+            item_id=item.id,
+            status=reply.status,
+            error=reply.error,
+            messages=tuple(messages),
+            answer=self._benchmark.answer(reply.text) if reply.status is Status.OK else "",
+            calls=len(replies),
+            prompt_tokens=sum(reply.prompt_tokens for reply in replies),
+            completion_tokens=sum(reply.completion_tokens for reply in replies),
+            started=started,
+            seconds=time.monotonic() - clock,
+        )

@@ -1,0 +1,116 @@
+"""The claude_code harness: `claude -p` of the Claude Code CLI, the skill among the user's and invoked as `/name`."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from skillopt_airflow.rollout import skill_folder
+from skillopt_airflow.rollout.cli import CLIHarness, Trace, events
+
+TOOLS = "Bash,Read,Write,Edit,Glob,Grep,Skill"
+"""Its other tools need the network, a person who answers, or a session that goes on."""
+EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
+"""The CLI knows no effort below low."""
+_ARGUMENT = re.compile(r"(?<!\\)\$(?=\d|ARGUMENTS\b)")
+_COMMAND = re.compile(r"(?<!\S)!(?=`)")
+_COMMANDS = re.compile(r"^(\s*```)!", re.MULTILINE)
+
+
+class ClaudeCodeHarness(CLIHarness):
+    """Speaks the messages format. The CLI takes no temperature or seed."""
+
+    def prepare(self, home: Path, skill: str) -> None:
+        """`~/.claude/skills/<name>/SKILL.md`."""
+        skill_folder.install(home / ".claude" / "skills", self.settings.benchmark, literal(skill))
+
+    def command(self, task: str) -> Sequence[str]:
+        """The prompt follows `--`, so that none is read as an option."""
+        settings = self.settings
+        effort = ["--effort", EFFORTS[settings.reasoning_effort]] if settings.reasoning_effort else []
+        prompt = f"/{skill_folder.skill_name(settings.benchmark)} {task}"
+        command = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--model", settings.model]
+        command += ["--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]
+        return [*command, "--", prompt]
+
+    def variables(self) -> Mapping[str, str]:
+        """One model for everything, since the gateway allows one; no retries, which it owns; no calls besides."""
+        settings = self.settings
+        patience = str(round(settings.patience * 1000))
+        variables = {
+            "ANTHROPIC_BASE_URL": self.base_url,
+            "ANTHROPIC_API_KEY": "none",
+            "ANTHROPIC_DEFAULT_HAIKU_MODEL": settings.model,
+            "ANTHROPIC_DEFAULT_SONNET_MODEL": settings.model,
+            "ANTHROPIC_DEFAULT_OPUS_MODEL": settings.model,
+            "ANTHROPIC_SMALL_FAST_MODEL": settings.model,
+            "CLAUDE_CODE_SUBAGENT_MODEL": settings.model,
+            "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(settings.max_tokens),
+            "CLAUDE_CODE_MAX_RETRIES": "0",
+            "API_TIMEOUT_MS": patience,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            # The trained skill is the only one, and nothing is remembered.
+            "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",
+            "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+        return variables | ({"MAX_THINKING_TOKENS": "0"} if settings.thinking == "off" else {})
+
+    def read(self, lines: Iterable[bytes]) -> Trace:
+        """The events of `--output-format stream-json`."""
+        trace = Trace()
+        answers: set[str] = set()
+        for event in events(lines):
+            kind = event.get("type")
+            if kind == "result":
+                _read_result(trace, event)
+                continue
+            message = event.get("message")
+            # What the CLI says in the place of the model has a model in angle brackets.
+            if not isinstance(message, dict) or str(message.get("model", "")).startswith("<"):
+                continue
+            if kind == "assistant":
+                answers.add(str(message.get("id")))
+                trace.refused = trace.refused or message.get("stop_reason") == "refusal"
+            if kind in ("assistant", "user"):
+                _read_blocks(trace, kind, message.get("content"))
+        trace.calls = len(answers)
+        return trace
+
+
+def literal(skill: str) -> str:
+    """The text in a form that reaches the model as it is.
+
+    The CLI puts words of the prompt in the place of `$1`, also that of `$A$1`, and what a command prints in that of
+    the command between backticks behind `!`. A backslash that stands before such a dollar already gets lost.
+    """
+    escaped = _ARGUMENT.sub(r"\\$", skill)
+    return _COMMANDS.sub(r"\1 !", _COMMAND.sub(r"\\!", escaped))
+
+
+def _read_blocks(trace: Trace, kind: str, content: object) -> None:
+    for block in content if isinstance(content, list) else ():
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "tool_use":
+            trace.use(f"{block.get('name')}({json.dumps(block.get('input'), ensure_ascii=False)})")
+        elif block.get("type") == "tool_result":
+            given = block.get("content")
+            parts = given if isinstance(given, list) else [{"text": given}]
+            trace.result("".join(str(part.get("text", "")) for part in parts if isinstance(part, dict)))
+        elif block.get("type") == "text" and kind == "assistant":
+            trace.say(str(block.get("text", "")))
+
+
+def _read_result(trace: Trace, event: Mapping[str, Any]) -> None:
+    usage = event.get("usage") or {}
+    read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    trace.prompt_tokens = sum(int(usage.get(name) or 0) for name in read)
+    trace.completion_tokens = int(usage.get("output_tokens") or 0)
+    trace.finished = not event.get("is_error")
+    trace.refused = trace.refused or event.get("stop_reason") == "refusal"
+    if event.get("is_error"):
+        status = event.get("api_error_status")
+        said = str(event.get("result") or event.get("subtype") or "the CLI gave up")
+        trace.fail(said, status if isinstance(status, int) else None)

@@ -1,0 +1,223 @@
+"""Running an item in an agent CLI: a home of its own, the skill installed, a time limit, its trace read."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from skillopt_airflow.core.ports import Benchmark, Equipped, Workspace
+from skillopt_airflow.core.types import Message, Status, Trajectory
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason, shortened
+from skillopt_airflow.rollout.workspace import PASSED_VARIABLES
+
+MAX_MESSAGES = 100
+MAX_MESSAGE_CHARS = 4000
+MAX_FINAL_CHARS = 100_000
+BUDGET_SPENT = re.compile(r"\bbudget\.\w+ is spent\b")
+"""In the gateway's own 402. A provider's says that its account is empty, which is no budget of ours."""
+
+
+@dataclass
+class Trace:
+    """What a CLI's output says, filled in line by line."""
+
+    messages: list[Message] = field(default_factory=list)
+    final: str = ""
+    """The last text of the model."""
+    finished: bool = False
+    """Whether the CLI says that the target was done."""
+    error: str = ""
+    http_status: int | None = None
+    refused: bool = False
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def say(self, text: str) -> None:
+        """The model spoke; an answer stands at the end."""
+        self.final = text[-MAX_FINAL_CHARS:]
+        self.add("assistant", text)
+
+    def use(self, call: str) -> None:
+        """The model called a tool."""
+        self.add("assistant", call)
+
+    def result(self, text: str) -> None:
+        """A tool gave something."""
+        self.add("tool", text)
+
+    def add(self, role: str, text: str) -> None:
+        """Keep a turn, unless there are too many; a long one loses its middle."""
+        if len(self.messages) < MAX_MESSAGES:
+            self.messages.append(Message.model_validate({"role": role, "content": shortened(text, MAX_MESSAGE_CHARS)}))
+
+    def fail(self, error: str, http_status: int | None = None) -> None:
+        """The CLI gave up."""
+        self.error, self.http_status = error, http_status
+        self.refused = self.refused or "content_filter" in error
+
+    @property
+    def status(self) -> Status:
+        """How the rollout ended, as far as the CLI says it."""
+        if self.refused:
+            return Status.REFUSED
+        if self.http_status == 402 and not BUDGET_SPENT.search(self.error):
+            return Status.MODEL_ERROR
+        if self.error:
+            return REFUSALS.get(self.http_status or 0, Status.MODEL_ERROR)
+        return Status.OK if self.finished and self.calls else Status.MODEL_ERROR
+
+
+class CLIHarness(ABC):
+    """An agent CLI runs the item; a subclass says how it is started and how its trace is read.
+
+    The container is the sandbox: without network, rights or any secret, and made for this one item. So the CLI asks
+    nobody for permission, and its own sandbox, which would need rights that a container lacks, stays off.
+    """
+
+    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
+        self.settings = settings
+        self.benchmark = benchmark
+        self.base_url = base_url
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+    @abstractmethod
+    def prepare(self, home: Path, skill: str) -> None:
+        """Write the configuration and the skill into an empty home."""
+
+    @abstractmethod
+    def command(self, task: str) -> Sequence[str]:
+        """The program and its arguments, the prompt among them."""
+
+    @abstractmethod
+    def variables(self) -> Mapping[str, str]:
+        """Its environment, besides what every CLI gets."""
+
+    @abstractmethod
+    def read(self, lines: Iterable[bytes]) -> Trace:
+        """What its standard output says."""
+
+    async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
+        """One item's trajectory; whatever the CLI or the provider does wrong becomes its status."""
+        started, clock = time.time(), time.monotonic()
+        task = self._task(item, workspace)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            home = folder / "home"
+            home.mkdir()
+            self.prepare(home, skill)
+            ended = await self._execute(self.command(task), home, folder, workspace)
+            trace = self.read(_lines(folder / "trace"))
+            status, error = _outcome(trace, ended, _tail(folder / "errors"), self.settings.patience)
+        opening = (Message(role="system", content=skill), Message(role="user", content=task))
+        return Trajectory(
+            item_id=item.id,
+            status=status,
+            error=error,
+            messages=(*opening, *trace.messages),
+            answer=self.benchmark.answer(trace.final) if status is Status.OK else "",
+            calls=trace.calls,
+            prompt_tokens=trace.prompt_tokens,
+            completion_tokens=trace.completion_tokens,
+            started=started,
+            seconds=time.monotonic() - clock,
+        )
+
+    def _task(self, item: PublicItem, workspace: Workspace) -> str:
+        """The same words as in the chat harness; where there are files to work on, what an agent is told about them."""
+        if self.benchmark.runs_code and isinstance(self.benchmark, Equipped):
+            return (
+                f"{self.benchmark.task(item.public)}\n\n"
+                f"The files that you are given lie in {workspace.inputs} ($INPUTS). "
+                f"What you make has to be in {workspace.outputs} ($OUTPUTS) at the end."
+            )
+        opening = self.benchmark.messages(item.public, "")
+        return "\n\n".join(message.content for message in opening if message.role == "user")
+
+    async def _execute(self, command: Sequence[str], home: Path, folder: Path, workspace: Workspace) -> int | None:
+        """Exit status of the CLI; None if its time was up. Nothing that it started is left."""
+        passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+        places = {"HOME": str(home), "INPUTS": workspace.inputs, "OUTPUTS": workspace.outputs}
+        env = {**passed, **places, "LANG": "C.UTF-8", **self.variables()}
+        # Files and not pipes: a program that outlives the CLI would hold a pipe open.
+        with (folder / "trace").open("wb") as out, (folder / "errors").open("wb") as errors:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=workspace.outputs,
+                env=env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                start_new_session=True,
+            )
+            try:
+                return await asyncio.wait_for(process.wait(), self.settings.patience)
+            except TimeoutError:
+                return None
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+
+
+def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The objects of a trace; a line that holds none is passed over."""
+    for line in lines:
+        with suppress(ValueError):
+            event = json.loads(line)
+            if isinstance(event, dict):
+                yield event
+
+
+def http_status_in(text: str) -> int | None:
+    """The status that an error message names, as in `unexpected status 402 Payment Required`."""
+    match = re.search(r"\bstatus:? (\d{3})\b", text)
+    return int(match[1]) if match else None
+
+
+def _outcome(trace: Trace, ended: int | None, said: str, patience: float) -> tuple[Status, str]:
+    status = trace.status
+    if ended is None:
+        return Status.TIMEOUT, f"the CLI was not done after {patience:.0f} s"
+    if status is Status.OK and ended == 0:
+        return status, ""
+    if status is Status.OK:
+        status = Status.MODEL_ERROR
+    if status is Status.REFUSED and not trace.error:
+        why = f"the model refused: {trace.final}"
+    else:
+        why = trace.error or f"the CLI ended with exit status {ended} and no result: {said}"
+    return status, reason(why)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """One at a time: the container's limit for a file is all that bounds a trace."""
+    with path.open("rb") as file:
+        yield from file
+
+
+def _tail(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - MAX_ERROR_CHARS))
+        return file.read().decode(errors="replace")

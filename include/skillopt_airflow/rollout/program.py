@@ -1,0 +1,76 @@
+"""Run every item of a container's input folder and write what happened, one line as each one ends."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import benchmarks
+from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.rollout.forwarder import forwarded
+from skillopt_airflow.rollout.harness import HARNESSES, Harness
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.rollout.turnstile import Turnstile
+from skillopt_airflow.rollout.workspace import ItemFolders, files_left
+
+
+@dataclass(frozen=True)
+class Job:
+    """The content of an input folder: settings.json, skill.md, items.jsonl."""
+
+    settings: RolloutSettings
+    skill: str
+    items: Sequence[PublicItem]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Job":
+        """Raise pydantic's ValidationError if the host wrote something else than this program expects."""
+        lines = (folder / "items.jsonl").read_bytes().splitlines()
+        return cls(
+            settings=RolloutSettings.model_validate_json((folder / "settings.json").read_bytes()),
+            skill=(folder / "skill.md").read_bytes().decode(),
+            items=[PublicItem.model_validate_json(line) for line in lines],
+        )
+
+
+async def run(in_folder: Path, out_folder: Path, gateway: str, allowance: Path) -> None:
+    """Append a line to `out_folder`/trajectories.jsonl for each item, flushed at once, in order of completion.
+
+    Args:
+        in_folder: the content of a `Job`, and what item number n, counted from 0, is given in `files/<n>`.
+        out_folder: gets in `files/<n>` what the target makes of it.
+        gateway: path of the model gateway's unix socket, or its address `http://host:port`.
+        allowance: the file of the turnstile, which is read if the items are paced.
+    """
+    job = Job.read(in_folder)
+    benchmark = benchmarks.load(job.settings.benchmark)
+    free = asyncio.Semaphore(job.settings.concurrency)
+    turnstile = Turnstile(gateway, allowance)
+    new_harness = HARNESSES[job.settings.harness]
+    async with forwarded(gateway) as base_url, new_harness(job.settings, benchmark, base_url) as harness:
+
+        async def work(index: int, item: PublicItem, out: TextIO) -> None:
+            inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
+            workspace = ItemFolders(inputs, outputs, job.settings.code_timeout)
+            async with free:
+                trajectory = await _trajectory(harness, item, job.skill, workspace)
+            out.write(trajectory.model_dump_json() + "\n")
+            out.flush()
+
+        with (out_folder / "trajectories.jsonl").open("a", encoding="utf-8") as out:
+            async with asyncio.TaskGroup() as group:
+                for index, item in enumerate(job.items):
+                    if job.settings.paced:
+                        await turnstile.admit(index)
+                    group.create_task(work(index, item, out))
+
+
+async def _trajectory(harness: Harness, item: PublicItem, skill: str, workspace: ItemFolders) -> Trajectory:
+    try:
+        Path(workspace.outputs).mkdir(parents=True, exist_ok=True)
+        trajectory = await harness.run(item, skill, workspace)
+    except Exception as error:  # noqa: BLE001 - one broken item must not end the others; the row keeps what happened
+        text = f"{type(error).__name__}: {error}"[:500]
+        return Trajectory(item_id=item.id, status=Status.SANDBOX_ERROR, error=text)
+    return trajectory.model_copy(update={"files": files_left(workspace.outputs)})

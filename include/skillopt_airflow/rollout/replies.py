@@ -1,0 +1,174 @@
+"""The target behind the gateway, and what its answers and its failures mean."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, cast
+
+from openai import AsyncOpenAI
+from pydantic_ai.direct import model_request
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ContentFilterError,
+    ModelHTTPError,
+    ModelTimeoutError,
+    UnexpectedModelBehavior,
+    UserError,
+)
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+
+from skillopt_airflow.core.sampling import sampling_settings, without_thinking
+from skillopt_airflow.core.types import Message, Status
+from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.rollout.texts import REFUSALS, reason
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back for one request; `error` is empty exactly if the status is ok."""
+
+    status: Status
+    error: str = ""
+    text: str = ""
+    """Without the model's thinking."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class TargetModel:
+    """The model in the wire format of its connection; the gateway adds the key and owns the retries."""
+
+    def __init__(self, settings: RolloutSettings, base_url: str) -> None:
+        self._clients = AsyncExitStack()
+        self.model = _Guarded(self._opened(settings, base_url))
+        sampling = sampling_settings(
+            settings.dialect,
+            max_tokens=settings.max_tokens,
+            temperature=settings.temperature,
+            seed=settings.seed,
+            reasoning_effort=settings.reasoning_effort,
+            thinking=settings.thinking,
+            timeout=settings.patience,
+        )
+        self.settings = cast("ModelSettings", sampling)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._clients.aclose()
+
+    async def ask(self, messages: Sequence[Message]) -> Reply:
+        """The next turn of a conversation, or why there is none."""
+        try:
+            response = await model_request(self.model, _conversation(messages), model_settings=self.settings)
+        except AgentRunError as error:
+            return Reply(*failure(error))
+        status, why = ending(response)
+        return Reply(status, why, text_of(response), response.usage.input_tokens, response.usage.output_tokens)
+
+    def _opened(self, settings: RolloutSettings, base_url: str) -> Model:
+        if settings.dialect == "anthropic":
+            from anthropic import AsyncAnthropic
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            claude = AsyncAnthropic(base_url=base_url, api_key="none", max_retries=0, timeout=settings.patience)
+            self._clients.push_async_callback(claude.close)
+            return AnthropicModel(settings.model, provider=AnthropicProvider(anthropic_client=claude))
+        from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        client = AsyncOpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0, timeout=settings.patience)
+        self._clients.push_async_callback(client.close)
+        kind = OpenAIResponsesModel if settings.dialect == "openai" else OpenAIChatModel
+        return kind(settings.model, provider=OpenAIProvider(openai_client=client))
+
+
+class _Guarded(WrapperModel):
+    """A model whose server may answer anything: its clients take the shape of what they get for granted."""
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        try:
+            return await super().request(messages, model_settings, model_request_parameters)
+        except (AgentRunError, UserError):
+            raise
+        except Exception as error:
+            words = f"the answer of the model server cannot be read: {type(error).__name__}: {error}"
+            raise UnexpectedModelBehavior(words) from error
+
+
+def text_of(response: ModelResponse) -> str:
+    """What the model said, without its thinking."""
+    return without_thinking("".join(part.content for part in response.parts if isinstance(part, TextPart)))
+
+
+def ending(response: ModelResponse) -> tuple[Status, str]:
+    """Whether an answer is one, and why not."""
+    if response.finish_reason == "content_filter":
+        words = (response.provider_details or {}).get("refusal")
+        if words:
+            return Status.REFUSED, reason(f"the model refused: {words}")
+        return Status.REFUSED, "the provider's content filter held the answer back"
+    if response.finish_reason == "error":
+        return Status.MODEL_ERROR, "the provider broke off its answer with an error"
+    return Status.OK, ""
+
+
+def failure(error: AgentRunError) -> tuple[Status, str]:
+    """The status of a call without an answer, and why there is none."""
+    return _status(error), reason(str(error))
+
+
+def _status(error: AgentRunError) -> Status:
+    if isinstance(error, ModelTimeoutError):
+        return Status.TIMEOUT
+    if isinstance(error, ContentFilterError):
+        return Status.REFUSED
+    if isinstance(error, ModelHTTPError):
+        code = _code(error.body)
+        if code == "content_filter":
+            return Status.REFUSED
+        # A provider's own 402 says that its account is empty, which is no budget of ours.
+        if error.status_code != 402 or code == "budget":
+            return REFUSALS.get(error.status_code, Status.MODEL_ERROR)
+    return Status.MODEL_ERROR
+
+
+def _code(body: object) -> object:
+    """The code of an error: OpenAI's client hands over the inner object, Anthropic's the whole."""
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    return inner.get("code") if isinstance(inner, dict) else None
+
+
+def _conversation(messages: Sequence[Message]) -> list[ModelMessage]:
+    conversation: list[ModelMessage] = []
+    for message in messages:
+        if message.role == "assistant":
+            conversation.append(ModelResponse(parts=[TextPart(message.content)]))
+        elif message.role == "system":
+            conversation.append(ModelRequest(parts=[SystemPromptPart(message.content)]))
+        else:
+            conversation.append(ModelRequest(parts=[UserPromptPart(message.content)]))
+    return conversation

@@ -1,0 +1,35 @@
+"""What a harness needs of a benchmark and of the settings, checked before anything runs."""
+
+from skillopt_airflow.core.config import ModelGroup
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.ports import Benchmark, Equipped
+
+
+def equipped(benchmark: Benchmark) -> Equipped:
+    """The benchmark, as one that has tools.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if not isinstance(benchmark, Equipped):
+        raise ConfigError(
+            "model.harness = 'tools': this benchmark has no tools; use harness chat, codex or claude_code, or give its "
+            "adapter the methods task and tools (Equipped in include/skillopt_airflow/core/ports.py)"
+        )
+    return benchmark
+
+
+def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
+    """Refuse a harness that could not run a single item.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    if model.harness != "tools":
+        return
+    equipped(benchmark)
+    if model.max_turns < 2:
+        raise ConfigError(
+            f"model.max_turns = {model.max_turns}: harness tools needs at least 2, one to call a tool and one to "
+            "answer; 10 is a start"
+        )

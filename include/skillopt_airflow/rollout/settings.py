@@ -1,0 +1,53 @@
+"""What the host tells the program inside the sandbox; no secret is among it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from skillopt_airflow.core.config import Effort, Harness
+from skillopt_airflow.core.types import JsonObject, Value
+
+
+class RolloutSettings(Value):
+    """How every item of a container is run."""
+
+    benchmark: str = Field(min_length=1)
+    harness: Harness = "chat"
+    dialect: Literal["openai-chat", "openai", "anthropic"]
+    """Wire format: chat completions, responses or messages."""
+    model: str = Field(min_length=1)
+    """The provider's name of the model, without the dialect."""
+    max_turns: int = Field(default=1, ge=1)
+    """Most answers of the target to one item."""
+    reasoning_effort: Effort | None = None
+    """The provider's default when unset."""
+    thinking: Literal["on", "off"] | None = None
+    """Thinking of servers whose chat template has a switch for it; theirs when unset."""
+    seed: int | None = None
+    """Sampling seed; none is sent when unset."""
+    code_timeout: float = Field(default=60.0, gt=0.0)
+    """Seconds that one execution of the target's code may take."""
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    """The provider's default when unset."""
+    max_tokens: int = Field(ge=1)
+    """Most tokens of one answer."""
+    concurrency: int = Field(ge=1)
+    """Items at the same time."""
+    call_timeout: float = Field(gt=0.0)
+    """Seconds that one try of a model call may take."""
+    max_attempts: int = Field(ge=1)
+    """Tries that the gateway makes of one call."""
+    paced: bool = False
+    """Whether items begin only as the host allows, in their order; see the turnstile."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which no answer can come: the gateway's pause between two tries is at most one try long."""
+        return 2 * self.max_attempts * self.call_timeout
+
+
+class PublicItem(Value):
+    """What of an item enters a container."""
+
+    id: str = Field(min_length=1)
+    public: JsonObject

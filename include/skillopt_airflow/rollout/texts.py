@@ -1,0 +1,21 @@
+"""What a trajectory tells of a failure, and texts that would be too long, made short."""
+
+from skillopt_airflow.core.types import Status
+
+MAX_ERROR_CHARS = 500
+REFUSALS = {402: Status.BUDGET, 408: Status.TIMEOUT, 504: Status.TIMEOUT}
+"""What the gateway's HTTP statuses mean; any other is a model_error."""
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` characters: the beginning, a mark, the end."""
+    if len(text) <= limit:
+        return text
+    mark = f"\n[{len(text) - limit} characters left out]\n"
+    kept = max(0, limit - len(mark))
+    return text[: kept - kept // 2] + mark + text[len(text) - kept // 2 :]
+
+
+def reason(text: str) -> str:
+    """An error as a trajectory tells it: one line, not too long."""
+    return " ".join(text.split())[:MAX_ERROR_CHARS]

@@ -1,0 +1,139 @@
+"""The tools harness: a pydantic-ai agent with the benchmark's tools, the skill as its instructions."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
+from types import TracebackType
+from typing import Self
+
+from pydantic_ai import Agent, Tool, ToolFailed, UsageLimits, capture_run_messages
+from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, RetryFeedbackPart, ToolReturnPart
+
+from skillopt_airflow.core.ports import Benchmark, Workspace
+from skillopt_airflow.core.types import Message, Status, Trajectory
+from skillopt_airflow.rollout.replies import TargetModel, ending, failure, text_of
+from skillopt_airflow.rollout.requirements import equipped
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.rollout.texts import reason, shortened
+from skillopt_airflow.rollout.workspace import files_left
+
+MAX_RESULT_CHARS = 24_000
+MAX_MESSAGES = 200
+MAX_MESSAGE_CHARS = 8000
+
+
+class ToolsHarness:
+    """Lets the target call the benchmark's tools until it answers, in at most `max_turns` model calls.
+
+    What a tool raises is told to the target. A target that used up its turns has answered with its last text, or with
+    the files that it made; if there is neither, that is a model_error.
+    """
+
+    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
+        self._benchmark = benchmark
+        self._equipped = equipped(benchmark)
+        self._max_turns = settings.max_turns
+        self._target = TargetModel(settings, base_url)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._target.__aexit__(kind, error, traceback)
+
+    async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
+        """One item's trajectory; what the provider does wrong becomes its status."""
+        started, clock = time.time(), time.monotonic()
+        task = self._equipped.task(item.public)
+        tools = self._equipped.tools(item.public, workspace)
+        with capture_run_messages() as history:
+            stopped = await self._work(task, skill, tools)
+        responses = [turn for turn in history if isinstance(turn, ModelResponse)]
+        status, error = self._outcome(responses, stopped, workspace)
+        texts = [text for turn in responses if (text := text_of(turn).strip())]
+        return Trajectory(
+            item_id=item.id,
+            status=status,
+            error=error,
+            messages=(Message(role="system", content=skill), Message(role="user", content=task), *_trace(history)),
+            answer=self._benchmark.answer(texts[-1] if texts else "") if status is Status.OK else "",
+            calls=len(responses) + _failed_calls(history, stopped),
+            prompt_tokens=sum(turn.usage.input_tokens for turn in responses),
+            completion_tokens=sum(turn.usage.output_tokens for turn in responses),
+            started=started,
+            seconds=time.monotonic() - clock,
+        )
+
+    async def _work(
+        self, task: str, skill: str, tools: Sequence[Callable[..., Awaitable[str]]]
+    ) -> AgentRunError | None:
+        """Why the agent stopped, if not with an answer."""
+        agent = Agent(
+            self._target.model,
+            output_type=str,
+            instructions=skill,
+            # One after the other: they share the item's folders.
+            tools=[Tool(_telling(tool), sequential=True) for tool in tools],
+            model_settings=self._target.settings,
+            # Each asking again is a model call, which the limit of turns counts.
+            retries={"tools": self._max_turns, "output": self._max_turns},
+        )
+        try:
+            await agent.run(task, usage_limits=UsageLimits(request_limit=self._max_turns))
+        except AgentRunError as error:
+            return error
+        return None
+
+    def _outcome(
+        self, responses: Sequence[ModelResponse], stopped: AgentRunError | None, workspace: Workspace
+    ) -> tuple[Status, str]:
+        if stopped is not None and not isinstance(stopped, UsageLimitExceeded):
+            return failure(stopped)
+        status, why = ending(responses[-1])
+        if status is not Status.OK or stopped is None:
+            return status, why
+        if any(text_of(turn).strip() for turn in responses) or files_left(workspace.outputs):
+            return Status.OK, ""
+        return Status.MODEL_ERROR, f"no answer after model.max_turns = {self._max_turns} model calls"
+
+
+def _telling(tool: Callable[..., Awaitable[str]]) -> Callable[..., Awaitable[str]]:
+    """The tool, except that its failure is a result, and none is too long."""
+
+    @wraps(tool)
+    async def told(*arguments: object, **named: object) -> str:
+        try:
+            return shortened(await tool(*arguments, **named), MAX_RESULT_CHARS)
+        except Exception as error:
+            raise ToolFailed(reason(f"{type(error).__name__}: {error}")) from error
+
+    return told
+
+
+def _failed_calls(history: Sequence[ModelMessage], stopped: AgentRunError | None) -> int:
+    """One, if the agent stopped because of a call that brought no answer."""
+    unanswered = bool(history) and isinstance(history[-1], ModelRequest)
+    return int(unanswered and stopped is not None and not isinstance(stopped, UsageLimitExceeded))
+
+
+def _trace(history: Sequence[ModelMessage]) -> list[Message]:
+    """What happened after the task, as far as a row may hold it."""
+    turns: list[tuple[str, str]] = []
+    for message in history:
+        if isinstance(message, ModelResponse):
+            calls = [f"{call.tool_name}({call.args_as_json_str()})" for call in message.tool_calls]
+            turns.append(("assistant", "\n".join(line for line in (text_of(message).strip(), *calls) if line)))
+            continue
+        for part in message.parts:
+            if isinstance(part, ToolReturnPart):
+                turns.append(("tool", part.model_response_str(wrap_if_error=False)))
+            elif isinstance(part, RetryFeedbackPart):
+                turns.append(("user", part.model_response()))
+    said = [{"role": role, "content": shortened(text, MAX_MESSAGE_CHARS)} for role, text in turns if text]
+    return [Message.model_validate(turn) for turn in said[:MAX_MESSAGES]]

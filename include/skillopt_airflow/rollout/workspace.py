@@ -1,0 +1,62 @@
+"""Where code that the target wrote runs: one item's folders, and a process of its own for each program."""
+
+import os
+import re
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
+from skillopt_airflow.rollout.execution import executed
+
+PASSED_VARIABLES = ("PATH", "PYTHONPATH")
+"""What code gets of this process's environment: where programs and packages lie."""
+
+
+class ItemFolders:
+    """A `Workspace`: the item's files, and the folder for what the target makes of them."""
+
+    def __init__(self, inputs: Path, outputs: Path, code_timeout: float) -> None:
+        self.inputs = str(inputs)
+        self.outputs = str(outputs)
+        self._code_timeout = code_timeout
+
+    async def run_python(self, code: str) -> str:
+        """Run a program in the outputs folder; what it printed, at most 20 KB of it, and how it ended.
+
+        It finds the two folders in the environment variables INPUTS and OUTPUTS, and nothing else of this process's but
+        where programs and packages lie. It ends with its whole process group when `code_timeout` is over.
+        """
+        try:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+                program = Path(scratch) / "program.py"
+                program.write_bytes(code.encode(errors="replace"))
+                command = [sys.executable, str(program)]
+                return await executed(command, self.outputs, self._environment(scratch), self._code_timeout)
+        except OSError as error:
+            return f"[the program could not be started: {error}]"
+
+    def _environment(self, home: str) -> dict[str, str]:
+        passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+        return passed | {
+            "INPUTS": self.inputs,
+            "OUTPUTS": self.outputs,
+            "HOME": home,
+            "LANG": "C.UTF-8",
+            # What was printed before the time is over must not be lost in a buffer.
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            # numpy would start a thread for each of the host's processors, and threads count as processes.
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+
+
+def files_left(outputs: str) -> tuple[str, ...]:
+    """Names of the plain files in a folder that a scorer can get, in order; the host looks at them again."""
+    try:
+        with os.scandir(outputs) as entries:
+            plain = [entry.name for entry in entries if stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)]
+    except OSError:
+        return ()
+    return tuple(sorted(name for name in plain if re.fullmatch(FILE_NAME, name)))[:MAX_FILES]

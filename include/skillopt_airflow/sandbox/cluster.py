@@ -1,0 +1,214 @@
+"""One pod's life on a cluster: made with its Secret, watched to its end, its output told in the task log, removed."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.sandbox.containers import capped, lines
+from skillopt_airflow.sandbox.hardening import KILOBYTE
+from skillopt_airflow.sandbox.pod import (
+    BASE,
+    EXPIRES_LABEL,
+    START_SECONDS,
+    PodPlan,
+    end_of,
+    pod_manifest,
+    secret_manifest,
+)
+
+POLL_SECONDS = 1.0
+GONE = 404
+ENDED = ("Succeeded", "Failed")
+NO_IMAGE = ("InvalidImageName", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff")
+STOPPED = "the task was stopped, and its pods removed"
+
+log = logging.getLogger(__name__)
+
+
+class Pod:
+    """A pod of the rollout program; `stopped` says that its task ends, so that it must not begin any more."""
+
+    def __init__(self, client: Any, plan: PodPlan, gateway: JsonObject, courier: JsonObject) -> None:
+        self._client = client
+        self._plan = plan
+        self._gateway = gateway
+        self._courier = courier
+        self._made = False
+        self._removed = False
+
+    def run(self, on_start: Callable[[], None], stopped: threading.Event) -> str:
+        """Run it to its end; returns why an item that has no row by then is unfinished.
+
+        Args:
+            on_start: called once the rollout program runs.
+            stopped: set when the task is stopped.
+
+        Raises:
+            EngineUnavailable: the cluster does not answer.
+            ImageMissing: an image cannot be pulled.
+            SandboxError: the cluster refused the pod or found no node for it, or the task was stopped.
+        """
+        with reached(self._plan.limits.namespace):
+            try:
+                if stopped.is_set():
+                    raise SandboxError(STOPPED)
+                self._make()
+                return self._follow(on_start, stopped)
+            finally:
+                if self._made:
+                    remove_pod(self._client, self._plan.limits.namespace, self._plan.name)
+
+    def kill(self) -> bool:
+        """End it, from another thread; the courier may still bring what there is. False if it has not begun yet."""
+        if not self._made:
+            return False
+        if not self._removed:
+            self._removed = True
+            remove_pod(self._client, self._plan.limits.namespace, self._plan.name, at_once=False)
+        return True
+
+    def _make(self) -> None:
+        """The pod first: it waits for its Secret, and a Secret without an owner would outlive a killed task."""
+        plan = self._plan
+        made = self._client.create_namespaced_pod(plan.limits.namespace, pod_manifest(plan))
+        self._made = True
+        secret = secret_manifest(plan, str(made.metadata.uid), self._gateway, self._courier)
+        self._client.create_namespaced_secret(plan.limits.namespace, secret)
+
+    def _follow(self, on_start: Callable[[], None], stopped: threading.Event) -> str:
+        started, latest = False, time.monotonic() + 2 * START_SECONDS
+        while not stopped.is_set():
+            status = self._status()
+            if status is None:
+                return "the pod was removed from outside"
+            if status.get("phase") in ENDED:
+                self._show_log()
+                return end_of(status, self._plan.limits)
+            if status.get("phase") == "Running" and not started:
+                started = True
+                on_start()
+            if not started:
+                _check_images(status)
+                if time.monotonic() > latest:
+                    raise SandboxError(f"the pod did not start within {2 * START_SECONDS} s: {_conditions(status)}")
+            stopped.wait(POLL_SECONDS)
+        raise SandboxError(STOPPED)
+
+    def _status(self) -> Mapping[str, Any] | None:
+        """The PodStatus as JSON; None once the pod is gone."""
+        from kubernetes.client.exceptions import ApiException
+
+        try:
+            pod = self._client.read_namespaced_pod(self._plan.name, self._plan.limits.namespace)
+        except ApiException as error:
+            if error.status == GONE:
+                return None
+            raise
+        status: Mapping[str, Any] = self._client.api_client.sanitize_for_serialization(pod.status)
+        return status
+
+    def _show_log(self) -> None:
+        from kubernetes.client.exceptions import ApiException
+
+        limit = self._plan.limits.log_kb * KILOBYTE
+        try:
+            # The cluster stops a byte behind the limit, so that a longer log is known to be one.
+            said = self._client.read_namespaced_pod_log(
+                self._plan.name,
+                self._plan.limits.namespace,
+                container=BASE,
+                limit_bytes=limit + 1,
+                _preload_content=False,
+            )
+        except ApiException as error:
+            log.info("The pod has no log: %s", error.reason)
+            return
+        for line in lines(capped([said.data], limit)):
+            log.info("[sandbox] %s", line)
+
+
+def clear_away(client: Any, namespace: str, same: str, installation: str) -> int:
+    """Remove the pods that a killed attempt of the same task left, and those that nobody can need any more.
+
+    Args:
+        client: Kubernetes' CoreV1Api.
+        namespace: of the pods.
+        same: label selector of this task's pods.
+        installation: label selector of all pods of this installation.
+
+    Raises:
+        EngineUnavailable: the cluster does not answer.
+        SandboxError: it refuses.
+    """
+    with reached(namespace):
+        left = {pod.metadata.name for pod in client.list_namespaced_pod(namespace, label_selector=same).items}
+        for pod in client.list_namespaced_pod(namespace, label_selector=installation).items:
+            expires = (pod.metadata.labels or {}).get(EXPIRES_LABEL, "")
+            if expires.isdecimal() and int(expires) < time.time():
+                left.add(pod.metadata.name)
+        for name in sorted(left):
+            remove_pod(client, namespace, name)
+    return len(left)
+
+
+def remove_pod(client: Any, namespace: str, name: str, *, at_once: bool = True) -> None:
+    """Remove it, and with it its Secret, unless someone else did."""
+    from kubernetes.client.exceptions import ApiException
+
+    seconds = {"grace_period_seconds": 0} if at_once else {}
+    removals: list[tuple[Callable[..., Any], dict[str, int]]] = [(client.delete_namespaced_pod, seconds)]
+    if at_once:
+        removals.append((client.delete_namespaced_secret, {}))
+    for remove, options in removals:
+        try:
+            remove(name, namespace, **options)
+        except ApiException as error:
+            if error.status != GONE:
+                raise
+
+
+@contextmanager
+def reached(namespace: str) -> Iterator[None]:
+    """Say what an error of the cluster's API means.
+
+    Raises:
+        EngineUnavailable: it does not answer, or there is no way to it.
+        SandboxError: it refuses.
+    """
+    from kubernetes.client.exceptions import ApiException
+    from kubernetes.config.config_exception import ConfigException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except (HTTPError, ConfigException) as error:
+        raise EngineUnavailable(
+            "no Kubernetes cluster answers: check the Airflow connection that sandbox.kubernetes_conn_id names "
+            f"({error})"
+        ) from error
+    except ApiException as error:
+        # Its text would repeat the request, the Secret's content included.
+        raise SandboxError(
+            f"the Kubernetes cluster refused the sandbox in namespace {namespace}: {error.status} {error.reason}; see "
+            "docs/kubernetes.md for the rights that a worker needs"
+        ) from None
+
+
+def _check_images(status: Mapping[str, Any]) -> None:
+    for one in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in NO_IMAGE:
+            raise ImageMissing(
+                f"the cluster cannot pull {one.get('image')} for the container {one.get('name')}: {waiting['reason']} "
+                f"{waiting.get('message', '')}; set sandbox.image and sandbox.gateway_image to images that it can pull"
+            )
+
+
+def _conditions(status: Mapping[str, Any]) -> str:
+    said = [str(one.get("message")) for one in status.get("conditions") or () if one.get("message")]
+    return "; ".join(said) or str(status.get("phase"))

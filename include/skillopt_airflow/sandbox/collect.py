@@ -1,0 +1,194 @@
+"""Reading what a container wrote, which is not to be trusted."""
+
+import logging
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from skillopt_airflow.core.types import FILE_NAME, MAX_FILES, Trajectory
+from skillopt_airflow.sandbox.workload import Outcome
+
+MAX_LINE_BYTES = 4 * 1024 * 1024
+MAX_READ_BYTES = 64 * 1024 * 1024
+MAX_ENTRIES = 10_000
+FOLLOW_NOTHING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+log = logging.getLogger(__name__)
+
+
+class TrajectoryReader:
+    """Follows a trajectories.jsonl; a line counts once it is complete, valid and about an open item."""
+
+    def __init__(self, path: Path, item_ids: Iterable[str]) -> None:
+        self._path = path
+        self._open = dict.fromkeys(item_ids)
+        self._offset = 0
+        self._rest = b""
+        self._too_long = False
+        self.lines = 0
+        """Complete lines so far, accepted or not."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Items without an accepted line, in their original order."""
+        return tuple(self._open)
+
+    def read(self) -> list[Trajectory]:
+        """The trajectories that were completed since the last call; everything else is logged and left out."""
+        *lines, rest = (self._rest + self._read_bytes()).split(b"\n")
+        self.lines += len(lines)
+        accepted = []
+        for line in lines:
+            if self._too_long or len(line) > MAX_LINE_BYTES:
+                self._refuse(f"longer than {MAX_LINE_BYTES} bytes")
+                self._too_long = False
+            elif (trajectory := self._accept(line)) is not None:
+                accepted.append(trajectory)
+        self._too_long = self._too_long or len(rest) > MAX_LINE_BYTES
+        self._rest = b"" if self._too_long else rest
+        return accepted
+
+    def _read_bytes(self) -> bytes:
+        """The container may have put a link or a pipe there: neither is followed, neither blocks."""
+        try:
+            descriptor = os.open(self._path, FOLLOW_NOTHING)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            self._refuse(f"not a plain file ({error.strerror})")
+            return b""
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                self._refuse("not a plain file")
+                return b""
+            file.seek(self._offset)
+            content = file.read(MAX_READ_BYTES)
+        self._offset += len(content)
+        return content
+
+    def _accept(self, line: bytes) -> Trajectory | None:
+        try:
+            trajectory = Trajectory.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            self._refuse(f"{'.'.join(str(part) for part in first['loc']) or 'line'}: {first['msg']}")
+            return None
+        if trajectory.item_id not in self._open:
+            self._refuse(f"item {trajectory.item_id[:80]!r} is not open in this container")
+            return None
+        del self._open[trajectory.item_id]
+        return trajectory
+
+    def _refuse(self, why: str) -> None:
+        log.warning("Refused a line of the container's output: %s", why)
+
+
+class FileReader:
+    """Takes what items left in /out/files/<index>, as many bytes of all of them together as a container may write."""
+
+    def __init__(self, outputs: Path, item_ids: Sequence[str], limit: int) -> None:
+        self._outputs = outputs
+        self._index = {item_id: str(index) for index, item_id in enumerate(item_ids)}
+        self._left = limit
+
+    def outcome(self, trajectory: Trajectory) -> Outcome:
+        """The trajectory with the files that it names; one that is not a plain file of the item is left out of both."""
+        if not trajectory.files:
+            return Outcome(trajectory)
+        names = tuple(dict.fromkeys(trajectory.files))
+        if len(names) > MAX_FILES:
+            log.warning("Item %s names %d files; %d are looked at", trajectory.item_id, len(names), MAX_FILES)
+        files = self._read(self._index[trajectory.item_id], names[:MAX_FILES])
+        return Outcome(trajectory.model_copy(update={"files": tuple(files)}), files)
+
+    def _read(self, folder: str, names: Iterable[str]) -> Mapping[str, bytes]:
+        files: dict[str, bytes] = {}
+        try:
+            with opened_folder(self._outputs, "files", folder) as descriptor:
+                for name in names:
+                    try:
+                        files[name] = plain_file(descriptor, name, self._left)
+                    except OSError as error:
+                        _refused_file(folder, name, error)
+                    else:
+                        self._left -= len(files[name])
+        except OSError as error:
+            _refused_file(folder, "", error)
+        return files
+
+
+@contextmanager
+def opened_folder(root: Path, *names: str) -> Iterator[int]:
+    """Descriptor of a folder below `root`, reached without following a link on the way.
+
+    Raises:
+        OSError: one of the names is not there or not a folder.
+    """
+    descriptor = os.open(root, os.O_DIRECTORY | FOLLOW_NOTHING)
+    try:
+        for name in names:
+            inner = os.open(name, os.O_DIRECTORY | FOLLOW_NOTHING, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def plain_file(folder: int, name: str, limit: int) -> bytes:
+    """The content of a plain file in an opened folder.
+
+    Raises:
+        OSError: the name is not a plain one, or what it names is no plain file or has more than `limit` bytes.
+    """
+    if re.fullmatch(FILE_NAME, name) is None:
+        raise OSError("not a plain name")
+    descriptor = os.open(name, FOLLOW_NOTHING, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("not a plain file")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(f"more than the {limit} bytes that are left to its container")
+    return content
+
+
+def _refused_file(folder: str, name: str, error: OSError) -> None:
+    log.warning("Refused a file of the container's output: %.120r: %s", f"{folder}/{name}", error.strerror or error)
+
+
+def written_bytes(folder: Path, limit: int) -> int:
+    """Bytes on disk below a folder; stops counting above `limit`.
+
+    Too many files exceed it as well, and so does a folder of which nobody can say what it holds.
+    """
+    total = entries = 0
+    pending = [folder]
+    while pending and total <= limit:
+        try:
+            with os.scandir(pending.pop()) as found:
+                for entry in found:
+                    entries += 1
+                    if entries > MAX_ENTRIES:
+                        return limit + 1
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(Path(entry.path))
+                    total += _disk_bytes(entry)
+        except FileNotFoundError:
+            # Removed by the container between the listing and the look.
+            continue
+        except OSError:
+            return limit + 1
+    return total
+
+
+def _disk_bytes(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_blocks * 512
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,152 @@
+"""One container's life: made hardened, its output told in the task log, watched to its end, removed."""
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.sandbox.hardening import KILOBYTE, end_of, host_options
+from skillopt_airflow.sandbox.labels import remove_container
+from skillopt_airflow.sandbox.staging import container_user
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a container is made from."""
+
+    image: str
+    limits: SandboxGroup
+    labels: Mapping[str, str]
+    mounts: Sequence[Any]
+    """docker.types.Mount of /in, /out and /gateway."""
+
+
+class Container:
+    """A container of the rollout program; `stopped` says that its task ends, so that it must not begin any more."""
+
+    def __init__(self, client: Any, plan: Plan, stopped: threading.Event) -> None:
+        self._client = client
+        self._plan = plan
+        self._stopped = stopped
+        self._id = ""
+
+    def run(self) -> str:
+        """Run it to its end; returns why an item that has no row by then is unfinished.
+
+        Raises:
+            SandboxError: the task was stopped.
+            DockerException: the engine refused the container; or another error of its client.
+        """
+        from docker.errors import DockerException
+        from requests import RequestException
+        from urllib3.exceptions import HTTPError
+
+        state: Mapping[str, Any] = {}
+        try:
+            try:
+                self._id = self._create()
+                if not self._stopped.is_set():
+                    state = self._follow()
+            finally:
+                if self._id:
+                    remove_container(self._client, self._id)
+        except (DockerException, RequestException, HTTPError) as error:
+            if not (self._stopped.is_set() or self._was_removed(error)):
+                raise
+        if self._stopped.is_set():
+            raise SandboxError("the task was stopped, and its container removed")
+        return end_of(state, self._plan.limits)
+
+    def kill(self) -> bool:
+        """End it, from another thread; False if it has not begun yet."""
+        from docker.errors import APIError
+
+        if not self._id:
+            return False
+        try:
+            self._client.kill(self._id)
+        except APIError as error:
+            if self._is_to_start():
+                return False
+            log.info("The container had already ended: %s", error.explanation)
+        return True
+
+    def _create(self) -> str:
+        plan = self._plan
+        config = self._client.create_host_config(mounts=plan.mounts, **host_options(plan.limits))
+        made = self._client.create_container(
+            plan.image,
+            user=container_user(),
+            labels=dict(plan.labels),
+            host_config=config,
+            # The proxies of the worker's Docker configuration may have passwords.
+            use_config_proxy=False,
+        )
+        return str(made["Id"])
+
+    def _follow(self) -> Mapping[str, Any]:
+        """From start to end; Docker's State at the end."""
+        # Attached before the start: what a container says at once would be lost.
+        stream = self._client.attach(self._id, stdout=True, stderr=True, stream=True)
+        try:
+            self._client.start(self._id)
+            for line in lines(capped(stream, self._plan.limits.log_kb * KILOBYTE)):
+                log.info("[sandbox] %s", line)
+        finally:
+            # Docker's client leaves the connection open when the container ends, and its own `close` leaves a reader.
+            with suppress(OSError):
+                stream.close()
+                stream._response.close()
+        self._client.wait(self._id)
+        state: Mapping[str, Any] = self._client.inspect_container(self._id)["State"]
+        return state
+
+    def _was_removed(self, error: Exception) -> bool:
+        """Whether someone else removed the container, which is no error of the task."""
+        from docker.errors import NotFound
+
+        removed = bool(self._id) and isinstance(error, NotFound)
+        if removed:
+            log.warning("The container was removed from outside: %s", error)
+        return removed
+
+    def _is_to_start(self) -> bool:
+        from docker.errors import APIError
+
+        try:
+            return bool(self._client.inspect_container(self._id)["State"]["Status"] == "created")
+        except APIError:
+            return False
+
+
+def capped(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    """The first `limit` bytes; the rest is read, so that the writer never blocks, and dropped."""
+    left = limit
+    for chunk in chunks:
+        if left <= 0:
+            continue
+        yield chunk[:left]
+        left -= len(chunk)
+        if left <= 0:
+            yield b"\n[further output of the container is left out]\n"
+
+
+def lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Lines as one may show them: what a terminal or a log viewer would obey is made visible."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from map(_shown, whole)
+    if rest:
+        yield _shown(rest)
+
+
+def _shown(line: bytes) -> str:
+    text = line.decode(errors="replace").rstrip("\r")
+    return "".join(char if char.isprintable() or char == "\t" else f"\\x{ord(char):02x}" for char in text)

@@ -1,0 +1,195 @@
+"""In a pod: fetch the inputs, and bring outward what the rollout program and the gateway wrote.
+
+`python -m skillopt_airflow.sandbox.courier fetch CONFIG /in /out` runs before, `deliver CONFIG /out CALLS` beside the
+rollout program, until it is told to end. Both hold addresses of single objects of the store and no other credentials.
+"""
+
+import io
+import json
+import logging
+import os
+import signal
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skillopt_airflow.core.types import MAX_FILES, Value
+from skillopt_airflow.sandbox.collect import opened_folder, plain_file
+
+if TYPE_CHECKING:
+    import httpx
+
+CONFIG = "courier.json"
+CALLS_PATH = "/calls/calls.jsonl"
+TRAJECTORIES = "trajectories.jsonl"
+DELIVER_SECONDS = 3.0
+LAST_TRIES = 5
+HTTP_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class CourierConfig(Value):
+    """Where a courier goes; the addresses are signed, and good for the pod's life."""
+
+    inputs: str
+    """GET: a tar of what /in holds."""
+    trajectories: str
+    """PUT: trajectories.jsonl as it is so far."""
+    files: str
+    """PUT: a tar of what the items left so far."""
+    calls: str
+    """PUT: the gateway's calls so far, a line each."""
+    items: int
+    most_bytes: int
+    """Of each upload; what is larger stays where it is."""
+
+
+def fetch(config: CourierConfig, inputs: Path, outputs: Path) -> None:
+    """Fill the folder of the inputs, and make the folders that items may leave files in.
+
+    Raises:
+        httpx.HTTPError: the store did not answer, or refused.
+    """
+    import httpx
+
+    with httpx.Client(timeout=HTTP_SECONDS) as client:
+        answer = client.get(config.inputs)
+        answer.raise_for_status()
+    with tarfile.open(fileobj=io.BytesIO(answer.content), mode="r:") as tar:
+        tar.extractall(inputs, filter="data")
+    files = outputs / "files"
+    for folder in (files, *(files / str(index) for index in range(config.items))):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+
+
+class Delivery:
+    """Uploads what has changed since the last time."""
+
+    def __init__(self, config: CourierConfig, client: "httpx.Client", outputs: Path, calls: Path) -> None:
+        self._config = config
+        self._client = client
+        self._outputs = outputs
+        self._calls = calls
+        self._sent: dict[str, bytes] = {}
+
+    def deliver(self) -> None:
+        """Upload; files go before the rows that name them.
+
+        Raises:
+            httpx.HTTPError: the store did not answer, or refused.
+        """
+        rows = self._plain(self._outputs, TRAJECTORIES)
+        files = tar_of_files(self._outputs, self._config.items, self._config.most_bytes)
+        self._put(self._config.files, files)
+        self._put(self._config.trajectories, rows)
+        self._put(self._config.calls, self._plain(self._calls.parent, self._calls.name))
+
+    def _plain(self, folder: Path, name: str) -> bytes:
+        """The content of a plain file, empty if there is none; what a container wrote may be a link or a pipe."""
+        try:
+            with opened_folder(folder) as descriptor:
+                return plain_file(descriptor, name, self._config.most_bytes)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            log.warning("%s is left where it is: %s", name, error)
+            return b""
+
+    def _put(self, url: str, content: bytes) -> None:
+        if content and self._sent.get(url) != content:
+            self._client.put(url, content=content).raise_for_status()
+            self._sent[url] = content
+
+
+def tar_of_files(outputs: Path, items: int, most: int) -> bytes:
+    """The plain files below files/<index>, up to `most` bytes of them, as a tar; empty if there is none."""
+    packed = io.BytesIO()
+    names = 0
+    with tarfile.open(fileobj=packed, mode="w:") as tar:
+        for name, content in _files(outputs, items, most):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+            names += 1
+    return packed.getvalue() if names else b""
+
+
+def _files(outputs: Path, items: int, most: int) -> Iterator[tuple[str, bytes]]:
+    for index in range(items):
+        try:
+            with opened_folder(outputs, "files", str(index)) as folder:
+                with os.scandir(folder) as entries:
+                    names = sorted(entry.name for entry in islice(entries, MAX_FILES))
+                for name in names:
+                    try:
+                        content = plain_file(folder, name, most)
+                    except OSError as error:
+                        log.warning("File %.100r of item %d is left where it is: %s", name, index, error)
+                        continue
+                    most -= len(content)
+                    yield f"{index}/{name}", content
+        except OSError:
+            # The program has not made the folder, or put something else there.
+            continue
+
+
+def deliver(config: CourierConfig, outputs: Path, calls: Path, ended: threading.Event) -> None:
+    """Upload every few seconds until `ended`, and then once more."""
+    import httpx
+
+    with httpx.Client(timeout=HTTP_SECONDS) as client:
+        delivery = Delivery(config, client, outputs, calls)
+        while not ended.wait(DELIVER_SECONDS):
+            _try(delivery)
+        for _ in range(LAST_TRIES):
+            if _try(delivery):
+                return
+            threading.Event().wait(1.0)
+
+
+def _try(delivery: Delivery) -> bool:
+    import httpx
+
+    try:
+        delivery.deliver()
+    except httpx.HTTPError as error:
+        # Its text would tell the signed address.
+        log.warning("An upload failed: %s", type(error).__name__)
+        return False
+    return True
+
+
+def _fetch_or_exit(config: CourierConfig, inputs: Path, outputs: Path) -> None:
+    import httpx
+
+    try:
+        fetch(config, inputs, outputs)
+    except httpx.HTTPError as error:
+        # Its text would tell the signed address.
+        sys.exit(f"the inputs could not be fetched: {type(error).__name__}")
+
+
+def main(arguments: list[str]) -> None:
+    """Run one of the two programs."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    # It tells the addresses that it asks for.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    what, config_path, *folders = arguments
+    config = CourierConfig.model_validate(json.loads(Path(config_path).read_bytes()))
+    first, second = (Path(folder) for folder in folders)
+    if what == "fetch":
+        _fetch_or_exit(config, first, second)
+        return
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    deliver(config, first, second, ended)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,156 @@
+"""Reaching a Docker engine, and having the sandbox image there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing, SandboxError
+
+if TYPE_CHECKING:
+    from airflow.providers.docker.hooks.docker import DockerHook
+
+DEFAULT_URL = "unix:///var/run/docker.sock"
+TIMEOUT = 60
+"""Seconds that the engine may take for an answer."""
+
+
+def image_digest(image: str, sandbox: SandboxGroup) -> str:
+    """What names exactly this image from now on, after it was pulled as sandbox.pull says.
+
+    That is the digest under which a registry has it, so that another engine can pull the same; of an image that no
+    registry has, its id, which is a digest of all that it holds.
+
+    Raises:
+        EngineUnavailable: no engine answers.
+        ImageMissing: the engine does not have the image and may not or cannot pull it.
+    """
+    engine = found(sandbox.docker_conn_id)
+    with reached(engine.url):
+        client: Any = engine.hook.api_client
+    with closing(client):
+        ensure_image(client, image, sandbox.pull)
+        details = client.inspect_image(image)
+    repository = image.partition("@")[0]
+    if ":" in repository.rpartition("/")[2]:
+        repository = repository.rpartition(":")[0]
+    digests = [digest for digest in details.get("RepoDigests") or [] if digest.partition("@")[0] == repository]
+    return str(digests[0] if digests else details["Id"])
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine as a connection, or the worker's environment, says where it is."""
+
+    hook: DockerHook
+    url: str
+    network: str | None = None
+    """The network of a gateway that runs there; the engine's default one when unset."""
+
+
+def found(docker_conn_id: str | None, docker_url: str | None = None) -> Engine:
+    """A remote engine, or the worker's own.
+
+    The connection's host is the address, such as tcp://10.0.0.5:2376; its extra may hold `ca_cert`, `client_cert` and
+    `client_key`, paths of PEM files as DockerOperator takes them, `verify`, and `network` for the gateway.
+
+    Raises:
+        ConfigError: the connection has no host, or only a part of the three files.
+    """
+    from airflow.providers.docker.hooks.docker import DockerHook
+
+    if docker_conn_id is None:
+        url = docker_url or os.environ.get("DOCKER_HOST", DEFAULT_URL)
+        return Engine(DockerHook(docker_conn_id=None, base_url=url, timeout=TIMEOUT), url)
+    connection = DockerHook.get_connection(docker_conn_id)
+    if not connection.host:
+        raise ConfigError(f"the connection {docker_conn_id} has no host: give it one such as tcp://10.0.0.5:2376")
+    url = connection.host if "://" in connection.host else f"tcp://{connection.host}:{connection.port or 2376}"
+    extra = connection.extra_dejson
+    files = {name: extra.get(name) for name in ("ca_cert", "client_cert", "client_key")}
+    if any(files.values()) and not all(files.values()):
+        raise ConfigError(f"the connection {docker_conn_id} needs ca_cert, client_cert and client_key, or none of them")
+    tls = DockerHook.construct_tls_config(**files, verify=bool(extra.get("verify", True)))
+    # The connection is the engine's, not a registry's: with its id the hook would log in there.
+    hook = DockerHook(docker_conn_id=None, base_url=url, tls=tls, timeout=TIMEOUT)
+    return Engine(hook, url, extra.get("network"))
+
+
+@contextmanager
+def reached(url: str) -> Iterator[None]:
+    """Tell in the user's words that the engine does not answer.
+
+    Raises:
+        EngineUnavailable: the block failed with an error of the client.
+    """
+    from airflow.sdk.exceptions import AirflowException
+    from docker.errors import DockerException
+    from requests import RequestException
+
+    try:
+        yield
+    except (AirflowException, DockerException, RequestException) as error:
+        raise EngineUnavailable(
+            f"no Docker engine answers at {url}: start one, or point DOCKER_HOST at one that runs ({error})"
+        ) from error
+
+
+@contextmanager
+def judged(url: str) -> Iterator[None]:
+    """Tell in the user's words what the engine refused at work.
+
+    Raises:
+        EngineUnavailable: it went away.
+        ImageMissing: it lost an image.
+        SandboxError: it refused something else.
+    """
+    from docker.errors import APIError, DockerException, ImageNotFound
+    from requests import RequestException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except ImageNotFound as error:
+        raise ImageMissing(f"the Docker engine at {url} lost the sandbox image: {error.explanation}") from error
+    except APIError as error:
+        raise SandboxError(f"the Docker engine at {url} refused the sandbox: {error.explanation}") from error
+    except (DockerException, RequestException, HTTPError) as error:
+        raise EngineUnavailable(f"the Docker engine at {url} went away: {error}") from error
+
+
+def ensure_image(client: Any, image: str, pull: str) -> None:
+    """Pull the image where the policy says so: if it is missing, always, or never.
+
+    Raises:
+        ImageMissing: the engine does not have the image and may not or cannot pull it.
+    """
+    from docker.errors import APIError, ImageNotFound
+    from requests import RequestException
+
+    reason = "sandbox.pull is never"
+    try:
+        # An id is no name in any registry.
+        if pull == "always" and not image.startswith("sha256:"):
+            client.pull(image)
+        client.inspect_image(image)
+        return
+    except ImageNotFound:
+        pass
+    except (APIError, RequestException) as error:
+        reason = str(error)
+    if pull == "missing":
+        try:
+            client.pull(image)
+            client.inspect_image(image)
+            return
+        except (APIError, RequestException) as error:
+            reason = str(error)
+    raise ImageMissing(
+        f"the engine does not have the sandbox image {image} and cannot pull it: build it (`make up` does, and for an "
+        f"agent CLI `make image NAME=codex` or NAME=claude_code), or set sandbox.image to one that can be pulled "
+        f"({reason})"
+    )

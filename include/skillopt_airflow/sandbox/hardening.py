@@ -1,0 +1,82 @@
+"""What a container may use, as options of Docker's HostConfig."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from skillopt_airflow.core.config import SandboxGroup
+
+KILOBYTE = 1024
+MEGABYTE = 1024 * KILOBYTE
+TMP_MEGABYTES = 64
+MAX_OPEN_FILES = 1024
+GATEWAY_MEMORY = "512m"
+GATEWAY_PIDS = 128
+NANO = 1_000_000_000
+MEMORY_UNITS = {"k": KILOBYTE, "m": MEGABYTE, "g": KILOBYTE * MEGABYTE}
+
+
+def host_options(limits: SandboxGroup) -> dict[str, Any]:
+    """All of the HostConfig but the mounts."""
+    from docker.types import LogConfig, Ulimit
+
+    output_bytes = limits.output_mb * MEGABYTE
+    return {
+        "network_mode": "none",
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "tmpfs": {"/tmp": f"rw,noexec,nosuid,nodev,size={TMP_MEGABYTES}m"},  # noqa: S108
+        "mem_limit": limits.memory,
+        "memswap_limit": limits.memory,
+        "pids_limit": limits.pids,
+        "nano_cpus": round(limits.cpus * NANO),
+        "ulimits": [
+            Ulimit(name="fsize", soft=output_bytes, hard=output_bytes),
+            Ulimit(name="nofile", soft=MAX_OPEN_FILES, hard=MAX_OPEN_FILES),
+            Ulimit(name="core", soft=0, hard=0),
+        ],
+        # The engine's own copy of the output, on its disk.
+        "log_config": LogConfig(type=LogConfig.types.JSON, config={"max-size": "1m", "max-file": "1"}),
+    }
+
+
+def gateway_options(network: str | None) -> dict[str, Any]:
+    """All of the HostConfig of a gateway's container but the mounts; on the engine's default network when unset.
+
+    It holds credentials, so its output is kept nowhere.
+    """
+    from docker.types import LogConfig
+
+    options: dict[str, Any] = {
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "tmpfs": {"/tmp": f"rw,noexec,nosuid,nodev,size={TMP_MEGABYTES}m"},  # noqa: S108
+        "mem_limit": GATEWAY_MEMORY,
+        "memswap_limit": GATEWAY_MEMORY,
+        "pids_limit": GATEWAY_PIDS,
+        "log_config": LogConfig(type="none"),
+    }
+    return options if network is None else options | {"network_mode": network}
+
+
+def together(limits: SandboxGroup, concurrency: int, engine_memory: int) -> int:
+    """Containers of one task at the same time: as many as items, as far as half of the engine's memory allows.
+
+    The run's other tasks, of which there are up to sandbox.max_containers, start as many each.
+    """
+    each = int(limits.memory[:-1]) * MEMORY_UNITS[limits.memory[-1]]
+    return max(1, min(concurrency, engine_memory // 2 // (each * limits.max_containers)))
+
+
+def task_seconds(limits: SandboxGroup, containers: int, start_seconds: int = 0) -> int:
+    """Seconds that a task may take: its containers one after the other, each to its limit, and one limit more."""
+    return (containers + 1) * (limits.timeout + start_seconds)
+
+
+def end_of(state: Mapping[str, Any], limits: SandboxGroup) -> str:
+    """Why a container's items are unfinished, in the user's words, from Docker's State."""
+    if state.get("OOMKilled"):
+        return f"the container ran out of memory (sandbox.memory = {limits.memory})"
+    status = state.get("ExitCode", "unknown")
+    return f"the container ended with exit status {status} before it finished the item"

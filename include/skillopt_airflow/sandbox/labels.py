@@ -1,0 +1,85 @@
+"""The labels by which an engine's containers and volumes are told apart, and removing what nobody needs any more."""
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from skillopt_airflow.sandbox import staging
+
+SANDBOX_LABEL = "skillopt.sandbox"
+"""The installation that a container belongs to."""
+FOLDER_LABEL = "skillopt.folder"
+ATTEMPT_LABEL = "skillopt.attempt"
+ITEM_LABEL = "skillopt.item"
+"""Place of its item in the workload, where an item has a container of its own."""
+EXPIRES_LABEL = "skillopt.expires"
+"""Unix time after which no live task can need it: each task ends its containers before."""
+GRACE_SECONDS = 300
+CONFLICT = 409
+
+
+def identity(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels that every attempt of one workload shares; the installation is part of them."""
+    installation = os.environ.get("SKILLOPT_HOME") or os.environ.get("AIRFLOW_HOME") or "skillopt"
+    return {SANDBOX_LABEL: installation} | {f"skillopt.{name}": value for name, value in labels.items()}
+
+
+def expiry(seconds: float) -> dict[str, str]:
+    """The label of what a task needs for so many seconds from now on at most."""
+    return {EXPIRES_LABEL: str(round(time.time() + seconds + GRACE_SECONDS))}
+
+
+def remove_all(client: Any, labels: Mapping[str, str]) -> int:
+    """Remove the containers that carry all the labels, their volumes and staged folders; how many containers."""
+    containers, volumes = _found(client, labels)
+    _remove(client, containers, volumes)
+    return len(containers)
+
+
+def reap(client: Any) -> int:
+    """Remove what tasks of this installation left behind that are dead for certain; how many containers."""
+    containers, volumes = (
+        [one for one in found if _expired(one.get("Labels") or {})] for found in _found(client, identity({}))
+    )
+    _remove(client, containers, volumes)
+    return len(containers)
+
+
+def remove_container(client: Any, container_id: str) -> None:
+    """Remove it, running or not, unless someone else did or is at it."""
+    from docker.errors import APIError, NotFound
+
+    try:
+        client.remove_container(container_id, force=True, v=True)
+    except NotFound:
+        return
+    except APIError as error:
+        if error.status_code != CONFLICT:
+            raise
+
+
+def _found(client: Any, labels: Mapping[str, str]) -> tuple[list[Any], list[Any]]:
+    wanted = {"label": [f"{name}={value}" for name, value in labels.items()]}
+    return client.containers(all=True, filters=wanted), client.volumes(filters=wanted)["Volumes"] or []
+
+
+def _expired(labels: Mapping[str, str]) -> bool:
+    moment = labels.get(EXPIRES_LABEL, "")
+    return moment.isdecimal() and int(moment) < time.time()
+
+
+def _remove(client: Any, containers: Iterable[Any], volumes: Iterable[Any]) -> None:
+    from docker.errors import APIError
+
+    for container in containers:
+        remove_container(client, container["Id"])
+        folder = container["Labels"].get(FOLDER_LABEL)
+        if folder:
+            staging.remove(Path(folder))
+    for volume in volumes:
+        # Another attempt may be at it.
+        with suppress(APIError):
+            client.remove_volume(volume["Name"], force=True)

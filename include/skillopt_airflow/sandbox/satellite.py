@@ -1,0 +1,151 @@
+"""The model gateway as a container beside those of an engine that is far away."""
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pydantic import ValidationError
+
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.types import JsonObject, ModelCall
+from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.sandbox.archive import single
+from skillopt_airflow.sandbox.engine import ensure_image
+from skillopt_airflow.sandbox.hardening import gateway_options
+from skillopt_airflow.sandbox.labels import remove_container
+from skillopt_airflow.sandbox.task_gateway import gateway_settings
+from skillopt_airflow.sandbox.workload import Workload
+
+START_SECONDS = 60.0
+STOP_SECONDS = 5
+READY = "listening"
+
+log = logging.getLogger(__name__)
+
+
+class Satellite:
+    """The gateway's program on the engine; it gets its credentials through its standard input and nowhere else."""
+
+    def __init__(
+        self,
+        client: Any,
+        workload: Workload,
+        labels: Mapping[str, str],
+        network: str | None,
+        on_call: Callable[[ModelCall], None],
+    ) -> None:
+        self._client = client
+        self._workload = workload
+        self._labels = labels
+        self._network = network
+        self._on_call = on_call
+        self._ready = False
+        self._told = threading.Event()
+        """Set once it listens, or has ended."""
+        self._words: list[str] = []
+        self._id = ""
+
+    @contextmanager
+    def listening(self, mount: Any) -> Iterator[None]:
+        """Serve at model.sock in the mounted folder as long as the block runs.
+
+        Raises:
+            ImageMissing: the engine does not have the gateway's image and may not or cannot pull it.
+            SandboxError: the gateway did not start.
+        """
+        limits = self._workload.limits
+        ensure_image(self._client, limits.gateway_image, limits.pull)
+        made = self._client.create_container(
+            limits.gateway_image,
+            command=["--listen", f"unix:{mount['Target']}/model.sock"],
+            stdin_open=True,
+            labels=dict(self._labels),
+            host_config=self._client.create_host_config(mounts=[mount], **gateway_options(self._network)),
+        )
+        self._id = str(made["Id"])
+        try:
+            with self._heard(), self._lifeline(json.dumps(self._document()).encode() + b"\n"):
+                self._told.wait(START_SECONDS)
+                if not self._ready:
+                    raise SandboxError(f"the model gateway did not start on the engine: {' | '.join(self._words[-3:])}")
+                yield
+        finally:
+            remove_container(self._client, self._id)
+
+    def put(self, folder: str, name: str, content: bytes) -> None:
+        """Replace a file at once: whoever reads it sees the former content or this one."""
+        self._client.put_archive(self._id, folder, single(f"{name}.new", content))
+        moving = self._client.exec_create(self._id, ["mv", "-f", f"{folder}/{name}.new", f"{folder}/{name}"])
+        self._client.exec_start(moving["Id"])
+
+    def _document(self) -> JsonObject:
+        workload = self._workload
+        settings = gateway_settings(workload).model_dump(mode="json")
+        return {**settings, "upstream": handed_over(workload.upstream)}
+
+    @contextmanager
+    def _lifeline(self, document: bytes) -> Iterator[None]:
+        """Start the gateway, and hold its standard input: when that ends, also because this task is dead, it ends."""
+        stdin = self._client.attach_socket(self._id, params={"stdin": 1, "stream": 1})
+        connection = getattr(stdin, "_sock", stdin)
+        try:
+            self._client.start(self._id)
+            connection.sendall(document)
+            yield
+        finally:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            stdin._response.close()
+            connection.close()
+
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Take what the gateway says until it has ended, its last calls included."""
+        stream = self._client.attach(self._id, stdout=True, stderr=True, stream=True, demux=True)
+        reader = threading.Thread(target=self._read, args=(stream,), name="gateway-output", daemon=True)
+        reader.start()
+        try:
+            yield
+        finally:
+            reader.join(STOP_SECONDS)
+            # Deaf or never started: the stream ends with the container.
+            if reader.is_alive():
+                remove_container(self._client, self._id)
+                reader.join()
+
+    def _read(self, stream: Any) -> None:
+        """Until the gateway ends: a model call a line on standard output, messages on the other."""
+        out = err = b""
+        try:
+            for said, complained in stream:
+                *calls, out = (out + (said or b"")).split(b"\n")
+                *words, err = (err + (complained or b"")).split(b"\n")
+                for line in calls:
+                    self._tell(line)
+                for line in words:
+                    self._hear(line.decode(errors="replace"))
+        except OSError as error:
+            log.warning("The gateway's output broke off: %s", error)
+        finally:
+            self._told.set()
+            with suppress(OSError):
+                stream.close()
+                stream._response.close()
+
+    def _tell(self, line: bytes) -> None:
+        try:
+            self._on_call(ModelCall.model_validate_json(line))
+        except ValidationError:
+            log.warning("The gateway wrote what is no model call: %.200r", line)
+
+    def _hear(self, words: str) -> None:
+        if words == READY:
+            self._ready = True
+            self._told.set()
+        else:
+            self._words.append(words)
+            log.warning("[gateway] %.500s", words)

@@ -1,0 +1,194 @@
+"""The folders that a container sees: /in with its work, /out for what it leaves, /gateway with the socket."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from skillopt_airflow.core.types import Item
+from skillopt_airflow.sandbox.workload import Workload
+
+Files = Sequence[Mapping[str, bytes]]
+"""Contents by name, one mapping an item."""
+
+PREFIX = "skillopt-"
+SANDBOX_UID = 10001
+MAX_SOCKET_CHARS = 100
+
+
+@dataclass
+class Stage:
+    """The host's side of one container's folders."""
+
+    folder: Path
+    ended: bool = False
+    """Whether the container has ended, so that the next `fetch` is the last."""
+
+    @property
+    def inputs(self) -> Path:
+        """settings.json, skill.md, items.jsonl and the items' files; read-only in the container."""
+        return self.folder / "in"
+
+    @property
+    def outputs(self) -> Path:
+        """Where the container writes."""
+        return self.folder / "out"
+
+    @property
+    def trajectories(self) -> Path:
+        """The file that the program appends to."""
+        return self.outputs / "trajectories.jsonl"
+
+    def fetch(self) -> None:
+        """Bring what the container wrote to `outputs`, where it is not written there."""
+
+
+class Folder:
+    """The folder of one task; its containers share the socket's folder and see nothing of each other's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.gateway = path / "gateway"
+        """Holds the socket; read-only in a container, which forbids making files, not connecting."""
+        self.socket = self.gateway / "model.sock"
+        self.allowance = self.gateway / "allowance"
+        """How many items a paced program may begin."""
+
+    def allow(self, items: int) -> None:
+        """Let a paced program begin its first `items` items; it sees the former number or this one, never a part."""
+        path = self.allowance.with_suffix(".new")
+        path.write_text(str(items), encoding="ascii")
+        path.chmod(0o644)
+        path.replace(self.allowance)
+
+    @contextmanager
+    def stage(self, name: str, workload: Workload, items: Sequence[Item], files: Files) -> Iterator[Stage]:
+        """The folders of one container, filled; gone afterwards."""
+        stage = Stage(self.path / name)
+        try:
+            for folder in (stage.folder, stage.inputs, stage.outputs):
+                _make(folder)
+            write_inputs(workload, items, files, stage.inputs)
+            # Whichever user the container has may write here; on the host the task's folder lets nobody else in.
+            for folder in (stage.outputs, *left_folders(stage, len(items))):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o777)
+            yield stage
+        finally:
+            _remove_all(stage.folder)
+
+
+@contextmanager
+def staged() -> Iterator[Folder]:
+    """The folder of one attempt; gone afterwards."""
+    folder = Folder(Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder())))
+    try:
+        _make(folder.gateway)
+        yield folder
+    finally:
+        remove(folder.path)
+
+
+def left_folders(stage: Stage, count: int) -> list[Path]:
+    """The folders in which items leave files, outer ones first."""
+    files = stage.outputs / "files"
+    return [files, *(files / str(index) for index in range(count))]
+
+
+def write_inputs(workload: Workload, items: Sequence[Item], files: Files, folder: Path) -> None:
+    """Write what the program reads; of an item only its id, its public part and its public files."""
+    lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
+    # Where each item has a container of its own, the host begins them itself.
+    paced = workload.pace is not None and not workload.one_item_each
+    _write(folder / "settings.json", workload.settings.model_copy(update={"paced": paced}).model_dump_json().encode())
+    _write(folder / "skill.md", workload.skill.encode())
+    _write(folder / "items.jsonl", "".join(lines).encode())
+    for index, contents in enumerate(files):
+        if contents:
+            _make(folder / "files", exist_ok=True)
+            _make(folder / "files" / str(index))
+        for name, content in contents.items():
+            _write(folder / "files" / str(index) / name, content)
+
+
+def _make(folder: Path, *, exist_ok: bool = False) -> None:
+    folder.mkdir(exist_ok=exist_ok)
+    folder.chmod(0o755)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    path.chmod(0o644)
+
+
+def remove(folder: Path) -> None:
+    """Remove a task's folder, if it is one and still there."""
+    if folder.name.startswith(PREFIX):
+        _remove_all(folder)
+
+
+def _remove_all(folder: Path) -> None:
+    """Remove a folder, however deep and whatever its modes are; what cannot be removed stays."""
+    numbers, unused = count(), os.urandom(4).hex()
+    with suppress(OSError), _opened(str(folder), None) as top:
+        pending = _without_files(top)
+        while pending:
+            name = pending.pop()
+            with suppress(OSError):
+                with _opened(name, top) as inner:
+                    for below in _without_files(inner):
+                        # A path can be made that is too deep for any call: what is below is moved up first.
+                        moved = f"{unused}-{next(numbers)}"
+                        with suppress(OSError), _opened(below, inner):
+                            os.rename(below, moved, src_dir_fd=inner, dst_dir_fd=top)
+                            pending.append(moved)
+                os.rmdir(name, dir_fd=top)
+        folder.rmdir()
+
+
+@contextmanager
+def _opened(name: str, parent: int | None) -> Iterator[int]:
+    """Descriptor of a folder, no link, that its owner may list and change from now on."""
+    held = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        # Not by the name, which may be another folder's by now.
+        with suppress(OSError):
+            os.chmod(f"/proc/self/fd/{held}", 0o700)  # noqa: PTH101
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held)
+    finally:
+        os.close(held)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _without_files(folder: int) -> list[str]:
+    """Remove all that is no folder from an opened one; the names of the folders in it."""
+    with os.scandir(folder) as found:
+        entries = list(found)
+    folders = []
+    for entry in entries:
+        with suppress(OSError):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            else:
+                os.unlink(entry.name, dir_fd=folder)
+    return folders
+
+
+def container_user() -> str:
+    """Never root; the worker's own user otherwise, so that it can remove what the container leaves behind."""
+    uid, gid = os.getuid(), os.getgid()
+    return f"{SANDBOX_UID}:{SANDBOX_UID}" if uid == 0 else f"{uid}:{gid}"
+
+
+def _short_folder() -> str | None:
+    """A socket's path has at most 107 bytes."""
+    usual = tempfile.gettempdir()
+    longest = len(os.fsencode(usual)) + len("/skillopt-12345678/gateway/model.sock")
+    return usual if longest <= MAX_SOCKET_CHARS else "/tmp"  # noqa: S108

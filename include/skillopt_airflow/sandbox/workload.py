@@ -1,0 +1,157 @@
+"""What a container has to do, as its caller says it, and how long it took."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.types import Item, ModelCall, Trajectory
+from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.upstream import Dialect, Upstream
+
+
+class Settings(Protocol):
+    """The part of the program's settings that the host acts on; the rest passes through as JSON."""
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds that one try of a model call may take."""
+        ...
+
+    @property
+    def max_attempts(self) -> int:
+        """Tries of one model call."""
+        ...
+
+    @property
+    def dialect(self) -> Dialect:
+        """The wire format of the program's model calls."""
+        ...
+
+    @property
+    def concurrency(self) -> int:
+        """Items at the same time."""
+        ...
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
+        """The same, except for some fields; `paced` is one of them."""
+        ...
+
+    def model_dump_json(self) -> str:
+        """The content of settings.json."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a container about one item."""
+
+    trajectory: Trajectory
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents of the files that the trajectory names and that were found to be plain and small enough."""
+
+
+class Workload(Protocol):
+    """The items of one task, and where their trajectories go."""
+
+    @property
+    def settings(self) -> Settings:
+        """How the program runs every item."""
+        ...
+
+    @property
+    def skill(self) -> str:
+        """The text of the skill."""
+        ...
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """Those that have no stored row yet; none means that no container is needed. The same for one object."""
+        ...
+
+    @property
+    def one_item_each(self) -> bool:
+        """Whether every item gets a container of its own, because what the model writes is executed there."""
+        ...
+
+    def files(self, item: Item) -> Mapping[str, bytes]:
+        """The contents of the item's public files by name; they enter its container.
+
+        Asked from several threads, though by one at a time, while another may be in `record`.
+        """
+        ...
+
+    @property
+    def upstream(self) -> Upstream:
+        """The model that the container may call."""
+        ...
+
+    @property
+    def allowance(self) -> Allowance:
+        """What the run may still spend on model calls, as of now."""
+        ...
+
+    @property
+    def image(self) -> str:
+        """Digest of the image that the container is made from, or its name."""
+        ...
+
+    @property
+    def limits(self) -> SandboxGroup:
+        """What the container may use."""
+        ...
+
+    @property
+    def stage(self) -> str:
+        """What the model calls are for, such as rollout, evaluate or test."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What tells this task's containers from all others, such as run, step and chunk; the same at every attempt."""
+        ...
+
+    @property
+    def pace(self) -> int | None:
+        """Items, at least 1, that may be begun beyond those that are recorded; None lets the container run freely.
+
+        Asked again after each `settled`, which may change it, though not to None or from it.
+        """
+        ...
+
+    def settled(self) -> bool:
+        """Whether no further row can change what the workload is for, so that its container may be ended.
+
+        Asked only if there is a pace: before the container starts, after rows were recorded, and every few seconds,
+        because other containers' rows may count. By one thread at a time, never beside `record`.
+        """
+        ...
+
+    def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
+        """Score and store what is new; called every few seconds, by one thread at a time, last at the end."""
+        ...
+
+
+@dataclass(frozen=True)
+class SandboxSeconds:
+    """Wall seconds of one task's containers."""
+
+    wall: float
+    """From staging to the last row."""
+    model: float
+    """In which at least one model call was under way."""
+
+    @property
+    def container(self) -> float:
+        """In which no model call was under way: start-up, the program itself, tear-down, storing the last rows."""
+        return max(0.0, self.wall - self.model)
+
+
+def union_seconds(intervals: Iterable[tuple[float, float]]) -> float:
+    """Seconds covered by at least one of the intervals (start, end)."""
+    total = 0.0
+    reached = float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -1,0 +1,110 @@
+"""Aliases of published skills: the only objects that are ever overwritten, moved by conditional writes alone."""
+
+from datetime import UTC, datetime
+
+from pydantic import AwareDatetime, Field
+
+from skillopt_airflow.core.errors import Conflict, ObjectMissing
+from skillopt_airflow.core.types import Value
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.objects import ObjectStore, model_bytes
+
+
+class Alias(Value):
+    """Which version an alias names, and how it came to that."""
+
+    version: str
+    sha256: str
+    run: str
+    """The run that moved it here."""
+    previous: str | None
+    """The version that it left."""
+    moved: AwareDatetime
+    """UTC."""
+    sequence: int = Field(default=0, ge=0)
+    """How often it was moved before."""
+    reason: str = ""
+    """Why it was moved, in the words of who moved it."""
+
+
+class ChampionAlias:
+    """The alias that deployments follow. Before it leaves a version, what it said is filed in its history."""
+
+    def __init__(self, store: ObjectStore, keys: ArtifactKeys) -> None:
+        self._store = store
+        self._keys = keys
+
+    def read(self) -> Alias | None:
+        """What it says now; None before the first publication."""
+        return self._read()[0]
+
+    def history(self) -> list[Alias]:
+        """Every version that it ever named, oldest first, the present one last."""
+        # The present one first: what it leaves meanwhile is filed by then, what it comes to is not listed.
+        present = self.read()
+        filed = [self._store.get_model(key, Alias) for key in self._store.list_keys(self._keys.champion_history)]
+        if present is None:
+            return filed
+        return [alias for alias in filed if alias.sequence < present.sequence] + [present]
+
+    def move(self, version: str, sha256: str, run: str, reason: str, seen: Alias | None) -> Alias:
+        """Name a version, if nobody moved the alias since `seen`; safe to repeat after a failure at any point.
+
+        Returns the alias that stands: another run's, if that one moved it to the same skill first.
+
+        Raises:
+            Conflict: somebody moved it to another skill; the text says who.
+        """
+        present, etag = self._read()
+        wanted = Alias(
+            version=version,
+            sha256=sha256,
+            run=run,
+            previous=None if seen is None else seen.version,
+            moved=datetime.now(UTC),
+            sequence=0 if seen is None else seen.sequence + 1,
+            reason=reason,
+        )
+        if present != seen:
+            return self._standing(wanted)
+        try:
+            if present is None:
+                self._store.create(self._keys.champion, model_bytes(wanted))
+            else:
+                self._file(present)
+                self._store.replace(self._keys.champion, model_bytes(wanted), etag)
+        except (Conflict, ObjectMissing):
+            return self._standing(wanted)
+        return wanted
+
+    def _read(self) -> tuple[Alias | None, str]:
+        """The alias and its tag, which is empty if there is no alias."""
+        try:
+            return self._store.get_tagged_model(self._keys.champion, Alias)
+        except ObjectMissing:
+            return None, ""
+
+    def _file(self, alias: Alias) -> None:
+        key = self._keys.champion_was(alias.sequence)
+        try:
+            self._store.create(key, model_bytes(alias))
+        except Conflict:
+            # Filed by somebody who then failed or lost the race to move the alias.
+            if self._store.get_model(key, Alias) != alias:
+                raise
+
+    def _standing(self, wanted: Alias) -> Alias:
+        """The alias as somebody else left it, if it names the wanted skill.
+
+        The answer to our own write may have been lost, or another run published the same skill.
+        """
+        present = self.read()
+        if present is not None and present.sha256 == wanted.sha256 and present.sequence >= wanted.sequence:
+            return present
+        stands = "the alias was removed"
+        if present is not None:
+            stands = f"run {present.run} made {present.version} the champion"
+        raise Conflict(
+            f"{self._store.address(self._keys.champion)}: {stands} while {wanted.version} was on its way; "
+            f"{wanted.version} is stored but not the champion, with which it has to be compared first"
+        )

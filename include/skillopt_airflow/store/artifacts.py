@@ -1,0 +1,243 @@
+"""Published skills: immutable versions, and the champion alias that deployments follow."""
+
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import yaml
+from pydantic import AwareDatetime
+
+from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
+from skillopt_airflow.core.provenance import LineOrigin
+from skillopt_airflow.core.types import JsonObject, Split, UnitInterval, Value, sha256
+from skillopt_airflow.store.aliases import Alias, ChampionAlias
+from skillopt_airflow.store.keys import ArtifactKeys, version_name
+from skillopt_airflow.store.objects import ObjectStore, model_bytes
+
+_VERSION = re.compile(r"v(\d+)-([0-9a-f]{12})")
+
+
+def is_version(name: str) -> bool:
+    """Whether this is how a version is named, such as v0003-0123456789ab."""
+    return _VERSION.fullmatch(name) is not None
+
+
+class MeasuredScore(Value):
+    """Mean scores over the items of a split that were scored."""
+
+    hard: UnitInterval
+    soft: UnitInterval
+    items: int
+    low: UnitInterval
+    """Lower end of the 95 % interval of the gate's metric."""
+    high: UnitInterval
+
+
+class SplitScores(Value):
+    """What a skill scored; None on a split where it was not measured."""
+
+    val: MeasuredScore | None = None
+    test: MeasuredScore | None = None
+
+
+class Provenance(Value):
+    """Where a skill comes from, as the run that trained it knows."""
+
+    run: str
+    config: JsonObject
+    models: dict[str, str]
+    """Model names: target, optimizer, and trained_for, the target that the training asked."""
+    harness: str
+    data_fingerprints: dict[Split, str]
+    seed_scores: SplitScores
+    best_scores: SplitScores
+    gate_history: tuple[JsonObject, ...]
+    """The gate's verdicts, in the order of the run's moments."""
+    lines: tuple[LineOrigin, ...]
+    """For each line of the skill, the edit that wrote it."""
+
+
+class SkillManifest(Provenance):
+    """Provenance and identity of a published version."""
+
+    benchmark: str
+    target: str
+    version: str
+    sha256: str
+    """Of best_skill.md."""
+    created: AwareDatetime
+    """UTC."""
+
+
+class Published(NamedTuple):
+    """The outcome of publishing."""
+
+    version: str
+    key: str
+    """Key of best_skill.md."""
+    sha256: str
+    created: bool
+    """False if the skill was the champion already."""
+
+
+class PublishedSkill(NamedTuple):
+    """One version, verified."""
+
+    skill: str
+    manifest: SkillManifest
+
+
+class ArtifactStore:
+    """The published skills of one benchmark and target."""
+
+    def __init__(self, store: ObjectStore, keys: ArtifactKeys) -> None:
+        self._store = store
+        self._keys = keys
+        self.champion = ChampionAlias(store, keys)
+
+    @property
+    def target(self) -> str:
+        """The model that these skills are for."""
+        return self._keys.target
+
+    def publish(self, skill: str, provenance: Provenance, seen: Alias | None, reason: str = "") -> Published:
+        """Write the skill as a version and make it the champion; safe to repeat after a failure at any point.
+
+        A skill that has a version already, complete or left unfinished, keeps it. Publishers of different skills that
+        race can draw the same number, never the same version.
+
+        Args:
+            skill: the text.
+            provenance: where it comes from.
+            seen: the champion that it was compared with.
+            reason: why it is published.
+
+        Raises:
+            Conflict: another publisher moved the champion since; the text names its version. The version written
+                here stays, and is not the champion.
+        """
+        digest = sha256(skill)
+        champion = self.champion.read()
+        if champion is not None and champion.sha256 == digest:
+            return self._published(champion, created=champion.run == provenance.run)
+        version = self._version_for(digest)
+        self._write_version(version, skill, provenance)
+        return self._published(self.champion.move(version, digest, provenance.run, reason, seen), created=True)
+
+    def roll_back(self, version: str, run: str, reason: str, seen: Alias | None) -> Alias:
+        """Move the champion to a version that was published before, or to one that never became it.
+
+        Raises:
+            ObjectMissing: there is no such version, or it was never completed.
+            StoreError: the version was tampered with.
+            Conflict: somebody else moved the champion since.
+        """
+        manifest = self.read(version).manifest
+        return self.champion.move(version, manifest.sha256, run, reason, seen)
+
+    def drop_unused(self, before: datetime) -> list[str]:
+        """Remove versions that no alias ever pointed to, if they were written before a moment; returns their names.
+
+        An unfinished one stays: it may be about to be completed, and costs next to nothing.
+        """
+        used, dropped = self._ever_champion(), []
+        for version in self.list_versions():
+            # Asked anew before each removal: somebody may have published an old one meanwhile.
+            if version in used or not self._is_old(version, before) or version in self._ever_champion():
+                continue
+            dropped.append(version)
+            keys = self._keys.version(version)
+            # The manifest first: what lacks it is no version to anybody.
+            for key in (keys.manifest, keys.skill_md, keys.best_skill):
+                self._store.delete(key)
+        return dropped
+
+    def _ever_champion(self) -> set[str]:
+        return {alias.version for alias in self.champion.history()}
+
+    def _is_old(self, version: str, before: datetime) -> bool:
+        try:
+            return self.read(version).manifest.created < before
+        except ObjectMissing:
+            return False
+
+    def address(self, key: str) -> str:
+        """`s3://<bucket>/<key>`."""
+        return self._store.address(key)
+
+    def list_versions(self) -> list[str]:
+        """The names of all versions, oldest first, unfinished ones included."""
+        prefix = self._keys.versions
+        folders = {key.removeprefix(prefix).split("/")[0] for key in self._store.list_keys(prefix)}
+        return sorted((name for name in folders if is_version(name)), key=_number)
+
+    def read(self, version: str) -> PublishedSkill:
+        """A complete version.
+
+        Raises:
+            ObjectMissing: there is no such version, or it was never completed.
+            StoreError: the skill is not the one that its manifest describes.
+        """
+        keys = self._keys.version(version)
+        manifest = self._store.get_model(keys.manifest, SkillManifest)
+        skill = self._store.get_text(keys.best_skill)
+        if sha256(skill) != manifest.sha256:
+            raise StoreError(
+                f"{self._store.address(keys.best_skill)} has SHA-256 {sha256(skill)}, but its manifest says "
+                f"{manifest.sha256}: it was changed after it was published; restore it or move the champion elsewhere"
+            )
+        return PublishedSkill(skill, manifest)
+
+    def _published(self, alias: Alias, *, created: bool) -> Published:
+        return Published(alias.version, self._keys.version(alias.version).best_skill, alias.sha256, created)
+
+    def _version_for(self, digest: str) -> str:
+        """The version that holds this skill, complete or not, or else the next one."""
+        versions = self.list_versions()
+        for version in versions:
+            if version.endswith(digest[:12]):
+                return version
+        return version_name(max(map(_number, versions), default=0) + 1, digest)
+
+    def _write_version(self, version: str, skill: str, provenance: Provenance) -> None:
+        keys = self._keys.version(version)
+        manifest = SkillManifest(
+            **{field: getattr(provenance, field) for field in Provenance.model_fields},
+            benchmark=self._keys.benchmark,
+            target=self._keys.target,
+            version=version,
+            sha256=sha256(skill),
+            created=datetime.now(UTC),
+        )
+        self._create_same(keys.best_skill, skill.encode())
+        self._create_same(keys.skill_md, self._skill_md(version, skill).encode())
+        # A manifest that is there already is this skill's: of an earlier publisher, or of this one before it failed.
+        with suppress(Conflict):
+            self._store.create(keys.manifest, model_bytes(manifest))
+        self.read(version)
+
+    def _create_same(self, key: str, body: bytes) -> None:
+        """Write once; a retry finds its own bytes."""
+        try:
+            self._store.create(key, body)
+        except Conflict:
+            if self._store.get_bytes(key) != body:
+                raise
+
+    def _skill_md(self, version: str, skill: str) -> str:
+        """The skill behind the front matter of the Agent Skills format.
+
+        It depends on nothing but skill and version, so that any run can complete a version.
+        """
+        matter = {
+            "name": re.sub(r"[^a-z0-9]+", "-", self._keys.benchmark.lower()).strip("-"),
+            "description": f"How to do the {self._keys.benchmark} benchmark's items; trained for {self._keys.target}.",
+            "version": version,
+        }
+        return f"---\n{yaml.safe_dump(matter, sort_keys=False, allow_unicode=True)}---\n\n{skill}"
+
+
+def _number(version: str) -> int:
+    match = _VERSION.fullmatch(version)
+    return 0 if match is None else int(match[1])

@@ -1,0 +1,129 @@
+"""Files that belong to items: read from where the data set keeps them, stored once under what they hold."""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skillopt_airflow.core.config import DataGroup
+from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError
+from skillopt_airflow.store.datasets import located
+from skillopt_airflow.store.keys import item_file
+from skillopt_airflow.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+"""Of one file of an item; a container gets all files of its items, and the scorer opens them."""
+ANY = "*"
+"""Stands for any characters in the last part of a path, where the names of a data set follow no rule."""
+
+
+class DataFiles:
+    """The files below the folder of a data set, by their path in it."""
+
+    def __init__(self, uri: str, root: Path, client: "S3Client") -> None:
+        """The arguments are those of `read_records`; `uri` is that of the folder.
+
+        Raises:
+            DataError: the address is of no kind that is known.
+        """
+        place = located(uri, root, client)
+        self._folder = _LocalFolder(place) if isinstance(place, Path) else _Bucket(*place)
+
+    @classmethod
+    def of(cls, data: DataGroup, root: Path, client: "S3Client") -> "DataFiles":
+        """Those of the data set that `data` names: below the folder of the splits, or that of the one file."""
+        return cls(data.uri if data.split_mode == "split_dir" else data.uri.rpartition("/")[0], root, client)
+
+    def read(self, path: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            DataError: the path leads out of the folder; or not one file, with at most MAX_FILE_BYTES, is there.
+        """
+        folder, _, name = path.rpartition("/")
+        if any(part in {"", ".", ".."} for part in path.split("/")) or ANY in folder:
+            raise DataError(f"{path!r}: expected a path below {self._folder.address}, with {ANY} in its last part only")
+        return self._folder.read(f"{folder}/{self._name(folder, name)}".lstrip("/"))
+
+    def _name(self, folder: str, name: str) -> str:
+        if ANY not in name:
+            return name
+        pattern = re.compile(".*".join(map(re.escape, name.split(ANY))))
+        found = sorted(one for one in self._folder.names(folder) if pattern.fullmatch(one))
+        if len(found) != 1:
+            raise DataError(
+                f"{self._folder.address}/{folder}: expected one file {name}, found {', '.join(found[:5]) or 'none'}"
+            )
+        return found[0]
+
+
+class _LocalFolder:
+    def __init__(self, path: Path) -> None:
+        self.address = str(path)
+        self._path = path
+
+    def names(self, folder: str) -> list[str]:
+        path = self._path / folder
+        return [found.name for found in path.iterdir()] if path.is_dir() else []
+
+    def read(self, name: str) -> bytes:
+        path = self._path / name
+        try:
+            with path.open("rb") as file:
+                return _small_enough(str(path), file.read(MAX_FILE_BYTES + 1))
+        except OSError as error:
+            raise DataError(f"{path}: {error.strerror or error}; the record names this file") from error
+
+
+class _Bucket:
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+        self.address = store.address(self._prefix).rstrip("/")
+
+    def names(self, folder: str) -> list[str]:
+        below = f"{self._prefix}{folder}/" if folder else self._prefix
+        rests = (key.removeprefix(below) for key in self._store.list_keys(below))
+        return [rest for rest in rests if "/" not in rest]
+
+    def read(self, name: str) -> bytes:
+        key = self._prefix + name
+        try:
+            return _small_enough(self._store.address(key), self._store.get_bytes(key))
+        except ObjectMissing as error:
+            raise DataError(f"{error}; the record names this file") from error
+        except StoreError as error:
+            raise DataError(f"{self._store.address(key)}: {error}") from error
+
+
+def _small_enough(address: str, content: bytes) -> bytes:
+    if len(content) > MAX_FILE_BYTES:
+        raise DataError(f"{address}: an item's file may have {MAX_FILE_BYTES} bytes; this one has more")
+    return content
+
+
+class FileStore:
+    """The stored files of all items, under what they hold: a file that many items or runs have is there once."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def put(self, content: bytes) -> str:
+        """Store what is not stored yet; returns its hex SHA-256, under which `get` finds it."""
+        digest = hashlib.sha256(content).hexdigest()
+        key = item_file(self._prefix, digest)
+        if not self._store.exists(key):
+            self._store.put_bytes(key, content)
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """What was stored.
+
+        Raises:
+            ObjectMissing: nothing was.
+        """
+        return self._store.get_bytes(item_file(self._prefix, digest))

@@ -1,0 +1,51 @@
+"""What data a run was made from, so that another run can be told to be comparable."""
+
+from collections.abc import Mapping, Sequence
+
+from skillopt_airflow.core.config import DataGroup
+from skillopt_airflow.core.types import Item, Split, Value, canonical_json, sha256
+
+
+class SplitManifest(Value):
+    """The items of one split."""
+
+    count: int
+    fingerprint: str
+    """SHA-256 over the sorted fingerprints of the items: equal if the items are, in whatever order."""
+    ids: tuple[str, ...]
+    """In the split's order."""
+
+
+class DataManifest(Value):
+    """The splits and the settings that they were cut with."""
+
+    uri: str
+    split_mode: str
+    split_ratio: str | None
+    """None unless a file was cut by ratio."""
+    split_seed: int | None
+    """None unless a file was cut by ratio."""
+    limit: int | None
+    splits: dict[Split, SplitManifest]
+
+
+def data_manifest(data: DataGroup, splits: Mapping[Split, Sequence[Item]]) -> DataManifest:
+    """The manifest of the splits that `data` led to."""
+    cut = data.split_mode == "ratio"
+    return DataManifest(
+        uri=data.uri,
+        split_mode=data.split_mode,
+        split_ratio=data.split_ratio if cut else None,
+        split_seed=data.split_seed if cut else None,
+        limit=data.limit,
+        splits={split: _split_manifest(items) for split, items in splits.items()},
+    )
+
+
+def _split_manifest(items: Sequence[Item]) -> SplitManifest:
+    fingerprints: list[str] = sorted(item.fingerprint for item in items)
+    return SplitManifest(
+        count=len(items),
+        fingerprint=sha256(canonical_json([*fingerprints])),
+        ids=tuple(item.id for item in items),
+    )

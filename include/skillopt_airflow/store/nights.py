@@ -1,0 +1,111 @@
+"""The ledger of re-gating: one object a night, written once, from which everything else follows."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pydantic import AwareDatetime
+
+from skillopt_airflow.core.errors import Conflict, ObjectMissing
+from skillopt_airflow.core.paired import PairedTable
+from skillopt_airflow.core.scoring import Evaluation, Metric, metric_value
+from skillopt_airflow.core.types import Value
+from skillopt_airflow.store.keys import RegateKeys
+from skillopt_airflow.store.objects import ObjectStore, model_bytes
+from skillopt_airflow.store.tables import from_parquet, to_parquet
+
+
+class Contender(Value):
+    """A skill that a night measured."""
+
+    version: str
+    """As it is published; empty for the seed skill."""
+    sha256: str
+
+
+class Night(Value):
+    """What a night measured, whatever becomes of the alias later."""
+
+    benchmark: str
+    target: str
+    date: str
+    """YYYY-MM-DD, of the items."""
+    run: str
+    champion: Contender
+    seed: Contender
+    previous: Contender | None
+    """The champion before; None if there was none, or it was the seed."""
+    items: int
+    metric: Metric
+    scores: dict[str, float]
+    """Means by role: champion, seed, previous."""
+    against_seed: PairedTable
+    against_previous: PairedTable | None
+    settled: AwareDatetime
+    """UTC."""
+
+
+class Told(Value):
+    """The run that told of a champion's decline."""
+
+    run: str
+
+
+class NightTable:
+    """The nights of one benchmark and target."""
+
+    def __init__(self, store: ObjectStore, keys: RegateKeys) -> None:
+        self._store = store
+        self._keys = keys
+
+    def read(self, date: str) -> Night | None:
+        """The night of a date, if it was settled."""
+        try:
+            return self._store.get_model(self._keys.night(date), Night)
+        except ObjectMissing:
+            return None
+
+    def all(self) -> list[Night]:
+        """Every settled night, by date."""
+        keys = [key for key in self._store.list_keys(self._keys.folder) if key.endswith("/night.json")]
+        return sorted((self._store.get_model(key, Night) for key in keys), key=lambda night: night.date)
+
+    def scores(self, date: str) -> dict[str, dict[str, float | None]]:
+        """The gate metric of a settled night by item and role; None where an item has no score."""
+        rows = from_parquet(self._store.get_bytes(self._keys.paired(date))).to_pylist()
+        return {row.pop("item_id"): row for row in rows}
+
+    def dates_of_items(self) -> dict[str, str]:
+        """The night of every item that was ever measured."""
+        dates = [night.date for night in self.all()]
+        return {item: date for date in reversed(dates) for item in self.scores(date)}
+
+    def settle(self, night: Night, evaluations: Mapping[str, Evaluation], mixed_weight: float) -> Night:
+        """Write a night unless it was written before; returns the one that stands."""
+        rows = _rows(evaluations, night.metric, mixed_weight)
+        # First, so that a settled night always has its rows; another attempt writes the same ones.
+        self._store.put_bytes(self._keys.paired(night.date), to_parquet(rows))
+        try:
+            self._store.create(self._keys.night(night.date), model_bytes(night))
+        except Conflict:
+            standing = self.read(night.date)
+            return night if standing is None else standing
+        return night
+
+    def first_to_tell(self, champion: Contender, run: str) -> str:
+        """The run that tells of this champion's decline: this one, unless another was first."""
+        key = self._keys.told(champion.sha256)
+        try:
+            self._store.create(key, model_bytes(Told(run=run)))
+        except Conflict:
+            return self._store.get_model(key, Told).run
+        return run
+
+
+def _rows(evaluations: Mapping[str, Evaluation], metric: Metric, mixed_weight: float) -> pa.Table:
+    roles: Sequence[str] = tuple(evaluations)
+    items = sorted({item for evaluation in evaluations.values() for item in evaluation.scores})
+    columns: dict[str, list[str] | list[float | None]] = {"item_id": items}
+    for role in roles:
+        scores = evaluations[role].scores
+        columns[role] = [metric_value(scores[item], metric, mixed_weight) if item in scores else None for item in items]
+    return pa.table(columns, schema=pa.schema([("item_id", pa.string()), *((role, pa.float64()) for role in roles)]))

@@ -1,0 +1,210 @@
+"""Objects of one bucket, with errors that say what to do."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+_MISSING = {"NoSuchKey", "404"}
+_LOST_RACE = {"PreconditionFailed", "412", "ConditionalRequestConflict"}
+
+
+class StoredObject(NamedTuple):
+    """A body and the tag of its version, which `ObjectStore.replace` takes."""
+
+    body: bytes
+    etag: str
+
+
+class ObjectStore:
+    """One bucket behind a boto3 client that the caller made; safe to share between threads.
+
+    Every method raises StoreError when the bucket is missing, the endpoint does not answer or
+    access is denied.
+    """
+
+    def __init__(self, client: "S3Client", bucket: str) -> None:
+        self.bucket = bucket
+        self._client = client
+
+    def address(self, key: str) -> str:
+        """`s3://<bucket>/<key>`."""
+        return f"s3://{self.bucket}/{key}"
+
+    def get(self, key: str) -> StoredObject:
+        """Body and tag.
+
+        Raises:
+            ObjectMissing: nothing is stored under the key.
+        """
+        with self._explained(key):
+            answer = self._client.get_object(Bucket=self.bucket, Key=key)
+            with answer["Body"] as body:
+                return StoredObject(body.read(), answer["ETag"])
+
+    def get_bytes(self, key: str) -> bytes:
+        """The body; raises ObjectMissing."""
+        return self.get(key).body
+
+    def get_text(self, key: str) -> str:
+        """The body as UTF-8; raises ObjectMissing, and StoreError if it is not UTF-8."""
+        try:
+            return self.get_bytes(key).decode()
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{self.address(key)} is not UTF-8 text: {error}") from error
+
+    def get_json(self, key: str) -> JsonValue:
+        """The body as JSON; raises ObjectMissing, and StoreError if it is not JSON."""
+        text = self.get_text(key)
+        try:
+            value: JsonValue = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise StoreError(f"{self.address(key)} is not JSON: {error}") from error
+        return value
+
+    def get_model(self, key: str, model: type[Model]) -> Model:
+        """The body as a model; raises ObjectMissing, and StoreError if it does not fit the model."""
+        return self.get_tagged_model(key, model)[0]
+
+    def get_tagged_model(self, key: str, model: type[Model]) -> tuple[Model, str]:
+        """The body as a model, and its tag for `replace`; raises what `get_model` raises."""
+        body, etag = self.get(key)
+        try:
+            return model.model_validate_json(body), etag
+        except ValidationError as error:
+            raise StoreError(f"{self.address(key)} does not hold a {model.__name__}: {error}") from error
+
+    def put_bytes(self, key: str, body: bytes) -> None:
+        """Write, over whatever was there."""
+        with self._explained(key):
+            self._client.put_object(Bucket=self.bucket, Key=key, Body=body)
+
+    def put_text(self, key: str, text: str) -> None:
+        """Write UTF-8, byte for byte."""
+        self.put_bytes(key, text.encode())
+
+    def put_json(self, key: str, value: JsonValue) -> None:
+        """Write JSON; equal values give equal bytes."""
+        self.put_bytes(key, json_bytes(value))
+
+    def put_model(self, key: str, model: BaseModel) -> None:
+        """Write a model as JSON; equal models give equal bytes."""
+        self.put_bytes(key, model_bytes(model))
+
+    def create(self, key: str, body: bytes) -> None:
+        """Write only if nothing is there.
+
+        Raises:
+            Conflict: something is, or another writer was first.
+        """
+        with self._explained(key):
+            self._client.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*")
+
+    def replace(self, key: str, body: bytes, etag: str) -> None:
+        """Write only if the object is still the one that was read with this tag.
+
+        Raises:
+            Conflict: another writer changed it since.
+            ObjectMissing: it is gone.
+        """
+        with self._explained(key):
+            self._client.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag)
+
+    def delete(self, key: str) -> None:
+        """Remove what is stored under the key, if anything is."""
+        with self._explained(key):
+            self._client.delete_object(Bucket=self.bucket, Key=key)
+
+    def get_if_other(self, key: str, etag: str, most: int) -> StoredObject | None:
+        """Body and tag, if there is an object with another tag than this and at most so many bytes."""
+        try:
+            with self._explained(key):
+                answer = self._client.get_object(Bucket=self.bucket, Key=key)
+                with answer["Body"] as body:
+                    if answer["ETag"] == etag or answer["ContentLength"] > most:
+                        return None
+                    return StoredObject(body.read(most), answer["ETag"])
+        except ObjectMissing:
+            return None
+
+    def signed_address(self, key: str, method: Literal["get", "put"], seconds: int) -> str:
+        """An address that lets whoever has it read or write this one object, for so many seconds."""
+        with self._explained(key):
+            return self._client.generate_presigned_url(
+                f"{method}_object", Params={"Bucket": self.bucket, "Key": key}, ExpiresIn=seconds
+            )
+
+    def exists(self, key: str) -> bool:
+        """Whether an object has exactly this key.
+
+        A listing, because the answer to HEAD does not tell a missing object from a missing bucket.
+        """
+        with self._explained(key):
+            answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
+        return any(found.get("Key") == key for found in answer.get("Contents", ()))
+
+    def list_keys(self, prefix: str) -> list[str]:
+        """All keys below the prefix, sorted."""
+        with self._explained(prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+            return sorted(found["Key"] for page in pages for found in page.get("Contents", ()))
+
+    @contextmanager
+    def _explained(self, key: str) -> Iterator[None]:
+        endpoint = self._client.meta.endpoint_url
+        try:
+            yield
+        except ClientError as error:
+            raise self._refusal(key, error) from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise StoreError(
+                f"no credentials for {self.address(key)} at {endpoint}: "
+                "put them into the Airflow connection that storage.conn_id names"
+            ) from error
+        except BotoCoreError as error:
+            raise StoreUnavailable(
+                f"the object store at {endpoint} did not answer for {self.address(key)} ({error}): check that it "
+                "runs, and the endpoint_url of the Airflow connection that storage.conn_id names"
+            ) from error
+
+    def _refusal(self, key: str, error: ClientError) -> StoreError:
+        address, where = self.address(key), f"{self.address(key)} at {self._client.meta.endpoint_url}"
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        if code == "NoSuchBucket":
+            return StoreError(
+                f"bucket {self.bucket} does not exist (wanted {where}): create it, or name one that exists in "
+                "storage.bucket or storage.artifact_bucket"
+            )
+        if code in _MISSING:
+            return ObjectMissing(f"nothing is stored as {where}")
+        if code in _LOST_RACE:
+            return Conflict(f"another writer was first at {address}: read it again and decide anew")
+        if code in _DENIED:
+            return StoreError(
+                f"access to {where} was denied ({code}): check the credentials of the Airflow connection that "
+                "storage.conn_id names, and their rights on the bucket"
+            )
+        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+            return StoreUnavailable(f"the object store cannot serve {where} now: {error}")
+        return StoreError(f"the object store refused {where}: {error}")
+
+
+def json_bytes(value: Any) -> bytes:
+    """UTF-8 JSON for people and for comparison: sorted keys, indented, a newline at the end."""
+    return (json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False) + "\n").encode()
+
+
+def model_bytes(model: BaseModel) -> bytes:
+    """A model as `json_bytes`."""
+    return json_bytes(model.model_dump(mode="json"))

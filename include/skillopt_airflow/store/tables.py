@@ -1,0 +1,168 @@
+"""Arrow schemas of the two tables, and the way between their rows and the domain's values.
+
+Partition columns (benchmark, target, harness, split, skill, draw; benchmark, run) are in the keys alone: a reader
+with Hive partitioning adds them, and pyarrow refuses a column that is in both.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skillopt_airflow.core.types import ModelCall, Rollout, Score, Trajectory
+
+_UTC = pa.timestamp("us", tz="UTC")
+_MICROSECONDS = 1_000_000
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+TRAJECTORIES: pa.Schema = pa.schema(
+    [
+        _required("run", pa.string()),
+        _required("item_id", pa.string()),
+        _required("item_fingerprint", pa.string()),
+        _required("skill_sha256", pa.string()),
+        _required("settings_sha256", pa.string()),
+        _required("image", pa.string()),
+        _required("status", pa.string()),
+        _required("error", pa.string()),
+        pa.field("hard", pa.float64()),
+        pa.field("soft", pa.float64()),
+        pa.field("feedback", pa.string()),
+        _required("answer", pa.string()),
+        _required(
+            "messages",
+            pa.list_(
+                _required("element", pa.struct([_required("role", pa.string()), _required("content", pa.string())]))
+            ),
+        ),
+        _required("files", pa.list_(_required("element", pa.string()))),
+        _required("calls", pa.int64()),
+        _required("prompt_tokens", pa.int64()),
+        _required("completion_tokens", pa.int64()),
+        pa.field("started", _UTC),
+        _required("seconds", pa.float64()),
+        _required("stored", _UTC),
+    ]
+)
+"""One row a rollout. hard, soft and feedback are null unless status is ok; started is null if nothing started."""
+
+USAGE: pa.Schema = pa.schema(
+    [
+        _required("step", pa.int64()),
+        _required("moment", pa.string()),
+        _required("role", pa.string()),
+        _required("stage", pa.string()),
+        _required("model", pa.string()),
+        _required("http_status", pa.int64()),
+        _required("attempts", pa.int64()),
+        _required("prompt_tokens", pa.int64()),
+        _required("completion_tokens", pa.int64()),
+        _required("started", _UTC),
+        _required("seconds", pa.float64()),
+        _required("batch", pa.bool_()),
+    ]
+)
+"""One row a model call; step 0 is outside of the steps, moment is a name such as steps/step_0001."""
+
+
+class RolloutRow(NamedTuple):
+    """A rollout and what it was made from."""
+
+    run: str
+    item_fingerprint: str
+    skill_sha256: str
+    settings_sha256: str
+    image: str
+    stored: datetime
+    """UTC."""
+    rollout: Rollout
+
+
+class UsageRow(NamedTuple):
+    """A model call, the steps taken with it (0 before the first), and the name of the moment that made it.
+
+    The name is empty where the table has no such column.
+    """
+
+    step: int
+    moment: str
+    call: ModelCall
+
+
+def rollouts_to_table(rows: Iterable[RolloutRow]) -> pa.Table:
+    """Rows as TRAJECTORIES; times are rounded to microseconds."""
+    return pa.Table.from_pylist([_rollout_record(row) for row in rows], schema=TRAJECTORIES)
+
+
+def rollouts_from_table(table: pa.Table) -> list[RolloutRow]:
+    """The rows of TRAJECTORIES, in order."""
+    return [_rollout_row(record) for record in table.to_pylist()]
+
+
+def usage_to_table(rows: Iterable[UsageRow]) -> pa.Table:
+    """Rows as USAGE; times are rounded to microseconds."""
+    return pa.Table.from_pylist(
+        [
+            {"step": row.step, "moment": row.moment} | row.call.model_dump() | {"started": _utc(row.call.started)}
+            for row in rows
+        ],
+        schema=USAGE,
+    )
+
+
+def usage_from_table(table: pa.Table) -> list[UsageRow]:
+    """The rows of USAGE, in order."""
+    return [
+        UsageRow(
+            record.pop("step"), record.pop("moment", ""), ModelCall(**record | {"started": _seconds(record["started"])})
+        )
+        for record in table.to_pylist()
+    ]
+
+
+def to_parquet(table: pa.Table) -> bytes:
+    """A table as one zstd Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def from_parquet(body: bytes, rows: Any = None) -> pa.Table:
+    """The table in a Parquet file, or those of its rows for which the Arrow expression `rows` holds."""
+    return pq.read_table(pa.BufferReader(body), filters=rows)
+
+
+def _rollout_record(row: RolloutRow) -> dict[str, Any]:
+    trajectory, score = row.rollout.trajectory, row.rollout.score
+    verdict = {"hard": None, "soft": None, "feedback": None} if score is None else score.model_dump()
+    times = {"started": _utc(trajectory.started) if trajectory.started else None}
+    return trajectory.model_dump(mode="json") | verdict | times | row._asdict()
+
+
+def _rollout_row(record: dict[str, Any]) -> RolloutRow:
+    started = record["started"]
+    trajectory = Trajectory.model_validate(
+        # A field that is added with a default leaves the tables without its column readable.
+        {field: record[field] for field in Trajectory.model_fields if field in record}
+        | {"started": 0.0 if started is None else _seconds(started)}
+    )
+    score = None
+    if record["hard"] is not None:
+        score = Score(**{field: record[field] for field in Score.model_fields})
+    origin = {field: record[field] for field in RolloutRow._fields if field != "rollout"}
+    return RolloutRow(**origin, rollout=Rollout(trajectory=trajectory, score=score))
+
+
+def _utc(seconds: float) -> datetime:
+    whole, micro = divmod(round(seconds * _MICROSECONDS), _MICROSECONDS)
+    return datetime.fromtimestamp(whole, UTC).replace(microsecond=micro)
+
+
+def _seconds(moment: datetime) -> float:
+    return moment.timestamp()

@@ -1,0 +1,262 @@
+"""A stage's evaluation as one job of the provider's batch API: what is sent, and what becomes of the answers."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError, ObjectMissing
+from skillopt_airflow.core.ports import Benchmark, Conversing, JudgesFiles
+from skillopt_airflow.core.sampling import without_thinking
+from skillopt_airflow.core.types import (
+    Item,
+    JsonObject,
+    Message,
+    ModelCall,
+    Status,
+    Trajectory,
+    Value,
+    canonical_json,
+    sha256,
+)
+from skillopt_airflow.sandbox.workload import Outcome
+from skillopt_airflow.store.keys import batch_folder, batch_job
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.workload import ChunkWorkload
+
+MAX_ERROR_CHARS = 500
+REFUSALS = ("content_filter", "refusal")
+"""How the providers say that an answer was held back."""
+TOO_LONG = ("length", "max_tokens")
+
+
+class Entry(Value):
+    """One request of a job; its place in the job is its index in the provider's answers."""
+
+    chunk: int
+    item_id: str
+
+
+class BatchJob(Value):
+    """What was sent, stored before it is sent: a second attempt has to send the same to find the job again."""
+
+    number: int
+    """Jobs of this plan before it."""
+    plan: str
+    """Hash of the plan that it was made for."""
+    entries: tuple[Entry, ...]
+    created: float
+    """Unix time in seconds."""
+    landed: bool = False
+    """Whether its answers are recorded."""
+
+
+def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
+    """Say at once what can not be done in a batch job.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    model = config.model
+    if config.evaluation.early_reject:
+        raise ConfigError("model.batch: a batch job cannot be ended early: set evaluation.early_reject to false")
+    if benchmark.runs_code or isinstance(benchmark, JudgesFiles | Conversing):
+        raise ConfigError(
+            "model.batch: this benchmark executes code, answers its target or judges files, which a batch job cannot; "
+            "set model.batch to false"
+        )
+    if model.thinking is not None or (model.reasoning_effort is not None and not _is_openai(config)):
+        raise ConfigError(
+            "model.batch: a batch job has no model.thinking, and model.reasoning_effort only at openai: "
+            "leave them unset"
+        )
+
+
+class BatchWork:
+    """The open items of all chunks of a stage.
+
+    Args:
+        run: the run.
+        refs: references of the plan's chunks.
+        dag_run_id: Airflow's id of the run.
+    """
+
+    def __init__(self, run: TrainingRun, refs: Sequence[JsonObject], dag_run_id: str) -> None:
+        self.run = run
+        self.chunks = [ChunkWorkload(run, ref, dag_run_id) for ref in refs]
+        self._plan = str(refs[0]["plan"])
+
+    @cached_property
+    def job(self) -> BatchJob:
+        """The job that is under way, or the next one; without entries if every item has a stored score."""
+        before, plan = self._before, self._content
+        # What other runs stored since does not count: with other requests the job would not be found again.
+        if before is not None and self.under_way:
+            return before
+        number = 0 if before is None else before.number + before.landed
+        entries = [
+            Entry(chunk=index, item_id=item.id) for index, chunk in enumerate(self.chunks) for item in chunk.items
+        ]
+        return BatchJob(number=number, plan=plan, entries=tuple(entries), created=time.time())
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a former attempt stored the job, so that it may have been sent; its answers are not recorded yet."""
+        before = self._before
+        return before is not None and before.plan == self._content and not before.landed
+
+    def shorten(self, calls: int | None) -> None:
+        """Store of what is beyond so many calls that it is not sent; None is no limit."""
+        entries = self.job.entries
+        if calls is None or calls >= len(entries):
+            return
+        self.refuse("budget.max_calls", entries[calls:])
+        self.job = self.job.model_copy(update={"entries": entries[:calls]})
+
+    def begin(self) -> None:
+        """Store what is about to be sent."""
+        self.run.store.put_model(batch_job(self._plan), self.job)
+
+    @property
+    def results(self) -> str:
+        """Address of the job's folder, by the store's own connection."""
+        storage = self.run.ref.storage
+        return f"s3://{storage.conn_id}@{storage.bucket}/{self._folder}"
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """The entries as Airflow's batch operator takes them.
+
+        Raises:
+            ConfigError: the benchmark opens with something else than instructions and one question.
+        """
+        return [self._request(entry) for entry in self.job.entries]
+
+    def record(self, name: str) -> None:
+        """Score and store the answers in a file of the job's folder."""
+        answers = {int(row["index"]): row for row in _rows(self.run.store.get_text(f"{self._folder}/{name}"))}
+        for number, chunk in enumerate(self.chunks):
+            # A former attempt may have got as far as this.
+            still_open = {item.id for item in chunk.items}
+            mine = [
+                self._outcome(entry, answers[place])
+                for place, entry in enumerate(self.job.entries)
+                if entry.chunk == number and entry.item_id in still_open
+            ]
+            chunk.record([outcome for outcome, _ in mine], [call for _, call in mine])
+        self.run.store.put_model(batch_job(self._plan), self.job.model_copy(update={"landed": True}))
+
+    def refuse(self, why: str, entries: Sequence[Entry]) -> None:
+        """Store that these are not sent, because this limit is used up."""
+        for number, chunk in enumerate(self.chunks):
+            mine = [entry for entry in entries if entry.chunk == number]
+            rows = [
+                Trajectory(item_id=entry.item_id, status=Status.BUDGET, error=f"{why} is used up") for entry in mine
+            ]
+            chunk.record([Outcome(row) for row in rows], ())
+
+    def coverage(self) -> float:
+        """Share of the stage's items that have a score by now; 1 for a stage without any."""
+        sizes = [len(chunk.assigned) for chunk in self.chunks]
+        if not any(sizes):
+            return 1.0
+        scored = sum(chunk.coverage() * size for chunk, size in zip(self.chunks, sizes, strict=True))
+        return scored / sum(sizes)
+
+    @property
+    def _folder(self) -> str:
+        return batch_folder(self._plan, self.job.number)
+
+    @cached_property
+    def _content(self) -> str:
+        """Hash of the plan."""
+        return sha256(canonical_json([chunk.chunk.model_dump(mode="json") for chunk in self.chunks]))
+
+    @cached_property
+    def _before(self) -> BatchJob | None:
+        """The plan's last job, as far as this attempt found one."""
+        try:
+            return self.run.store.get_model(batch_job(self._plan), BatchJob)
+        except ObjectMissing:
+            return None
+
+    def _item(self, entry: Entry) -> Item:
+        return next(item for item in self.chunks[entry.chunk].assigned if item.id == entry.item_id)
+
+    def _messages(self, entry: Entry) -> tuple[Message, ...]:
+        return tuple(self.run.benchmark.messages(self._item(entry).public, self.chunks[entry.chunk].skill))
+
+    def _request(self, entry: Entry) -> dict[str, Any]:
+        opening = self._messages(entry)
+        if [message.role for message in opening] != ["system", "user"]:
+            raise ConfigError("model.batch: the benchmark must open with a system message and one of the user")
+        model, draw = self.run.config.model, self.chunks[entry.chunk].chunk.draw
+        params = {
+            "temperature": model.temperature,
+            "reasoning_effort": model.reasoning_effort,
+            "seed": None if model.seed is None or not _is_openai(self.run.config) else model.seed + draw,
+        }
+        given = {name: value for name, value in params.items() if value is not None}
+        return {"system_prompt": opening[0].content, "prompt": opening[1].content, "params": given}
+
+    def _outcome(self, entry: Entry, row: Mapping[str, Any]) -> tuple[Outcome, ModelCall]:
+        status, error = _status(row)
+        text = row["output"] if isinstance(row["output"], str) else ""
+        said = (Message(role="assistant", content=text),) if text else ()
+        usage = row["usage"] or {}
+        tokens = {
+            "prompt_tokens": int(usage.get("input_tokens") or 0),
+            "completion_tokens": int(usage.get("output_tokens") or 0),
+        }
+        seconds = time.time() - self.job.created
+        trajectory = Trajectory(
+            item_id=entry.item_id,
+            status=status,
+            error=error,
+            messages=(*self._messages(entry), *said),
+            answer=self.run.benchmark.answer(without_thinking(text)) if status is Status.OK else "",
+            calls=1,
+            started=self.job.created,
+            seconds=seconds,
+            **tokens,
+        )
+        call = ModelCall(
+            role="target",
+            stage=self.chunks[entry.chunk].stage,
+            model=str(self.run.config.model.target).partition(":")[2],
+            http_status=200 if row["status"] in ("success", "invalid_output") else 0,
+            attempts=1,
+            started=self.job.created,
+            seconds=seconds,
+            batch=True,
+            **tokens,
+        )
+        return Outcome(trajectory), call
+
+
+def _status(row: Mapping[str, Any]) -> tuple[Status, str]:
+    """How a row of Airflow's batch operator counts as a rollout, and why."""
+    kind, finish = row["status"], row["finish_reason"]
+    told = row["error"] or {}
+    if finish in REFUSALS or told.get("provider_code") in REFUSALS:
+        return Status.REFUSED, "the provider held the answer back"
+    if kind == "success":
+        return Status.OK, ""
+    if kind == "expired":
+        return Status.TIMEOUT, "the batch job expired before the provider came to it"
+    if kind == "invalid_output" and finish not in TOO_LONG:
+        return Status.REFUSED, "the model gave no answer"
+    if kind == "invalid_output":
+        return Status.MODEL_ERROR, "the answer was longer than model.max_tokens before it said anything"
+    reason = str(told.get("message") or f"the batch job left it {kind}")
+    return Status.MODEL_ERROR, " ".join(reason.split())[:MAX_ERROR_CHARS]
+
+
+def _rows(text: str) -> Iterator[dict[str, Any]]:
+    return (json.loads(line) for line in text.splitlines() if line)
+
+
+def _is_openai(config: TrainConfig) -> bool:
+    return str(config.model.target).startswith("openai:")

@@ -1,0 +1,186 @@
+"""A candidate from edits to verdict: the same for a step, a slow update and a meta reflection."""
+
+import logging
+
+from skillopt_airflow.core.buffer import BufferEntry, entry_of
+from skillopt_airflow.core.early_reject import reject_early
+from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.gate import Action, GateDecision, decide
+from skillopt_airflow.core.policies import to_confirm
+from skillopt_airflow.core.provenance import LinesOfSkill, trace
+from skillopt_airflow.core.scoring import Evaluation, covers
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.state import Measured, RunState, advance, remember
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import Edit, JsonObject, Patch, Split
+from skillopt_airflow.training import timing
+from skillopt_airflow.training.evaluation import (
+    Contest,
+    confirmation_chunks,
+    confirmed,
+    evaluation_chunks,
+    may_end_early,
+    measured,
+)
+from skillopt_airflow.training.rollouts import Chunk, store_plan
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.spending import why_stop
+
+log = logging.getLogger(__name__)
+
+
+def remembers(run: TrainingRun, moment: Moment) -> bool:
+    """Whether the moment leaves a memory to the optimizer; after the last epoch nobody would read it."""
+    wanted = run.config.optimizer.use_meta_skill and moment.epoch < run.config.train.num_epochs
+    return wanted and moment.kind == "slow_update"
+
+
+def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[Chunk]:
+    """Apply the patch, store the candidate with its report and its lines' origins; returns what it takes to measure it.
+
+    A candidate that is the current skill itself needs no measurement.
+    """
+    keys, version = run.keys.moment(moment), run.state_before(moment).current.version
+    skill = run.skill(version)
+    candidate, report = apply_edits(skill, patch.edits)
+    origins = run.store.get_model(run.keys.line_origins(version), LinesOfSkill)
+    lines = LinesOfSkill(lines=trace(skill, origins.lines, report, moment.name))
+    run.store.put_model(keys.applied_patch, patch)
+    run.store.put_model(keys.edit_apply_report, report)
+    run.store.put_model(keys.line_origins, lines)
+    run.store.put_text(keys.candidate_skill, candidate.text)
+    for row in report.rows:
+        log.info("%s: %s %s %s", row.status, row.edit.op, row.edit.content[:80], row.reason)
+    return [] if candidate == skill else evaluation_chunks(run, moment, keys.candidate_skill)
+
+
+def tried_edits(run: TrainingRun, moment: Moment) -> tuple[Edit, ...]:
+    """What a step tried, as the optimizer proposed it: the edits that selection kept, and the notes."""
+    keys = run.keys.moment(moment)
+    ranked, applied = (run.store.get_model(key, Patch) for key in (keys.ranked_edits, keys.applied_patch))
+    return (*ranked.edits, *(edit for edit in applied.edits if edit.op == "region"))
+
+
+def scores_around(run: TrainingRun, before: RunState, decision: GateDecision) -> tuple[float, float]:
+    """Current skill's and candidate's mean over the same items; the most of it for a candidate rejected early."""
+    if decision.bound is None:
+        return decision.against_current.other_score, decision.against_current.score
+    rules = run.config.evaluation
+    return before.current.evaluation.mean(rules.gate_metric, rules.gate_mixed_weight), decision.bound
+
+
+def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Plan fresh rollouts of the items on which candidate and current skill differ, where the gate's policy asks."""
+    keys, state = run.keys.moment(moment), run.state_before(moment)
+    candidate = run.document(keys.candidate_skill)
+    wanted = () if _is_forced(run, moment) else _to_confirm(run, state, measured(run, Split.VAL, candidate))
+    skills = (keys.candidate_skill, run.keys.skill(state.current.version))
+    return store_plan(run, moment, "confirm", confirmation_chunks(run, moment, skills, wanted))
+
+
+def gate(run: TrainingRun, moment: Moment) -> RunState:
+    """Decide on the moment's candidate; the state, written last, commits the moment."""
+    keys, store = run.keys.moment(moment), run.store
+    with timing.timed(store, keys, "gate"):
+        before, candidate = run.state_before(moment), run.document(keys.candidate_skill)
+        evaluation, decision = _judge(run, moment, before, candidate)
+        number = before.newest + 1
+        state = advance(
+            before, moment, Measured(version=number, sha256=candidate.sha256, evaluation=evaluation), decision
+        )
+        if candidate.sha256 != before.current.sha256:
+            record = before.record.with_scores(evaluation, run.config.evaluation)
+            state = state.model_copy(update={"record": record})
+        state = _remembering(run, moment, before, state, decision)
+        state = state.model_copy(update={"stopped": why_stop(run, moment)})
+        _leave_behind(run, moment, state)
+        store.put_model(keys.gate, decision)
+        if decision.action.accepted:
+            store.put_text(run.keys.skill(number), candidate.text)
+            store.put_bytes(run.keys.line_origins(number), store.get_bytes(keys.line_origins))
+        if decision.action is Action.ACCEPT_NEW_BEST and run.is_newest(moment):
+            store.put_text(run.keys.best_skill, candidate.text)
+        log.info("%s: %s, %s", moment.name, decision.action, decision.reason)
+        if state.stopped:
+            log.warning("the run stops here: %s", state.stopped)
+    if run.is_newest(moment):
+        store.put_model(run.keys.runtime_state, state)
+    store.put_model(keys.state, state)
+    return state
+
+
+def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:
+    """Take back the states of later moments if they follow from another outcome of this one."""
+    if run.is_newest(moment) or run.state(moment) == state:
+        return
+    later = run.timeline[run.timeline.index(moment) + 1 :]
+    for one in reversed(later):
+        run.store.delete(run.keys.moment(one).state)
+    log.warning(
+        "%s has another outcome than before, so what followed from it does not count: clear the training's task of "
+        "this part, with all that comes after it",
+        moment.name,
+    )
+
+
+def _judge(
+    run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument
+) -> tuple[Evaluation, GateDecision]:
+    """The candidate's evaluation, cut short where its loss is certain, and the gate's verdict on it."""
+    rules, current, best = run.config.evaluation, before.current, before.best
+    if candidate.sha256 == current.sha256:
+        as_paper = rules.model_copy(update={"use_gate": True, "gate_policy": "paper"})
+        equal = decide(current.evaluation, current.evaluation, best.evaluation, as_paper)
+        reason = "equal to the current skill, so there was nothing to measure"
+        return current.evaluation, equal.model_copy(
+            update={"action": Action.REJECT, "reason": reason, "policy": rules.gate_policy}
+        )
+    early = Contest(run, before, candidate).lost() if may_end_early(run, moment) else None
+    if early is not None:
+        evaluation, bound = early
+        return evaluation, reject_early(evaluation, bound, current.evaluation, best.evaluation, rules)
+    evaluation = measured(run, Split.VAL, candidate)
+    # What could not be measured is not taken by force either: later candidates would have nothing to be compared with.
+    forced = _is_forced(run, moment) and covers(evaluation, rules)
+    fresh = _confirmation(run, moment, before, candidate, evaluation)
+    return evaluation, decide(evaluation, current.evaluation, best.evaluation, rules, confirmation=fresh, force=forced)
+
+
+def _is_forced(run: TrainingRun, moment: Moment) -> bool:
+    """Whether the candidate is taken whatever it scores."""
+    return moment.kind == "slow_update" and not run.config.optimizer.slow_update_gate
+
+
+def _confirmation(
+    run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument, evaluation: Evaluation
+) -> tuple[Evaluation, Evaluation] | None:
+    item_ids = _to_confirm(run, before, evaluation)
+    if not item_ids:
+        return None
+    current = run.skill(before.current.version)
+    return confirmed(run, moment, candidate, item_ids), confirmed(run, moment, current, item_ids)
+
+
+def _to_confirm(run: TrainingRun, before: RunState, evaluation: Evaluation) -> tuple[str, ...]:
+    return to_confirm(evaluation, before.current.evaluation, run.config.evaluation)
+
+
+def _remembering(
+    run: TrainingRun, moment: Moment, before: RunState, state: RunState, decision: GateDecision
+) -> RunState:
+    """The state with what later moments are to know of this one: a step's trace, an epoch's memory."""
+    keys = run.keys.moment(moment)
+    if remembers(run, moment):
+        return state.model_copy(update={"meta_skill": run.store.get_text(run.keys.meta_skill(moment.epoch))})
+    if moment.kind != "step":
+        return state
+    ranked = run.store.get_model(keys.ranked_edits, Patch)
+    score_before, score_after = scores_around(run, before, decision)
+    entry: BufferEntry = entry_of(
+        moment.step,
+        ranked.failure_patterns,
+        tried_edits(run, moment) if decision.action is Action.REJECT else (),
+        before=score_before,
+        after=score_after,
+    )
+    return remember(state, entry)

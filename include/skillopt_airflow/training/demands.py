@@ -1,0 +1,88 @@
+"""How many chunks a run's plans may have: Airflow makes mapped tasks of lists up to a length, and of no longer ones."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.types import Split
+
+
+class Demand(NamedTuple):
+    """The chunks of the largest plan of a kind."""
+
+    kind: str
+    chunks: int
+    knobs: tuple[str, ...]
+    """That it grows with, by path."""
+
+
+def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand]:
+    """What a training makes mapped tasks of, at most; `sizes` are those of the splits before the limits.
+
+    A confirmation is no larger than publishing is.
+    """
+    train, rules = config.train, config.evaluation
+    val, test = (
+        size if limit is None else min(size, limit)
+        for size, limit in ((sizes[Split.VAL], rules.val_limit), (sizes[Split.TEST], rules.test_limit))
+    )
+    batch = _parts(config, min(sizes[Split.TRAIN], train.batch_size * train.accumulation))
+    samples = min(sizes[Split.TRAIN], config.optimizer.slow_update_samples)
+    demands = [
+        Demand("a step's batch", batch, ("train.batch_size", "train.accumulation")),
+        Demand("the comparison of two epochs", 2 * _parts(config, samples), ("optimizer.slow_update_samples",)),
+        publishing_demand(config, val),
+    ]
+    # Those go as one batch job each, whatever the number of their chunks.
+    if not config.model.batch:
+        evaluated = _contested(config, val) + (batch if train.speculative_rollout else 0)
+        tested = 2 * rules.draws * _parts(config, test) if rules.eval_test else 0
+        demands += [
+            Demand("the evaluation of a candidate", evaluated, ("evaluation.draws", "evaluation.val_limit")),
+            Demand("the test of two skills", tested, ("evaluation.draws", "evaluation.test_limit")),
+        ]
+    return demands
+
+
+def publishing_demand(config: TrainConfig, val: int) -> Demand:
+    """Candidate and champion on the selection split."""
+    return Demand("publishing", 2 * config.publishing.draws * _parts(config, val), ("publishing.draws",))
+
+
+def scoring_demand(config: TrainConfig, skills: int, items: int) -> Demand:
+    """Skills on items, every draw of an evaluation."""
+    knobs = ("evaluation.draws",)
+    return Demand(f"the rollouts of {skills} skills", skills * config.evaluation.draws * _parts(config, items), knobs)
+
+
+def check_mappable(config: TrainConfig, demands: Iterable[Demand], most: int) -> None:
+    """Refuse plans of which Airflow would not make mapped tasks.
+
+    Raises:
+        ConfigError: naming the largest number and the knobs to change.
+    """
+    largest = max(demands, key=lambda demand: demand.chunks)
+    if largest.chunks > most:
+        values, size = config.model_dump(), config.sandbox.items_per_container
+        knobs = [(path, values[group][key]) for path in largest.knobs for group, key in [path.split(".")]]
+        raise ConfigError(
+            f"{largest.kind}: {largest.chunks} chunks, and Airflow makes at most {most} tasks of a list ([core] "
+            f"max_map_length); raise sandbox.items_per_container = {size} in benchmark.yaml, or lower "
+            + " or ".join(f"{path} = {'all' if value is None else value}" for path, value in knobs)
+        )
+
+
+def _contested(config: TrainConfig, items: int) -> int:
+    """The chunks of an evaluation, which are more where it goes block by block, so that it may end early."""
+    rules, sandbox = config.evaluation, config.sandbox
+    block = items
+    if rules.early_reject and rules.use_gate:
+        block = max(1, sandbox.items_per_container * sandbox.max_containers // rules.draws)
+    blocks, rest = divmod(items, max(1, block))
+    return rules.draws * (blocks * _parts(config, block) + _parts(config, rest))
+
+
+def _parts(config: TrainConfig, items: int) -> int:
+    return math.ceil(items / config.sandbox.items_per_container)

@@ -1,0 +1,128 @@
+"""The two ends of a run: the seed's measurement, and the last skill's competition with the test that follows."""
+
+import logging
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.gate import decide
+from skillopt_airflow.core.provenance import LinesOfSkill, seed_lines
+from skillopt_airflow.core.scoring import covers
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.state import Measured, RunState, compete, seed_state
+from skillopt_airflow.core.types import JsonObject, Split
+from skillopt_airflow.training.evaluation import evaluation_chunks, measured
+from skillopt_airflow.training.rollouts import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.run import TrainingRun
+
+log = logging.getLogger(__name__)
+
+
+def opened(seed: SkillDocument, config: TrainConfig) -> SkillDocument:
+    """The seed with the regions that this run writes into: opened before it is measured, so every text has a score."""
+    optimizer = config.optimizer
+    if optimizer.use_slow_update and seed.region("SLOW_UPDATE") is None:
+        seed = seed.with_region("SLOW_UPDATE", "")
+    if optimizer.use_skill_aware_reflection and seed.region("APPENDIX") is None:
+        seed = seed.with_region("APPENDIX", "")
+    return seed
+
+
+def store_seed(run: TrainingRun, seed: SkillDocument) -> None:
+    """Version 0, and where its lines come from."""
+    moment = run.timeline[0]
+    run.store.put_text(run.keys.skill(0), seed.text)
+    run.store.put_model(run.keys.line_origins(0), LinesOfSkill(lines=seed_lines(seed, moment.name)))
+
+
+def seed_plan(run: TrainingRun) -> list[JsonObject]:
+    """The seed on the selection split."""
+    moment = run.timeline[0]
+    chunks = [chunk.model_copy(update={"stage": "seed"}) for chunk in evaluation_chunks(run, moment, run.keys.skill(0))]
+    return store_plan(run, moment, "seed", chunks)
+
+
+def seed_test_plan(run: TrainingRun) -> list[JsonObject]:
+    """The seed on the test split: it depends on nothing else, so it need not wait for the training."""
+    moment = run.timeline[0]
+    chunks = test_chunks(run, 0) if run.config.evaluation.eval_test else []
+    return store_plan(run, moment, "test", chunks)
+
+
+def start(run: TrainingRun) -> RunState:
+    """Turn the seed's evaluation into the state that the first step starts from.
+
+    Raises:
+        DataError: too few items have a score to compare anything with it.
+    """
+    moment, seed = run.timeline[0], run.skill(0)
+    evaluation = measured(run, Split.VAL, seed)
+    if not covers(evaluation, run.config.evaluation):
+        raise DataError(
+            f"the seed skill has a score on {evaluation.coverage:.0%} of the selection split only, so nothing can be "
+            f"compared with it; what failed: {dict(evaluation.failures)}; clear evaluate_seed and what follows it to "
+            "try these again"
+        )
+    state = seed_state(moment, Measured(version=0, sha256=seed.sha256, evaluation=evaluation))
+    rules = run.config.evaluation
+    log.info(
+        "seed skill: %.4f on %d items", evaluation.mean(rules.gate_metric, rules.gate_mixed_weight), evaluation.size
+    )
+    if run.is_newest(moment):
+        run.store.put_text(run.keys.best_skill, seed.text)
+        run.store.put_model(run.keys.runtime_state, state)
+    run.store.put_model(run.keys.moment(moment).state, state)
+    return state
+
+
+def last_plan(run: TrainingRun) -> list[JsonObject]:
+    """The last skill on the selection split, if it was taken without ever having been measured well enough."""
+    moment = run.timeline[-1]
+    state = run.state_before(moment)
+    chunks = [] if covers(state.current.evaluation, run.config.evaluation) else _last_chunks(run, state)
+    return store_plan(run, moment, "final", chunks)
+
+
+def finish(run: TrainingRun) -> list[JsonObject]:
+    """The last skill competes with the best one; then best and last go to the test, equal texts once.
+
+    A run that was stopped is not tested: it has no budget left for that.
+    """
+    moment, rules = run.timeline[-1], run.config.evaluation
+    state = run.state_before(moment)
+    if covers(state.current.evaluation, rules):
+        final = state.model_copy(update={"moment": moment.name})
+    else:
+        last = state.current.model_copy(
+            update={"evaluation": measured(run, Split.VAL, run.skill(state.current.version))}
+        )
+        # By the mean alone: there are no fresh rollouts for a policy that would ask for them.
+        by_mean = rules.model_copy(update={"gate_policy": "paper"})
+        decision = decide(last.evaluation, state.best.evaluation, state.best.evaluation, by_mean)
+        final = compete(state, moment, last, decision)
+        run.store.put_model(run.keys.moment(moment).gate, decision)
+        log.info("last skill against best: %s, %s", decision.action, decision.reason)
+    run.store.put_text(run.keys.best_skill, run.skill(final.best.version).text)
+    run.store.put_model(run.keys.runtime_state, final)
+    run.store.put_model(run.keys.moment(moment).state, final)
+    return store_plan(run, moment, "test", [] if final.stopped else _tested(run, final))
+
+
+def test_chunks(run: TrainingRun, version: int) -> list[Chunk]:
+    """A version on the test split."""
+    items, skill = ids(run.items(Split.TEST)), run.keys.skill(version)
+    draws = range(run.config.evaluation.draws)
+    return [chunk for draw in draws for chunk in chunks_of(run, "test", skill, Split.TEST, items, draw)]
+
+
+def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
+    """Best and last; the seed has its own plan, and texts that are equal share their rollouts."""
+    if not run.config.evaluation.eval_test:
+        return []
+    texts = {run.skill(version).sha256: version for version in (final.current.version, final.best.version)}
+    texts.pop(run.skill(0).sha256, None)
+    return [chunk for version in texts.values() for chunk in test_chunks(run, version)]
+
+
+def _last_chunks(run: TrainingRun, state: RunState) -> list[Chunk]:
+    chunks = evaluation_chunks(run, run.timeline[-1], run.keys.skill(state.current.version))
+    return [chunk.model_copy(update={"stage": "final"}) for chunk in chunks]

@@ -1,0 +1,114 @@
+"""The stages of an epoch's end: the longitudinal comparison with what follows from it, and meta reflection."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.schedule import edit_budget, sample
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import Item, JsonObject, Patch, Split
+from skillopt_airflow.optimizer.answers import joined
+from skillopt_airflow.optimizer.comparison import Comparison, compare
+from skillopt_airflow.optimizer.epoch_steps import EpochStep
+from skillopt_airflow.optimizer.meta_reflect import meta_reflect as reflect_on_epoch
+from skillopt_airflow.optimizer.meta_skill import meta_skill
+from skillopt_airflow.optimizer.slow_update import guidance_edit
+from skillopt_airflow.optimizer.slow_update import slow_update as write_guidance
+from skillopt_airflow.training.candidate import propose, remembers, scores_around, tried_edits
+from skillopt_airflow.training.optimizing import Assistants, optimizing
+from skillopt_airflow.training.rollouts import chunks_of, ids, store_plan
+from skillopt_airflow.training.run import TrainingRun
+
+log = logging.getLogger(__name__)
+
+
+def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Plan the sampled training items under the last skills of the previous and of this epoch, equal ones once."""
+    item_ids = ids(_sampled(run, moment))
+    versions = sorted(set(_pair(run, moment)))
+    chunks = [
+        chunk
+        for version in versions
+        for chunk in chunks_of(run, "longitudinal", run.keys.skill(version), Split.TRAIN, item_ids)
+    ]
+    return store_plan(run, moment, "longitudinal", chunks)
+
+
+def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Guidance for the skill and memory for the optimizer, from the comparison; returns the candidate's chunks."""
+    compared = _compared(run, moment)
+    run.store.put_model(run.keys.moment(moment).comparison, compared)
+    with optimizing(run, moment, "slow_update") as models, ThreadPoolExecutor(2) as pool:
+        guided = pool.submit(_guidance, run, moment, models, compared)
+        remembered = pool.submit(_memory, run, moment, models, compared)
+        patch = guided.result()
+        patch = patch.model_copy(update={"fallback": joined(patch.fallback, remembered.result())})
+        return store_plan(run, moment, "evaluate", propose(run, moment, patch))
+
+
+def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Edits from what the epoch accepted and rejected; returns the candidate's chunks."""
+    with optimizing(run, moment, "meta_reflect") as models:
+        skill = run.skill(run.state_before(moment).current.version)
+        budget = edit_budget(moment.step, run.record.total_steps, run.config.optimizer)
+        most = run.config.optimizer.learning_rate if budget is None else budget
+        patch = reflect_on_epoch(models.optimizer, skill.text, epoch_steps(run, moment.epoch), most)
+        return store_plan(run, moment, "evaluate", propose(run, moment, patch))
+
+
+def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
+    """What the epoch's steps tried and how the gate judged it."""
+    steps = []
+    for moment in run.timeline:
+        if moment.kind == "step" and moment.epoch == epoch:
+            keys = run.keys.moment(moment)
+            decision = run.store.get_model(keys.gate, GateDecision)
+            measured = decision.bound is not None or decision.against_current.pairs > 0
+            before, after = scores_around(run, run.state_before(moment), decision) if measured else (None, None)
+            steps.append(
+                EpochStep(
+                    step=moment.step,
+                    action=decision.action,
+                    score_before=before,
+                    score_after=after,
+                    edits=tried_edits(run, moment),
+                )
+            )
+    return steps
+
+
+def _sampled(run: TrainingRun, moment: Moment) -> list[Item]:
+    seed = f"{run.config.train.seed}-longitudinal-{moment.epoch}"
+    return sample(run.items(Split.TRAIN), run.config.optimizer.slow_update_samples, seed)
+
+
+def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
+    """The versions with which the previous epoch and this one ended."""
+    first = next(other for other in run.timeline if other.kind == "step" and other.epoch == moment.epoch)
+    return run.state_before(first).current.version, run.state_before(moment).current.version
+
+
+def _compared(run: TrainingRun, moment: Moment) -> Comparison:
+    items = _sampled(run, moment)
+    before, after = (run.stored(Split.TRAIN, run.skill(version), 0, items) for version in _pair(run, moment))
+    return compare(before, after, ids(items), run.config.optimizer.longitudinal_pair_policy)
+
+
+def _guidance(run: TrainingRun, moment: Moment, models: Assistants, compared: Comparison) -> Patch:
+    if not run.config.optimizer.use_slow_update:
+        return Patch()
+    skill = run.skill(run.state_before(moment).current.version)
+    former = skill.region("SLOW_UPDATE")
+    guidance = write_guidance(models.optimizer, skill.text, former if former is not None else "", compared)
+    log.info("slow update: %s", guidance.reason)
+    return Patch(edits=(guidance_edit(guidance),), fallback=guidance.fallback)
+
+
+def _memory(run: TrainingRun, moment: Moment, models: Assistants, compared: Comparison) -> str:
+    """Store what the optimizer keeps in mind from now on; returns the fallback."""
+    if not remembers(run, moment):
+        return ""
+    former = run.state_before(moment).meta_skill
+    memory = meta_skill(models.optimizer, former, compared, epoch_steps(run, moment.epoch))
+    run.store.put_text(run.keys.meta_skill(moment.epoch), memory.text)
+    return memory.fallback

@@ -1,0 +1,124 @@
+"""Measuring a candidate on the selection split: the plan of its rollouts, and what they amount to."""
+
+from collections.abc import Mapping, Sequence
+
+from skillopt_airflow.core.early_reject import certain_loss, cut_short, evaluation_order, horizon
+from skillopt_airflow.core.scoring import Evaluation, evaluation_of, failed_status
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import Rollout, Split
+from skillopt_airflow.training.rollouts import Chunk, Stage, chunks_of, ids, striped
+from skillopt_airflow.training.run import TrainingRun
+
+
+def may_end_early(run: TrainingRun, moment: Moment) -> bool:
+    """Whether an evaluation may be ended as soon as a win is impossible: only where a gate decides on it."""
+    rules = run.config.evaluation
+    gated = moment.kind in ("step", "meta_reflect") or (
+        moment.kind == "slow_update" and run.config.optimizer.slow_update_gate
+    )
+    return rules.early_reject and rules.use_gate and gated
+
+
+def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chunk]:
+    """The rollouts that measure a candidate, by its key, on the selection split; every draw on its own.
+
+    Where the evaluation may end early, the items on which the current skill leaves most to win come first, and are
+    dealt out so that containers side by side advance through that order together.
+    """
+    draws = range(run.config.evaluation.draws)
+    if not may_end_early(run, moment):
+        item_ids = ids(run.items(Split.VAL))
+        return [chunk for draw in draws for chunk in chunks_of(run, "evaluate", skill, Split.VAL, item_ids, draw)]
+    order, sandbox = order_of(run, run.state_before(moment)), run.config.sandbox
+    return [
+        Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
+        # Item by item, all draws of it: an item that lacks one is not known yet.
+        for block in blocks(order, max(1, sandbox.items_per_container * sandbox.max_containers // len(draws)))
+        for part in striped(block, sandbox.items_per_container)
+        for draw in draws
+    ]
+
+
+def draws_of(
+    run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None
+) -> dict[str, list[Rollout]]:
+    """The stored rollouts of a skill on a split by item id, one a draw; the draws of an evaluation if None."""
+    items = run.items(split)
+    found: dict[str, list[Rollout]] = {}
+    for draw in range(run.config.evaluation.draws) if draws is None else draws:
+        for item_id, rollout in run.stored(split, skill, draw, items).items():
+            found.setdefault(item_id, []).append(rollout)
+    return found
+
+
+def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None) -> Evaluation:
+    """The skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
+    rollouts = [rollout for each in draws_of(run, split, skill, draws).values() for rollout in each]
+    wanted = run.config.evaluation.draws if draws is None else len(draws)
+    return evaluation_of(ids(run.items(split)), rollouts, draws=wanted)
+
+
+class Contest:
+    """A candidate's evaluation while it runs: what is known of it by the rows of all its containers."""
+
+    def __init__(self, run: TrainingRun, state: RunState, skill: SkillDocument) -> None:
+        self._rules, self._current = run.config.evaluation, state.current.evaluation
+        self._order = order_of(run, state)
+        complete = _complete(draws_of(run, Split.VAL, skill), self._rules.draws)
+        rollouts = [rollout for draws in complete.values() for rollout in draws]
+        self._scores = evaluation_of(list(complete), rollouts, draws=self._rules.draws).scores
+        self._failed = {item: failed_status(draws) for item, draws in complete.items() if item not in self._scores}
+
+    def lost(self) -> tuple[Evaluation, float] | None:
+        """The evaluation up to where the loss was certain, and the bound of its mean; None if the candidate may win.
+
+        Both depend on the items' order only, never on which container was faster.
+        """
+        prefix = certain_loss(self._scores, self._failed, self._order, self._current, self._rules)
+        if prefix is None:
+            return None
+        return cut_short(self._scores, self._failed, self._order, prefix, self._current, self._rules)
+
+    def unavoidable(self, window: int) -> frozenset[str]:
+        """Items that must run whatever they score, or are the next `window` of the order."""
+        needed = horizon(self._scores, self._failed, self._order, self._current, self._rules)
+        ended = self._scores.keys() | self._failed.keys()
+        following = [item for item in self._order if item not in ended][:window]
+        return frozenset(self._order[:needed]) | frozenset(following)
+
+
+def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:
+    """The order in which a candidate's items are begun where its evaluation may end early."""
+    rules = run.config.evaluation
+    return evaluation_order(ids(run.items(Split.VAL)), state.current.evaluation, rules, state.record)
+
+
+def blocks(values: Sequence[str], size: int) -> list[Sequence[str]]:
+    """As many as all containers together take at a time, in order."""
+    return [values[start : start + size] for start in range(0, len(values), size)]
+
+
+def fresh_draw(run: TrainingRun, moment: Moment) -> int:
+    """A draw that no other moment of the run uses, so that a confirmation meets rollouts made for it alone."""
+    return run.config.evaluation.draws + run.timeline.index(moment)
+
+
+def confirmation_chunks(
+    run: TrainingRun, moment: Moment, skills: Sequence[str], item_ids: Sequence[str]
+) -> list[Chunk]:
+    """One fresh rollout of each skill, by key, on each of the items."""
+    stage: Stage = "confirm"
+    draw = fresh_draw(run, moment)
+    return [chunk for skill in skills for chunk in chunks_of(run, stage, skill, Split.VAL, item_ids, draw)]
+
+
+def confirmed(run: TrainingRun, moment: Moment, skill: SkillDocument, item_ids: Sequence[str]) -> Evaluation:
+    """The fresh scores of a skill on the items of a confirmation."""
+    items = [item for item in run.items(Split.VAL) if item.id in set(item_ids)]
+    return evaluation_of(item_ids, run.stored(Split.VAL, skill, fresh_draw(run, moment), items).values())
+
+
+def _complete(rollouts: Mapping[str, list[Rollout]], draws: int) -> dict[str, list[Rollout]]:
+    return {item_id: found for item_id, found in rollouts.items() if len(found) == draws}

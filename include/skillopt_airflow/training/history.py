@@ -1,0 +1,255 @@
+"""A run's history: a row a moment, from what the moments stored."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from skillopt_airflow.core.budget import StageCost, by_stage
+from skillopt_airflow.core.edits import EditApplyReport
+from skillopt_airflow.core.gate import Action, GateDecision
+from skillopt_airflow.core.paired import interval
+from skillopt_airflow.core.scoring import Evaluation
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.timeline import Moment, MomentKind
+from skillopt_airflow.core.types import Patch, Split, Value
+from skillopt_airflow.optimizer.answers import separate
+from skillopt_airflow.store.trajectories import RolloutKey
+from skillopt_airflow.training import timing
+from skillopt_airflow.training.evaluation import draws_of, measured
+from skillopt_airflow.training.publishing import Publication
+from skillopt_airflow.training.rollouts import RolloutPlan
+from skillopt_airflow.training.run import TrainingRun
+
+
+class MomentHistory(Value):
+    """One gated moment; scores are means of the gate metric."""
+
+    name: str
+    kind: MomentKind
+    step: int
+    epoch: int
+    decision: GateDecision
+    candidate_score: float | None
+    """On the items that ran, None if none of them has a score; see the decision's bound after an early rejection."""
+    current_score: float | None
+    """Of the skill that the candidate was compared with, on all items; None if none of them has a score."""
+    best_score: float
+    """After the moment."""
+    edits_applied: int
+    edits_skipped: int
+    skill_version: int
+    """Current version after the moment."""
+    fallbacks: tuple[str, ...]
+    """Where an optimizer's answer gave way to a deterministic rule."""
+    cancelled: int
+    """Rollouts of the selection split that an early rejection saved."""
+    seconds: timing.StepSeconds
+
+    @property
+    def action(self) -> Action:
+        """The gate's verdict."""
+        return self.decision.action
+
+
+class SplitScore(Value):
+    """A skill's means on a split; `low` and `high` are the 95 % interval of the gate metric's."""
+
+    version: int
+    hard: float
+    soft: float
+    score: float
+    low: float
+    high: float
+    coverage: float
+
+
+class RolloutCounts(Value):
+    """What became of the rollouts that the run planned."""
+
+    planned: int
+    ran: int
+    """Carried out by this run, tries again included."""
+    cancelled: int
+    """Left out because an early rejection was certain without them."""
+    speculated: int
+    """Carried out for a batch before it was known under which skill it would run."""
+    wasted: int
+    """Of these, those whose skill had gone by then."""
+    reused: int = 0
+    """Taken from the store: of another run, or another step."""
+
+
+class History(Value):
+    """The whole run."""
+
+    benchmark: str
+    run: str
+    target: str
+    optimizer: str
+    metric: str
+    seed_val_score: float
+    best_val_score: float
+    best_version: int
+    stopped: str
+    """Why the run stopped before its end, or empty."""
+    moments: tuple[MomentHistory, ...]
+    test: dict[str, SplitScore] = Field(default_factory=dict)
+    """The seed, the best and the last skill on the test split; empty if that was not measured."""
+    costs: tuple[StageCost, ...]
+    """What this run paid for, by stage."""
+    rollouts: RolloutCounts
+    published: Publication | None = None
+    withheld: str = ""
+    """Why nothing was published, or empty."""
+
+    @property
+    def steps(self) -> tuple[MomentHistory, ...]:
+        """The moments that are steps."""
+        return tuple(moment for moment in self.moments if moment.kind == "step")
+
+    def calls(self, role: str) -> int:
+        """Model calls of one role."""
+        return sum(cost.calls for cost in self.costs if cost.role == role)
+
+
+def history_of(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
+    """The history, from the run's stored documents."""
+    record, rules = run.record, run.config.evaluation
+    final = run.state(run.timeline[-1])
+    seed = run.state(run.timeline[0]).best.evaluation
+    usage = run.usage.read(run.ref.benchmark, run.ref.run)
+    moments = _moments(run, final)
+    return History(
+        benchmark=record.benchmark,
+        run=record.run,
+        target=str(record.config.model.target),
+        optimizer=str(record.config.model.optimizer),
+        metric=rules.gate_metric,
+        seed_val_score=_mean(run, seed),
+        best_val_score=_mean(run, final.best.evaluation),
+        best_version=final.best.version,
+        stopped=final.stopped,
+        moments=moments,
+        test=_test(run, final),
+        costs=by_stage([row.call for row in usage], record.prices),
+        rollouts=_counts(run, moments),
+        published=published,
+        withheld=withheld,
+    )
+
+
+def gated_moments(run: TrainingRun, final: RunState) -> tuple[Moment, ...]:
+    """The moments between the seed and the run's end that were reached."""
+    if not final.stopped:
+        return run.timeline[1:-1]
+    last = run.timeline.index(run.last_committed())
+    return run.timeline[1 : last + 1]
+
+
+def _moments(run: TrainingRun, final: RunState) -> tuple[MomentHistory, ...]:
+    rows: list[MomentHistory] = []
+    before, previous_end = run.state(run.timeline[0]), math.nan
+    for moment in gated_moments(run, final):
+        timings = timing.load(run.store, run.keys.moment(moment))
+        if math.isnan(previous_end):
+            previous_end = min(row.started for row in timings)
+        after = run.state(moment)
+        rows.append(_moment(run, moment, before, after, timing.step_seconds(timings, previous_end)))
+        before, previous_end = after, max(row.ended for row in timings)
+    return tuple(rows)
+
+
+def _moment(
+    run: TrainingRun, moment: Moment, before: RunState, after: RunState, seconds: timing.StepSeconds
+) -> MomentHistory:
+    keys = run.keys.moment(moment)
+    decision = run.store.get_model(keys.gate, GateDecision)
+    report = run.store.get_model(keys.edit_apply_report, EditApplyReport)
+    return MomentHistory(
+        name=moment.name,
+        kind=moment.kind,
+        step=moment.step,
+        epoch=moment.epoch,
+        decision=decision,
+        candidate_score=decision.against_current.score if decision.against_current.pairs else None,
+        current_score=_mean(run, before.current.evaluation) if before.current.evaluation.scores else None,
+        best_score=_mean(run, after.best.evaluation),
+        edits_applied=report.count("applied", "applied_as_append"),
+        edits_skipped=report.count("skipped"),
+        skill_version=after.current.version,
+        fallbacks=separate(run.store.get_model(keys.applied_patch, Patch).fallback),
+        cancelled=0 if decision.bound is None else _not_run(run, run.document(keys.candidate_skill)),
+        seconds=seconds,
+    )
+
+
+def _not_run(run: TrainingRun, skill: SkillDocument) -> int:
+    """Rollouts of a whole evaluation that there is no row of."""
+    whole = len(run.items(Split.VAL)) * run.config.evaluation.draws
+    return whole - sum(len(draws) for draws in draws_of(run, Split.VAL, skill).values())
+
+
+def _mean(run: TrainingRun, evaluation: Evaluation) -> float:
+    rules = run.config.evaluation
+    return evaluation.mean(rules.gate_metric, rules.gate_mixed_weight)
+
+
+def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:
+    if not run.config.evaluation.eval_test or final.stopped:
+        return {}
+    versions = {"seed": 0, "best": final.best.version, "last": final.current.version}
+    scores: dict[str, SplitScore] = {}
+    for name, version in versions.items():
+        evaluation = measured(run, Split.TEST, run.skill(version))
+        if evaluation.scores:
+            low, high = interval(evaluation, run.config.evaluation)
+            scores[name] = SplitScore(
+                version=version,
+                hard=evaluation.mean("hard"),
+                soft=evaluation.mean("soft"),
+                score=_mean(run, evaluation),
+                low=low,
+                high=high,
+                coverage=evaluation.coverage,
+            )
+    return scores
+
+
+def _counts(run: TrainingRun, moments: Sequence[MomentHistory]) -> RolloutCounts:
+    keys = [key for key in run.store.list_keys(run.keys.folder) if "/plans/" in key]
+    plans = [run.store.get_model(key, RolloutPlan) for key in keys]
+    # In their order, since what one step has rolled out the next one finds.
+    work = sorted(
+        ((plan.moment.step, chunk) for plan in plans for chunk in plan.chunks if chunk.item_ids),
+        key=lambda one: (one[0], one[1].stage == "speculate"),
+    )
+    places = [run.rollout_key(chunk.split, run.document(chunk.skill), chunk.draw) for _, chunk in work]
+    ran = {place: Counter(run.rollouts.carried_out(place, run.ref.run)) for place in set(places)}
+    steps = {moment.step for moment in moments if moment.kind == "step"}
+    accepted = {moment.step for moment in moments if moment.kind == "step" and moment.action.accepted}
+    # What was rolled out ahead serves no step if the skill changed, or if the run stopped before that step.
+    gone = accepted | {step for step in steps if step + 1 not in steps}
+    cancelled = sum(moment.cancelled for moment in moments)
+    planned = own = speculated = wasted = 0
+    met: set[tuple[RolloutKey, str]] = set()
+    for place, (step, chunk) in zip(places, work, strict=True):
+        new = {item for item in chunk.item_ids if (place, item) not in met}
+        met |= {(place, item) for item in new}
+        tries = sum(ran[place][item] for item in new)
+        if chunk.stage == "speculate":
+            # Such a batch is planned twice: ahead, and in its step.
+            speculated += tries
+            wasted += tries if step in gone else 0
+        planned += len(chunk.item_ids) if chunk.stage != "speculate" else 0
+        own += sum(ran[place][item] > 0 for item in new if chunk.stage != "speculate" or step not in gone)
+    return RolloutCounts(
+        planned=planned,
+        ran=sum(items.total() for items in ran.values()),
+        cancelled=cancelled,
+        speculated=speculated,
+        wasted=wasted,
+        reused=max(0, planned - own - cancelled),
+    )

@@ -1,0 +1,138 @@
+"""Judging files that a target left, in a process with limits: a workbook from a sandbox is not to be trusted.
+
+`python -m skillopt_airflow.training.judging` is that process. It reads a Case from standard input and prints READY
+before it opens the first file and the Score at the end, as JSON.
+"""
+
+import logging
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import benchmarks
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.ports import JudgesFiles
+from skillopt_airflow.core.types import Item, Score, Trajectory, Value
+
+READY = "ready"
+MEGABYTE = 1024 * 1024
+MEMORY_BYTES = 1024 * MEGABYTE
+"""Of address space."""
+CPU_SECONDS = 30
+WALL_SECONDS = 60
+WRITTEN_BYTES = MEGABYTE
+"""Of any one file; a judge has nothing to write."""
+PACKAGES = os.pathsep.join(str(Path(__file__).parents[depth]) for depth in (2, 3))
+PRODUCED, REFERENCES = "produced", "references"
+LIBRARIES = {"OPENPYXL_LXML": "False", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+"""openpyxl then parses with defusedxml, which refuses entities; no address space for threads that nobody needs."""
+
+_UNREADABLE = (
+    f"what the target left could not be read within {CPU_SECONDS} s and {MEMORY_BYTES // MEGABYTE} MB: leave a plain "
+    "workbook of the size that the task asks for"
+)
+
+log = logging.getLogger(__name__)
+
+
+class Case(Value):
+    """What is judged, besides the files."""
+
+    benchmark: str
+    item: Item
+    trajectory: Trajectory
+
+
+def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score:
+    """The score of what the target left; 0 where the process does not survive it, which is the target's doing.
+
+    Raises:
+        SandboxError: the process cannot start, or fails without the target's files too.
+    """
+    score = _judged(case, produced, references)
+    if score is not None:
+        return score
+    if _judged(case, {}, references) is None:
+        _failed(case, "the judge fails without any file of the target's, so its reference files are at fault")
+    return Score(hard=0.0, soft=0.0, feedback=_UNREADABLE)
+
+
+def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score | None:
+    """The score, or None if the process failed, was killed, or took too long over the files."""
+    with tempfile.TemporaryDirectory(prefix="skillopt-judge-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        for part, contents in ((PRODUCED, produced), (REFERENCES, references)):
+            (folder / part).mkdir()
+            for file, content in contents.items():
+                (folder / part / file).write_bytes(content)
+        # Nothing of the worker's environment, which holds credentials; -P keeps the folder off the import path.
+        env = {"PATH": os.defpath, "PYTHONPATH": PACKAGES, "LANG": "C.UTF-8", "HOME": name, "TMPDIR": name}
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "skillopt_airflow.training.judging"],
+                input=case.model_dump_json().encode(),
+                capture_output=True,
+                cwd=folder,
+                env={**env, **LIBRARIES},
+                timeout=WALL_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            if READY.encode() not in (error.stdout or b""):
+                _failed(case, f"the judge was not ready after {WALL_SECONDS} s")
+            log.warning("Item %s: the judge was stopped after %d s", case.item.id, WALL_SECONDS)
+            return None
+        except OSError as error:
+            raise SandboxError(f"the judge of {case.benchmark} could not start: {error}") from error
+    return _score(case, done)
+
+
+def _score(case: Case, done: "subprocess.CompletedProcess[bytes]") -> Score | None:
+    ready, _, said = done.stdout.partition(b"\n")
+    errors = done.stderr.decode(errors="replace")[-500:]
+    if ready != READY.encode():
+        _failed(case, f"the judge did not get ready (exit status {done.returncode}): {errors}")
+    if done.returncode == 0:
+        return Score.model_validate_json(said)
+    log.warning("Item %s: the judge ended with exit status %d: %s", case.item.id, done.returncode, errors)
+    return None
+
+
+def _failed(case: Case, why: str) -> NoReturn:
+    raise SandboxError(f"item {case.item.id} of {case.benchmark} could not be judged: {why}")
+
+
+def _limit() -> None:
+    """Lower this process's limits, for good."""
+    for which, most in (
+        (resource.RLIMIT_AS, MEMORY_BYTES),
+        (resource.RLIMIT_CPU, CPU_SECONDS),
+        (resource.RLIMIT_FSIZE, WRITTEN_BYTES),
+        (resource.RLIMIT_CORE, 0),
+        # Counts what the user runs already, so none is left; root is not bound by it.
+        (resource.RLIMIT_NPROC, 0),
+    ):
+        _, hard = resource.getrlimit(which)
+        resource.setrlimit(which, (most, most) if hard == resource.RLIM_INFINITY else (min(most, hard), hard))
+
+
+def main() -> None:
+    """Judge the case of standard input by the folders below the working folder."""
+    case = Case.model_validate_json(sys.stdin.buffer.read())
+    benchmark = benchmarks.load(case.benchmark)
+    if not isinstance(benchmark, JudgesFiles):
+        raise TypeError(f"{case.benchmark} judges no files")
+    _limit()
+    sys.stdout.write(f"{READY}\n")
+    sys.stdout.flush()
+    score = benchmark.score_files(case.item, case.trajectory, PRODUCED, REFERENCES)
+    sys.stdout.write(score.model_dump_json())
+
+
+if __name__ == "__main__":
+    main()

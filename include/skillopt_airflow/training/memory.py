@@ -1,0 +1,109 @@
+"""Answers that survive a retry: a call that was answered once is not paid again."""
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Generic, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from skillopt_airflow.core.errors import ModelOutputError, ObjectMissing
+from skillopt_airflow.core.ports import Optimizer, Output, Target
+from skillopt_airflow.core.types import Message, Value, canonical_json, sha256
+from skillopt_airflow.store.objects import ObjectStore
+
+Model = TypeVar("Model")
+
+
+class StoredReply(Value):
+    """What the target said."""
+
+    text: str
+
+
+class StoredMiss(Value):
+    """That the optimizer's answer stayed unusable, and why: asking again would pay for the same miss."""
+
+    unusable: str
+
+
+class _Lazily(Generic[Model]):
+    """Connects when it is first asked, once, from whichever thread."""
+
+    def __init__(self, connect: Callable[[], Model]) -> None:
+        self._connect = connect
+        self._lock = Lock()
+        self._connected: list[Model] = []
+
+    def get(self) -> Model:
+        with self._lock:
+            if not self._connected:
+                self._connected.append(self._connect())
+            return self._connected[0]
+
+
+class RememberingOptimizer:
+    """An `Optimizer` that stores each answer under the hash of its question, and connects only for a new one."""
+
+    def __init__(self, connect: Callable[[], Optimizer], model: str, store: ObjectStore, folder: str) -> None:
+        self._inner = _Lazily(connect)
+        self._model = model
+        self._store = store
+        self._folder = folder
+
+    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+        """The stored answer to the same question to the same model, or a new call.
+
+        Raises:
+            ModelOutputError: the answer stayed outside `output_type`, now or when it was asked before.
+            ModelError: the provider did not answer; this is not remembered.
+        """
+        question: list[JsonValue] = [self._model, instructions, prompt, output_type.model_json_schema()]
+        key = _key(self._folder, stage, question)
+        try:
+            return output_type.model_validate_json(self._store.get_bytes(key))
+        except (ObjectMissing, ValidationError):
+            self._raise_known_miss(key)
+        try:
+            answer = self._inner.get().ask(stage, instructions, prompt, output_type)
+        except ModelOutputError as error:
+            self._store.put_model(_miss(key), StoredMiss(unusable=str(error)))
+            raise
+        self._store.put_model(key, answer)
+        return answer
+
+    def _raise_known_miss(self, key: str) -> None:
+        try:
+            miss = StoredMiss.model_validate_json(self._store.get_bytes(_miss(key)))
+        except ObjectMissing:
+            return
+        raise ModelOutputError(miss.unusable)
+
+
+class RememberingTarget:
+    """A `Target` that stores each reply under the hash of its conversation."""
+
+    def __init__(self, connect: Callable[[], Target], model: str, store: ObjectStore, folder: str) -> None:
+        self._inner = _Lazily(connect)
+        self._model = model
+        self._store = store
+        self._folder = folder
+
+    def ask(self, stage: str, messages: Sequence[Message]) -> str:
+        """The stored reply to the same conversation, or a new call; raises ModelError."""
+        conversation: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
+        key = _key(self._folder, stage, [self._model, conversation])
+        try:
+            return StoredReply.model_validate_json(self._store.get_bytes(key)).text
+        except ObjectMissing:
+            text = self._inner.get().ask(stage, messages)
+        self._store.put_model(key, StoredReply(text=text))
+        return text
+
+
+def _key(folder: str, stage: str, question: list[JsonValue]) -> str:
+    return f"{folder}{stage}-{sha256(canonical_json(question))[:16]}.json"
+
+
+def _miss(key: str) -> str:
+    """Beside the answer's own key, because an empty answer would fit many a type."""
+    return f"{key}.unusable"

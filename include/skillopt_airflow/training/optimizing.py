@@ -1,0 +1,50 @@
+"""The optimizer in a stage: its answers are remembered, its calls and its time stored."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from skillopt_airflow.core.ports import Optimizer, Target
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.sandbox.workload import union_seconds
+from skillopt_airflow.training import timing
+from skillopt_airflow.training.memory import RememberingOptimizer, RememberingTarget
+from skillopt_airflow.training.run import TrainingRun
+
+
+@dataclass(frozen=True)
+class Assistants:
+    """The two models that a stage outside of the sandbox may ask; each connects at its first new question."""
+
+    optimizer: Optimizer
+    target: Target
+
+
+@contextmanager
+def optimizing(run: TrainingRun, moment: Moment, stage: str, index: int = 0) -> Iterator[Assistants]:
+    """The models for one task of a moment; their calls and the task's time are stored when it ends.
+
+    An answer is stored under its question, so a task that is tried again pays for no call twice.
+    """
+    calls: list[ModelCall] = []
+    keys, config = run.keys.moment(moment), run.config.model
+    with timing.timed(run.store, keys, stage, index) as clock, ExitStack() as opened:
+        try:
+            yield Assistants(
+                optimizer=RememberingOptimizer(
+                    lambda: opened.enter_context(run.models.optimizer(calls.append)),
+                    str(config.optimizer),
+                    run.store,
+                    keys.answers,
+                ),
+                target=RememberingTarget(
+                    lambda: opened.enter_context(run.models.target(calls.append)),
+                    str(config.target),
+                    run.store,
+                    keys.answers,
+                ),
+            )
+        finally:
+            clock.model = union_seconds((call.started, call.started + call.seconds) for call in calls)
+            run.usage.append(run.ref.benchmark, run.ref.run, calls, moment)

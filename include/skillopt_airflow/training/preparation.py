@@ -1,0 +1,233 @@
+"""What a run rests on, checked and stored before the first model call."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skillopt_airflow.core import schedule
+from skillopt_airflow.core.budget import Prices, unpriced
+from skillopt_airflow.core.config import DataGroup, TrainConfig
+from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
+from skillopt_airflow.core.policies import unknown_protected_items
+from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.splits import split_by_ratio, take
+from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
+from skillopt_airflow.training.estimate import Estimate, estimate
+from skillopt_airflow.training.quality import store_quality
+from skillopt_airflow.training.rollouts import ids
+from skillopt_airflow.training.run import RunRecord, TrainingRun
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from skillopt_airflow.quality.report import QualityReport
+    from skillopt_airflow.quality.sizes import Need
+    from skillopt_airflow.store.files import DataFiles
+
+log = logging.getLogger(__name__)
+
+Items = Mapping[Split, list[Item]]
+
+
+def read_items(
+    data: DataGroup, root: Path, benchmark: Benchmark, client: "S3Client", needs: "Sequence[Need]" = ()
+) -> "tuple[Items, QualityReport]":
+    """The items of all splits, after the data quality suite has passed; `needs` are those of the configuration.
+
+    Raises:
+        DataError: a file, record or split is not usable; the text names it.
+    """
+    return checked_items(f"data.uri = {data.uri}", _records(data, root, client), benchmark, needs)
+
+
+def checked_items(
+    source: str, records: Mapping[Split, list[JsonObject]], benchmark: Benchmark, needs: "Sequence[Need]" = ()
+) -> "tuple[Items, QualityReport]":
+    """The records as items, after the data quality suite has passed; `source` is where they come from.
+
+    Raises:
+        DataError: a record or split is not usable; the text names it.
+    """
+    from skillopt_airflow.quality.splits import check_splits
+
+    quality = check_splits(
+        source,
+        {str(split): rows for split, rows in records.items()},
+        benchmark.identity,
+        benchmark.text_columns,
+        benchmark.list_columns,
+        needs,
+    )
+    quality.raise_for_failures()
+    return {split: _items(benchmark, split, rows) for split, rows in records.items()}, quality
+
+
+def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
+    """The items with the hashes of their files, which are stored now, under what they hold.
+
+    Raises:
+        DataError: a file is missing or too large; the text names it and its item.
+    """
+    from skillopt_airflow.store.files import FileStore
+
+    kept = FileStore(run.store, run.ref.storage.prefix)
+
+    def stored(split: Split, row: int, item: Item) -> Item:
+        if not (item.files or item.reference_files):
+            return item
+        try:
+            found = {
+                field: tuple(file.model_copy(update={"sha256": kept.put(folder.read(file.path))}) for file in files)
+                for field, files in (("files", item.files), ("reference_files", item.reference_files))
+            }
+        except DataError as error:
+            raise DataError(f"{split} row {row}, item {item.id}: {error}") from error
+        return item.model_copy(update=found)
+
+    return {split: [stored(split, row, item) for row, item in enumerate(rows)] for split, rows in items.items()}
+
+
+def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
+    """Knobs that only make sense with these models and items.
+
+    Raises:
+        ConfigError: a budget in dollars without a price, or a protected item that the selection split lacks.
+    """
+    problem = unpriced(prices, config)
+    if problem:
+        raise ConfigError(problem)
+    unknown = unknown_protected_items(ids(items[Split.VAL])[: config.evaluation.val_limit], config.evaluation)
+    if unknown:
+        raise ConfigError(
+            f"evaluation.gate_protected_items: the selection split has no item {', '.join(unknown)}; name its ids"
+        )
+
+
+def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
+    """A run that is prepared again, such as after clearing, goes on under its own settings only.
+
+    Raises:
+        ConfigError: it has states of other settings; the text names the keys.
+    """
+    try:
+        before = run.store.get_model(run.keys.config, RunRecord).config.model_dump(mode="json")
+    except ObjectMissing:
+        return
+    now = config.model_dump(mode="json")
+    changed = [
+        f"{group}.{key}" for group, knobs in now.items() for key, value in knobs.items() if before[group][key] != value
+    ]
+    if changed and run.store.exists(run.keys.runtime_state):
+        raise ConfigError(
+            f"run {run.ref.run} has steps under other settings, and its settings changed since: {', '.join(changed)}; "
+            "trigger a new run, which finds the finished rollouts of this one"
+        )
+
+
+def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image: str) -> None:
+    """A run that is prepared again goes on with the data, seed skill and image only that its steps rest on.
+
+    Raises:
+        ConfigError: it has states of others; the text names them.
+    """
+    from skillopt_airflow.store.manifest import DataManifest, data_manifest
+
+    if not run.store.exists(run.keys.runtime_state):
+        return
+    before = run.store.get_model(run.keys.data_manifest, DataManifest).splits
+    now = data_manifest(run.config.data, items).splits
+    changed = [f"the {split} split" for split in now if split not in before or before[split] != now[split]]
+    changed += ["the seed skill"] if run.skill(0).sha256 != seed.sha256 else []
+    changed += ["the sandbox image"] if run.record.image != image else []
+    if changed:
+        raise ConfigError(
+            f"run {run.ref.run} has steps that rest on other inputs; changed since: {', '.join(changed)}; trigger a "
+            "new run, which finds the finished rollouts of this one"
+        )
+
+
+def settle(
+    run: TrainingRun, config: TrainConfig, items: Items, quality: "QualityReport", image: str, prices: Prices
+) -> None:
+    """Store the configuration and the items that all stages of the run see."""
+    from skillopt_airflow.store.items import save_items
+    from skillopt_airflow.store.manifest import data_manifest
+
+    run.record = RunRecord(
+        benchmark=run.ref.benchmark,
+        run=run.ref.run,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        config=config,
+        image=image,
+        steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
+        prices=dict(prices),
+    )
+    store_quality(run, quality)
+    for split, rows in items.items():
+        save_items(run.store, run.keys.items(split), rows)
+    run.store.put_model(run.keys.data_manifest, data_manifest(config.data, items))
+    run.store.put_model(run.keys.config, run.record)
+
+
+def read_seed(path: Path) -> SkillDocument:
+    """The seed skill.
+
+    Raises:
+        ConfigError: there is none.
+        SkillError: its protected regions are broken.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path}: the seed skill is missing; write the Markdown that the training should start from")
+    skill = SkillDocument(path.read_text(encoding="utf-8"))
+    log.info("seed skill %s, %d characters, %d protected regions", path, len(skill.text), len(skill.protected))
+    return skill
+
+
+def log_size(run: TrainingRun) -> None:
+    """How large the run is, and what it may cost, before its first call."""
+    train = run.config.train
+    sizes = {split: len(run.items(split)) for split in DATA_SPLITS}
+    log.info("items: %s", ", ".join(f"{size} {split}" for split, size in sizes.items()))
+    log.info("%d epochs of %d steps", train.num_epochs, run.record.steps_in_epoch)
+    left_out = sizes[Split.TRAIN] - run.record.steps_in_epoch * train.batch_size * train.accumulation
+    if left_out > 0:
+        log.warning(
+            "train.steps_per_epoch = %d leaves out %d of %d training items in every epoch",
+            train.steps_per_epoch,
+            left_out,
+            sizes[Split.TRAIN],
+        )
+    for line in estimated(run, sizes).lines():
+        log.info("%s", line)
+
+
+def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
+    """Calls, tokens and price of the whole run, from the prompts of its first training items."""
+    skill = run.skill(0)
+    prompts = [run.benchmark.messages(item.public, "") for item in run.items(Split.TRAIN)[:100]]
+    chars = sum(len(message.content) for prompt in prompts for message in prompt) / max(1, len(prompts))
+    return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices)
+
+
+def _records(data: DataGroup, root: Path, client: "S3Client") -> dict[Split, list[JsonObject]]:
+    from skillopt_airflow.store.datasets import ALL, read_records
+
+    read = read_records(data.uri, root, data.split_mode, client)
+    if ALL in read:
+        splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed)
+    else:
+        splits = {Split(name): rows for name, rows in read.items()}
+    return {split: take(rows, data.limit) for split, rows in splits.items()}
+
+
+def _items(benchmark: Benchmark, split: Split, records: Sequence[JsonObject]) -> list[Item]:
+    items = []
+    for row, record in enumerate(records):
+        try:
+            items.append(benchmark.item(record))
+        except DataError as error:
+            raise DataError(f"{split} row {row}: {error}") from error
+    return items

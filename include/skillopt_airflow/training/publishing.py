@@ -1,0 +1,244 @@
+"""Publishing the best skill of a run: measured afresh against the present champion, gated, then made the champion."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
+from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.gate import GateDecision, decide
+from skillopt_airflow.core.paired import interval
+from skillopt_airflow.core.provenance import LinesOfSkill
+from skillopt_airflow.core.scoring import Evaluation, covers
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.state import Measured
+from skillopt_airflow.core.types import JsonObject, Split, Value, sha256
+from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.training.evaluation import measured
+from skillopt_airflow.training.quality import check_measured
+from skillopt_airflow.training.rollouts import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.spending import unaffordable
+
+if TYPE_CHECKING:
+    from skillopt_airflow.store.artifacts import ArtifactStore, MeasuredScore, Provenance, SplitScores
+    from skillopt_airflow.store.objects import ObjectStore
+
+log = logging.getLogger(__name__)
+
+FIRST_FRESH_DRAW = 1000
+"""Above every draw that a training may use."""
+MOST_DRAWS = 100
+"""Of a publication; each has as many numbers of its own."""
+PUBLICATIONS = 100_000
+"""Among so many places the hash of a publication's name picks one."""
+
+
+class Publication(Value):
+    """What a run published."""
+
+    version: str
+    sha256: str
+    key: str
+    """Address of best_skill.md."""
+    created: bool
+    """False if the same skill was the champion already."""
+
+
+class PublishContest(Value):
+    """Who competes, fixed when the first task asked."""
+
+    withheld: str = ""
+    """Why the run has nothing to publish, or empty."""
+    champion: Alias | None = None
+    """The present champion; None if there is none, and the seed skill is the one to beat."""
+    rules: PublishingGroup = PublishingGroup()
+    first_draw: int = FIRST_FRESH_DRAW
+    """The publication's own: rollouts of an earlier one flatter the champion that passed the gate by them."""
+
+    @property
+    def draws(self) -> range:
+        """What every task of the publication rolls out and looks at."""
+        return range(self.first_draw, self.first_draw + self.rules.draws)
+
+    @property
+    def rival(self) -> str:
+        """The one to beat, for people."""
+        return "the seed skill" if self.champion is None else f"champion {self.champion.version}"
+
+
+def artifact_store(run: TrainingRun, store: "ObjectStore") -> "ArtifactStore":
+    """The published skills of the run's benchmark and target; `store` is the artifact bucket."""
+    from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.store.keys import ArtifactKeys
+
+    return ArtifactStore(
+        store, ArtifactKeys(run.config.storage.prefix, run.ref.benchmark, str(run.config.model.target))
+    )
+
+
+def plan_publication(
+    run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup
+) -> list[JsonObject]:
+    """Settle who competes; returns the chunks of both skills on fresh draws, none if there is nothing to publish."""
+    keys, moment = run.keys.publication(name), run.timeline[-1]
+    try:
+        contest = run.store.get_model(keys.contest, PublishContest)
+    except ObjectMissing:
+        contest = _contest(run, artifacts, name, rules)
+        seed_or_champion = run.skill(0).text
+        if contest.champion is not None:
+            seed_or_champion = artifacts.read(contest.champion.version).skill
+        run.store.put_text(keys.rival_skill, seed_or_champion)
+        run.store.put_model(keys.contest, contest)
+    if contest.withheld:
+        log.info("nothing to publish: %s", contest.withheld)
+        return store_plan(run, moment, f"publish-{name}", [])
+    best = run.keys.skill(run.state(moment).best.version)
+    chunks = [chunk for skill in (best, keys.rival_skill) for chunk in _fresh_chunks(run, skill, contest)]
+    return store_plan(run, moment, f"publish-{name}", chunks)
+
+
+def gate_publication(run: TrainingRun, name: str) -> str:
+    """Decide whether the candidate may become the champion; returns why not, or nothing.
+
+    Raises:
+        DataError: rows cannot be concluded from, or too few items have a score under one of the two.
+    """
+    keys = run.keys.publication(name)
+    contest = run.store.get_model(keys.contest, PublishContest)
+    if contest.withheld:
+        return contest.withheld
+    skills = {
+        "candidate": run.skill(run.state(run.timeline[-1]).best.version),
+        "rival": run.document(keys.rival_skill),
+    }
+    check_measured(run, Split.VAL, skills, contest.draws)
+    candidate, rival = (_covered(run, name, skill, contest) for name, skill in skills.items())
+    decision = decide(candidate, rival, rival, publish_rules(run, contest.rules))
+    run.store.put_model(keys.gate, decision)
+    log.info("publish gate against %s: %s, %s", contest.rival, decision.action, decision.reason)
+    if decision.action.accepted:
+        return ""
+    return f"the publish gate says {decision.action} against {contest.rival}: {decision.reason}"
+
+
+def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Publication:
+    """Publish the best skill, which passed the publish gate.
+
+    Raises:
+        Conflict: another publisher moved the champion since the two were compared.
+    """
+    keys = run.keys.publication(name)
+    contest = run.store.get_model(keys.contest, PublishContest)
+    decision = run.store.get_model(keys.gate, GateDecision)
+    best = run.state(run.timeline[-1]).best
+    published = artifacts.publish(
+        run.skill(best.version).text,
+        _provenance(run, best, contest, decision),
+        contest.champion,
+        f"{decision.action} against {contest.rival}: {decision.reason}",
+    )
+    log.info("%s %s", "published" if published.created else "already the champion:", published.version)
+    return Publication(
+        version=published.version,
+        sha256=published.sha256,
+        key=artifacts.address(published.key),
+        created=published.created,
+    )
+
+
+def fresh(run: TrainingRun, skill: SkillDocument, contest: PublishContest) -> Evaluation:
+    """A skill on the draws of the selection split that are the publication's own."""
+    return measured(run, Split.VAL, skill, contest.draws)
+
+
+def publish_rules(run: TrainingRun, rules: PublishingGroup) -> EvaluationGroup:
+    """The run's way to score, under the policy of publishing."""
+    policy = {"use_gate": True, "gate_policy": rules.gate_policy, "gate_alpha": rules.gate_alpha}
+    return run.config.evaluation.model_copy(update=policy)
+
+
+def _covered(run: TrainingRun, name: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
+    evaluation = fresh(run, skill, contest)
+    if not covers(evaluation, run.config.evaluation):
+        raise DataError(
+            f"publishing: only {evaluation.coverage:.0%} of the items have a fresh score under the {name} skill; what "
+            f"failed: {dict(evaluation.failures)}; clear the task measure and what follows it to try these again"
+        )
+    return evaluation
+
+
+def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup) -> PublishContest:
+    final, champion = run.state(run.timeline[-1]), artifacts.champion.read()
+    withheld = ""
+    if final.stopped:
+        withheld = f"the run was stopped: {final.stopped}"
+    elif final.best.version == 0:
+        withheld = "no candidate was better than the seed skill"
+    elif champion is not None and champion.sha256 == run.skill(final.best.version).sha256:
+        withheld = f"the best skill is the champion already, {champion.version}"
+    needed = 2 * len(run.items(Split.VAL)) * rules.draws
+    if not withheld and (too_dear := unaffordable(run, needed)):
+        withheld = f"the budget has no room for publishing: {too_dear}; publish it with a larger one in the overrides"
+    place = int(sha256(f"{run.ref.run}/{name}")[:12], 16) % PUBLICATIONS
+    return PublishContest(
+        withheld=withheld, champion=champion, rules=rules, first_draw=FIRST_FRESH_DRAW + place * MOST_DRAWS
+    )
+
+
+def _fresh_chunks(run: TrainingRun, skill: str, contest: PublishContest) -> list[Chunk]:
+    items = ids(run.items(Split.VAL))
+    return [chunk for draw in contest.draws for chunk in chunks_of(run, "publish", skill, Split.VAL, items, draw)]
+
+
+def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publish_gate: GateDecision) -> "Provenance":
+    from skillopt_airflow.store.artifacts import Provenance
+    from skillopt_airflow.store.manifest import DataManifest
+
+    record, config = run.record, run.config
+    manifest = run.store.get_model(run.keys.data_manifest, DataManifest)
+    gates = [
+        (moment.name, run.store.get_model(run.keys.moment(moment).gate, GateDecision)) for moment in run.timeline[1:-1]
+    ]
+    return Provenance(
+        run=record.run,
+        config=config.model_dump(mode="json"),
+        models={
+            "target": str(config.model.target),
+            "optimizer": str(config.model.optimizer),
+            "trained_for": str(record.config.model.target),
+        },
+        harness=config.model.harness,
+        data_fingerprints={split: part.fingerprint for split, part in manifest.splits.items()},
+        seed_scores=_scores(run, run.state(run.timeline[0]).best, contest),
+        best_scores=_scores(run, best, contest),
+        gate_history=tuple(
+            {"moment": name} | decision.model_dump(mode="json")
+            for name, decision in [*gates, ("publish", publish_gate)]
+        ),
+        lines=run.store.get_model(run.keys.line_origins(best.version), LinesOfSkill).lines,
+    )
+
+
+def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "SplitScores":
+    """By fresh rollouts if the publication made some: a training's own flatter the skill that it chose by them."""
+    from skillopt_airflow.store.artifacts import SplitScores
+
+    document = run.skill(skill.version)
+    val = _measured(run, fresh(run, document, contest))
+    if run.for_another_model:
+        # The training asked another model.
+        return SplitScores(val=val, test=None)
+    tested = measured(run, Split.TEST, document) if run.config.evaluation.eval_test else None
+    return SplitScores(val=_measured(run, skill.evaluation) if val is None else val, test=_measured(run, tested))
+
+
+def _measured(run: TrainingRun, evaluation: Evaluation | None) -> "MeasuredScore | None":
+    from skillopt_airflow.store.artifacts import MeasuredScore
+
+    if evaluation is None or not evaluation.scores:
+        return None
+    low, high = interval(evaluation, run.config.evaluation)
+    return MeasuredScore(
+        hard=evaluation.mean("hard"), soft=evaluation.mean("soft"), items=len(evaluation.scores), low=low, high=high
+    )

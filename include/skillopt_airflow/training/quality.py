@@ -1,0 +1,120 @@
+"""Where data quality meets a run: its results are kept, and what fails stops it."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import DATA_SPLITS, Item, Split
+from skillopt_airflow.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from skillopt_airflow.quality.report import QualityReport
+
+log = logging.getLogger(__name__)
+
+
+def store_quality(run: TrainingRun, report: "QualityReport") -> None:
+    """Keep a result as JSON, and all that the run has as a page."""
+    from skillopt_airflow.quality.page import render
+
+    keys = {"records": run.keys.quality, "rollouts": run.keys.rollout_quality}
+    run.store.put_model(keys[report.suite], report)
+    reports = [stored for key in keys.values() if (stored := _stored(run, key)) is not None]
+    run.store.put_text(run.keys.quality_page, render(run.ref.benchmark, run.ref.run, reports))
+
+
+def stored_quality(run: TrainingRun) -> "QualityReport | None":
+    """What was found about the run's records before, if it was."""
+    return _stored(run, run.keys.quality)
+
+
+@contextmanager
+def failure_kept(run: TrainingRun) -> Iterator[None]:
+    """A suite that fails inside leaves its result, although nothing else of the run may be there."""
+    from skillopt_airflow.quality.report import DataQualityError
+
+    try:
+        yield
+    except DataQualityError as error:
+        store_quality(run, error.report)
+        log.error("%s has all rows that failed", run.store.address(run.keys.quality_page))  # noqa: TRY400
+        raise
+
+
+def checked_fresh(
+    records: "QualityReport",
+    items: Sequence[Item],
+    trained: Mapping[Split, Sequence[Item]],
+    dates_of_items: Mapping[str, str],
+) -> "QualityReport":
+    """What the suite of fresh partitions found, behind what was found about the partition's records.
+
+    Args:
+        records: the result for the records.
+        items: the partition's.
+        trained: the data set of the champion's training; train and val must not be met again, val and test are what
+            the items should be like.
+        dates_of_items: the other nights' items, by id; one that is met again would count as evidence twice.
+
+    Raises:
+        DataQualityError: items that miss expectations; the text names them.
+    """
+    from skillopt_airflow.quality.fresh import check_fresh
+
+    learned = {split: trained[split] for split in (Split.TRAIN, Split.VAL)}
+    reference = [*trained[Split.VAL], *trained[Split.TEST]]
+    found = check_fresh(records.source, items, learned, reference, dates_of_items)
+    report = records.with_more(found)
+    report.raise_for_failures()
+    return report
+
+
+def check_measured(
+    run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], draws: Sequence[int] | None = None
+) -> None:
+    """Check the stored rollouts of some skills on a split before anything is concluded from them.
+
+    Args:
+        run: the run that measured.
+        split: on which.
+        skills: by what they are called.
+        draws: of each item; those of an evaluation if None.
+
+    Raises:
+        DataQualityError: rows that miss expectations; the text names them.
+    """
+    from skillopt_airflow.quality.rollouts import check_rollouts
+
+    items = run.items(split)
+    tables = {
+        f"{name} skill, draw {draw}": run.rollouts.unparsed(run.rollout_key(split, skill, draw), run.ref.run, items)
+        for name, skill in skills.items()
+        for draw in (range(run.config.evaluation.draws) if draws is None else draws)
+    }
+    report = check_rollouts(f"{run.ref.run} on {split}", tables, {item.id for item in items})
+    store_quality(run, report)
+    report.raise_for_failures()
+
+
+def items_of(run: TrainingRun, trained: str) -> Mapping[Split, list[Item]] | None:
+    """The items of another run of the benchmark, by its name; None if they are not in this run's bucket any more."""
+    from skillopt_airflow.store.items import load_items
+    from skillopt_airflow.store.keys import RunKeys
+
+    keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, trained)
+    try:
+        return {split: load_items(run.store, keys.items(split)) for split in DATA_SPLITS}
+    except ObjectMissing:
+        return None
+
+
+def _stored(run: TrainingRun, key: str) -> "QualityReport | None":
+    from skillopt_airflow.quality.report import QualityReport
+
+    try:
+        return run.store.get_model(key, QualityReport)
+    except ObjectMissing:
+        return None

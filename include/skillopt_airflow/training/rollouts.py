@@ -1,0 +1,102 @@
+"""Which rollouts a stage needs: planned once, stored, and carried out a chunk at a time, one container each."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import Item, JsonObject, Split, Value
+from skillopt_airflow.training.run import TrainingRun
+
+T = TypeVar("T")
+
+Stage = Literal[
+    "seed", "rollout", "speculate", "evaluate", "confirm", "longitudinal", "final", "test", "score", "publish", "regate"
+]
+
+
+class Chunk(Value):
+    """The work of one container."""
+
+    stage: Stage
+    """What its model calls are for."""
+    skill: str
+    """Key of the skill's text."""
+    split: Split
+    draw: int
+    item_ids: tuple[str, ...]
+    """In the order in which they are begun."""
+    contested: bool = False
+    """Whether it may end as soon as the candidate cannot win any more."""
+
+
+class RolloutPlan(Value):
+    """The chunks of a stage, for which mapped tasks are made."""
+
+    moment: Moment
+    chunks: tuple[Chunk, ...]
+
+
+class ChunkRef(Value):
+    """What travels to a mapped task instead of its chunk."""
+
+    plan: str
+    """Key of the plan."""
+    index: int
+
+
+def chunks_of(
+    run: TrainingRun, stage: Stage, skill: str, split: Split, item_ids: Sequence[str], draw: int = 0
+) -> list[Chunk]:
+    """Items cut evenly into the fewest chunks that a container may take."""
+    return [
+        Chunk(stage=stage, skill=skill, split=split, draw=draw, item_ids=tuple(part))
+        for part in cut(item_ids, run.config.sandbox.items_per_container)
+    ]
+
+
+def store_plan(
+    run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk], least: int = 0
+) -> list[JsonObject]:
+    """Store the plan; returns its chunks' references, as mapped tasks take them.
+
+    A plan never gets shorter, nor than `least`: chunks without items fill it up. Airflow takes a mapped task that
+    there were fewer of once out of the DAG run for good, also when there are more again.
+    """
+    key = run.keys.moment(moment).plan(name)
+    try:
+        before = run.store.get_model(key, RolloutPlan).chunks
+    except ObjectMissing:
+        before = ()
+    missing = max(least, len(before)) - len(chunks)
+    filling = [chunk.model_copy(update={"item_ids": (), "contested": False}) for chunk in (*chunks, *before)[:1]]
+    filled = (*chunks, *(filling * missing))
+    run.store.put_model(key, RolloutPlan(moment=moment, chunks=filled))
+    return [ChunkRef(plan=key, index=index).model_dump() for index in range(len(filled))]
+
+
+def planned(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:
+    """The chunk behind a reference, and the plan that it belongs to."""
+    parsed = ChunkRef.model_validate(ref)
+    plan = run.store.get_model(parsed.plan, RolloutPlan)
+    return plan, plan.chunks[parsed.index]
+
+
+def cut(values: Sequence[T], size: int) -> list[list[T]]:
+    """Cut evenly into the fewest parts of at most `size`, in order."""
+    parts = math.ceil(len(values) / size)
+    edges = [round(part * len(values) / parts) for part in range(parts + 1)] if parts else []
+    return [list(values[start:stop]) for start, stop in pairwise(edges)]
+
+
+def striped(values: Sequence[T], size: int) -> list[list[T]]:
+    """Dealt out like cards into the fewest parts of at most `size`, so that all parts advance in order together."""
+    parts = math.ceil(len(values) / size)
+    return [list(values[part::parts]) for part in range(parts)]
+
+
+def ids(items: Sequence[Item]) -> list[str]:
+    """The items' ids, in their order."""
+    return [item.id for item in items]

@@ -1,0 +1,272 @@
+"""One run, as its stages see it: opened from a small reference, everything else read from the object store."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+import benchmarks
+from skillopt_airflow.core import schedule
+from skillopt_airflow.core.budget import ModelPrice, Prices, Role
+from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
+from skillopt_airflow.core.errors import ObjectMissing, StoreError
+from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.timeline import Moment, MomentKind, timeline
+from skillopt_airflow.core.types import Item, JsonObject, Rollout, Split, Value, canonical_json, sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from skillopt_airflow.rollout.settings import RolloutSettings
+    from skillopt_airflow.store.objects import ObjectStore
+    from skillopt_airflow.store.trajectories import RolloutKey, RolloutTable, UsageTable
+    from skillopt_airflow.training.models import Models
+
+
+SHAPING = ("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "seed")
+"""Knobs of the model that decide what a rollout says."""
+
+
+class RunRef(Value):
+    """All that travels between tasks: where the run lives, and the epoch inside an epoch's DAG."""
+
+    benchmark: str
+    run: str
+    storage: StorageGroup
+    epoch: int = 0
+    offset: int = 0
+    """Steps of the epoch that lie before the part of it that a DAG run goes through."""
+    overrides: JsonObject = Field(default_factory=dict)
+    """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
+    prices: dict[Role, ModelPrice | None] | None = None
+    """Of the models then; None for those of the run."""
+
+
+class RunRecord(Value):
+    """What `prepare` settled, as config.json: the resolved configuration and what it rests on."""
+
+    benchmark: str
+    run: str
+    created: str
+    """UTC, ISO 8601."""
+    config: TrainConfig
+    """Complete: the model names are those of the connections where the configuration left them open."""
+    image: str
+    """Digest of the sandbox image."""
+    steps_in_epoch: int
+    prices: dict[Role, ModelPrice | None]
+    """As they were when the run began."""
+
+    @property
+    def total_steps(self) -> int:
+        """T of the schedules."""
+        return self.steps_in_epoch * self.config.train.num_epochs
+
+
+class TrainingRun:
+    """A run's settings, documents and tables, and the models that it works with."""
+
+    models: "Models"
+    """Set by whoever opens the run; stages that call no model do without."""
+
+    def __init__(self, ref: RunRef, store: "ObjectStore") -> None:
+        from skillopt_airflow.store.keys import RunKeys
+
+        self.ref = ref
+        self.store = store
+        self.keys: RunKeys = RunKeys(ref.storage.prefix, ref.benchmark, ref.run)
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """What `prepare` settled."""
+        return self.store.get_model(self.keys.config, RunRecord)
+
+    @property
+    def config(self) -> TrainConfig:
+        """The resolved configuration, with what the reference overrides."""
+        return self._overridden if self.ref.overrides else self.record.config
+
+    @cached_property
+    def _overridden(self) -> TrainConfig:
+        return TrainConfig.from_layers(self.record.config.model_dump(), nest(self.ref.overrides))
+
+    @property
+    def prices(self) -> Prices:
+        """What the models cost."""
+        return self.record.prices if self.ref.prices is None else self.ref.prices
+
+    @property
+    def for_another_model(self) -> bool:
+        """Whether the run is published for another target model than it was trained for."""
+        return self.config.model.target != self.record.config.model.target
+
+    @property
+    def account(self) -> str:
+        """Under which name its model calls are stored, and count for its budget."""
+        return f"{self.ref.run}@{self.config.model.target}" if self.for_another_model else self.ref.run
+
+    @cached_property
+    def benchmark(self) -> Benchmark:
+        """The benchmark's adapter."""
+        return benchmarks.load(self.ref.benchmark)
+
+    @cached_property
+    def rollouts(self) -> "RolloutTable":
+        """All trajectories ever stored here."""
+        from skillopt_airflow.store.trajectories import RolloutTable
+
+        return RolloutTable(self.store, self.ref.storage.prefix)
+
+    @cached_property
+    def usage(self) -> "UsageTable":
+        """The model calls of all runs."""
+        from skillopt_airflow.store.trajectories import UsageTable
+
+        return UsageTable(self.store, self.ref.storage.prefix)
+
+    @cached_property
+    def timeline(self) -> tuple[Moment, ...]:
+        """All moments of the run, in order."""
+        return timeline(self.config, self.record.steps_in_epoch)
+
+    def step(self, position: int) -> Moment | None:
+        """Step `position` (1-based) of this DAG run, or None behind the epoch's end."""
+        number = self.ref.offset + position
+        if number > self.record.steps_in_epoch:
+            return None
+        return Moment(
+            kind="step", epoch=self.ref.epoch, step=(self.ref.epoch - 1) * self.record.steps_in_epoch + number
+        )
+
+    def epoch_end(self, kind: MomentKind) -> Moment | None:
+        """The moment of this kind at the end of the DAG run's epoch, if the run has it and was not stopped before."""
+        moment = next((one for one in self.timeline if (one.kind, one.epoch) == (kind, self.ref.epoch)), None)
+        return None if moment is None or self.stopped_before(moment) else moment
+
+    def newest_state(self) -> RunState:
+        """The state that was committed last."""
+        return self.store.get_model(self.keys.runtime_state, RunState)
+
+    def stopped(self) -> str:
+        """Why the run was stopped; empty while it goes on."""
+        return self.newest_state().stopped
+
+    def stopped_before(self, moment: Moment) -> bool:
+        """Whether the run does not get as far as this moment: the one before it was not reached, or stopped the run."""
+        try:
+            return bool(self.state(self.timeline[self.timeline.index(moment) - 1]).stopped)
+        except ObjectMissing:
+            return True
+
+    def is_newest(self, moment: Moment) -> bool:
+        """Whether nothing behind the moment is committed; only then does it speak for the whole run."""
+        following = self.timeline[self.timeline.index(moment) + 1]
+        return not self.committed(following)
+
+    def state(self, moment: Moment) -> RunState:
+        """The state that the moment committed."""
+        return self.store.get_model(self.keys.moment(moment).state, RunState)
+
+    def state_before(self, moment: Moment) -> RunState:
+        """The state that the moment starts from."""
+        previous = self.timeline[self.timeline.index(moment) - 1]
+        if moment.kind == "final":
+            return self.state(self.last_committed())
+        state = self.state(previous)
+        return state.in_new_epoch() if previous.epoch != moment.epoch else state
+
+    def committed(self, moment: Moment) -> bool:
+        """Whether the moment's state is stored."""
+        return self.store.exists(self.keys.moment(moment).state)
+
+    def last_committed(self) -> Moment:
+        """The last moment before the run's end that has a state: an earlier one than planned if the run was stopped.
+
+        Raises:
+            StoreError: a moment is missing although the run was not stopped.
+        """
+        stored = set(self.store.list_keys(self.keys.folder))
+        reached = self.timeline[0]
+        for moment in self.timeline[:-1]:
+            if self.keys.moment(moment).state not in stored:
+                break
+            reached = moment
+            # What lies behind a stop is of an earlier attempt.
+            if self.state(moment).stopped:
+                break
+        if reached != self.timeline[-2] and not self.state(reached).stopped:
+            raise StoreError(
+                f"{self.store.address(self.keys.folder)}: the run has no state behind {reached.name}; clear the task "
+                "that should have written it"
+            )
+        return reached
+
+    def skill(self, version: int) -> SkillDocument:
+        """An accepted version of the skill; 0 is the seed."""
+        return self.document(self.keys.skill(version))
+
+    def document(self, key: str) -> SkillDocument:
+        """A skill by its key, an accepted version or a candidate."""
+        return SkillDocument(self.store.get_text(key))
+
+    def items(self, split: Split) -> "list[Item]":
+        """The items of a split that this run uses, in their order."""
+        from skillopt_airflow.store.items import load_items
+
+        limits = {Split.VAL: self.config.evaluation.val_limit, Split.TEST: self.config.evaluation.test_limit}
+        return load_items(self.store, self.keys.items(split))[: limits.get(split)]
+
+    def slices(self, moment: Moment) -> "list[list[Item]]":
+        """The slices of the training split that a step takes."""
+        position = moment.step - (moment.epoch - 1) * self.record.steps_in_epoch
+        return schedule.slices(self.items(Split.TRAIN), moment.epoch, position, self.config.train)
+
+    def settings(self, dialect: str, model: str, draw: int) -> "RolloutSettings":
+        """What a sandbox is told; the model as its provider names it."""
+        from skillopt_airflow.rollout.settings import RolloutSettings
+
+        chosen = self.config.model
+        return RolloutSettings.model_validate(
+            {
+                "benchmark": self.ref.benchmark,
+                "harness": chosen.harness,
+                "max_turns": chosen.max_turns,
+                "reasoning_effort": chosen.reasoning_effort,
+                "thinking": chosen.thinking,
+                "seed": None if chosen.seed is None else chosen.seed + draw,
+                "code_timeout": self.config.sandbox.code_timeout,
+                "dialect": dialect,
+                "model": model,
+                "temperature": chosen.temperature,
+                "max_tokens": chosen.max_tokens,
+                "concurrency": chosen.concurrency,
+                "call_timeout": chosen.call_timeout,
+                "max_attempts": chosen.max_attempts,
+            }
+        )
+
+    def rollout_key(self, split: Split, skill: SkillDocument, draw: int) -> "RolloutKey":
+        """What makes two rollouts of an item the same; how fast or how often they are tried is not part of it."""
+        from skillopt_airflow.store.trajectories import RolloutKey
+
+        model = self.config.model
+        shaping = model.model_dump(mode="json", include=set(SHAPING))
+        return RolloutKey(
+            benchmark=self.ref.benchmark,
+            target=str(model.target),
+            harness=model.harness,
+            split=split,
+            skill_sha256=skill.sha256,
+            draw=draw,
+            settings_sha256=sha256(canonical_json(shaping)),
+            image=self.record.image,
+        )
+
+    def stored(self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item]") -> "Mapping[str, Rollout]":
+        """The items' rollouts by id: those with a score, of any run, and this run's failures where there is none."""
+        key = self.rollout_key(split, skill, draw)
+        scored = self.rollouts.read(key, items)
+        missing = [item for item in items if item.id not in scored]
+        return scored | (self.rollouts.errors(key, self.ref.run, missing) if missing else {})

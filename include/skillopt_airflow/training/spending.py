@@ -1,0 +1,58 @@
+"""What a run has spent, whether another step fits into its budget, and what its sandboxes may spend."""
+
+from skillopt_airflow.core.budget import dearest, exceeded, spent
+from skillopt_airflow.core.config import BudgetGroup
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.training.run import TrainingRun
+
+
+def why_stop(run: TrainingRun, moment: Moment) -> str:
+    """Why the run stops after this moment: one more step like its dearest would pass a limit; empty if none would."""
+    budget = run.config.budget
+    if not _limited(budget) or moment == run.timeline[-2]:
+        return ""
+    priced = run.prices
+    # A gate that is decided again must not see what was spent later.
+    moments = run.timeline[: run.timeline.index(moment) + 1]
+    names = {one.name for one in moments}
+    usage = run.usage.read(run.ref.benchmark, run.account)
+    rows = [row for row in usage if row.moment in names or (not row.moment and row.step <= moment.step)]
+    steps = [one.name for one in moments if one.kind == "step"]
+    costs = [spent([row.call for row in rows if row.moment == step], priced) for step in steps]
+    return exceeded(spent([row.call for row in rows], priced), dearest(costs), budget)
+
+
+def allowance(run: TrainingRun) -> Allowance:
+    """What the run's sandboxes may still spend on the target, by the calls that are stored."""
+    budget = run.config.budget
+    if not _limited(budget):
+        return Allowance()
+    total = spent([row.call for row in run.usage.read(run.ref.benchmark, run.account)], run.prices)
+    target = run.prices.get("target")
+    usd = None
+    if budget.max_usd is not None:
+        # What nobody can count is not spent any further.
+        usd = 0.0 if total.usd is None or target is None else budget.max_usd - total.usd
+    return Allowance(
+        calls=None if budget.max_calls is None else budget.max_calls - total.calls,
+        tokens=None if budget.max_tokens is None else budget.max_tokens - total.tokens,
+        usd=usd,
+        input_price=0.0 if target is None else target.input,
+        output_price=0.0 if target is None else target.output,
+    )
+
+
+def unaffordable(run: TrainingRun, rollouts: int) -> str:
+    """Why the budget has no room for so many rollouts, each of which takes one call or more; empty if it may have."""
+    left = allowance(run)
+    used_up = left.used_up()
+    if used_up:
+        return f"{used_up} is used up"
+    if left.calls is not None and left.calls < rollouts:
+        return f"budget.max_calls leaves {left.calls} calls, and {rollouts} rollouts are needed"
+    return ""
+
+
+def _limited(budget: BudgetGroup) -> bool:
+    return any(limit is not None for limit in (budget.max_calls, budget.max_tokens, budget.max_usd))

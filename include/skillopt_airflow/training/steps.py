@@ -1,0 +1,195 @@
+"""The stages of a step: each loads what it needs, calls one function of core or optimizer, and stores what came out."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_of
+from skillopt_airflow.core.edits import apply_edits
+from skillopt_airflow.core.errors import Conflict
+from skillopt_airflow.core.schedule import edit_budget
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import Edit, JsonObject, Note, Patch, Rollout, Split, Value
+from skillopt_airflow.optimizer.aggregate import aggregate as merge_patches
+from skillopt_airflow.optimizer.answers import joined
+from skillopt_airflow.optimizer.consolidate import consolidate
+from skillopt_airflow.optimizer.deep_reflect import FollowUps, follow_ups, probes, questions
+from skillopt_airflow.optimizer.learning_rate import learning_rate
+from skillopt_airflow.optimizer.minibatches import Minibatch, minibatches
+from skillopt_airflow.optimizer.reflect import ReflectContext
+from skillopt_airflow.optimizer.reflect import reflect as reflect_on
+from skillopt_airflow.optimizer.rewrite import rewrite
+from skillopt_airflow.optimizer.select import select as select_edits
+from skillopt_airflow.store.objects import model_bytes
+from skillopt_airflow.training.candidate import propose
+from skillopt_airflow.training.optimizing import Assistants, optimizing
+from skillopt_airflow.training.rollouts import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.run import TrainingRun
+
+log = logging.getLogger(__name__)
+
+
+def rollout(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Plan the batch under the current skill; returns the chunks."""
+    return store_plan(run, moment, "rollout", batch_chunks(run, moment))
+
+
+def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
+    """The rollouts of a step's batch."""
+    skill = run.keys.skill(run.state_before(moment).current.version)
+    items = [item for part in run.slices(moment) for item in part]
+    return chunks_of(run, "rollout", skill, Split.TRAIN, ids(items))
+
+
+def reflect(run: TrainingRun, moment: Moment, part: int, parts: int) -> None:
+    """Minibatches of the step's rollouts become patches; part p of n takes the minibatches p, p + n, ..."""
+    gradient, state = run.config.gradient, run.state_before(moment)
+    skill = run.skill(state.current.version)
+    context = ReflectContext(
+        skill=skill.text,
+        budget=edit_budget(moment.step, run.record.total_steps, run.config.optimizer),
+        buffer=state.buffer,
+        meta_skill=state.meta_skill,
+    )
+    with optimizing(run, moment, "reflect", part) as models:
+        mine = step_minibatches(run, moment)[part::parts]
+        probed = _probed(run, moment) if gradient.use_deep_reflect else frozenset()
+
+        def work(minibatch: Minibatch) -> None:
+            asked = _asked(models, context.skill, minibatch, probed)
+            patch = reflect_on(models.optimizer, context, minibatch, run.config.optimizer, asked.by_item)
+            patch = patch.model_copy(update={"fallback": joined(asked.fallback, patch.fallback)})
+            run.store.put_model(run.keys.moment(moment).reflection(minibatch.source_type, minibatch.index), patch)
+            log.info("%s: %d edits, %d patterns", minibatch.name, len(patch.edits), len(patch.failure_patterns))
+
+        with ThreadPoolExecutor(max(1, gradient.analyst_workers // parts)) as pool:
+            list(pool.map(work, mine))
+
+
+def aggregate(run: TrainingRun, moment: Moment) -> None:
+    """The patches of all minibatches become one."""
+    gradient, state, keys = run.config.gradient, run.state_before(moment), run.keys.moment(moment)
+    with optimizing(run, moment, "aggregate") as models:
+        skill = run.skill(state.current.version)
+        patches = [
+            run.store.get_model(keys.reflection(part.source_type, part.index), Patch)
+            for part in step_minibatches(run, moment)
+        ]
+        merged = merge_patches(
+            models.optimizer,
+            skill.text,
+            patches,
+            gradient.merge_batch_size,
+            gradient.analyst_workers,
+            state.meta_skill,
+        )
+        run.store.put_model(keys.merged_patch, merged)
+        log.info("%d patches, %d edits after merging", len(patches), len(merged.edits))
+
+
+def select(run: TrainingRun, moment: Moment) -> None:
+    """The edits within the learning rate stay."""
+    state, keys = run.state_before(moment), run.keys.moment(moment)
+    with optimizing(run, moment, "select") as models:
+        skill = run.skill(state.current.version).text
+        merged = run.store.get_model(keys.merged_patch, Patch)
+        budget = edit_budget(moment.step, run.record.total_steps, run.config.optimizer)
+        if _chooses_rate(run) and budget is not None:
+            chosen = learning_rate(models.optimizer, skill, merged, budget, state.meta_skill)
+            run.store.put_model(keys.learning_rate, chosen)
+            log.info("the optimizer chose learning rate %d: %s", chosen.rate, chosen.reason)
+            budget = chosen.rate
+            merged = merged.model_copy(update={"fallback": joined(merged.fallback, chosen.fallback)})
+        ranked = select_edits(models.optimizer, skill, merged, budget, state.meta_skill)
+        run.store.put_model(keys.ranked_edits, ranked)
+        log.info("learning rate %s: %d of %d edits stay", budget, len(ranked.edits), len(merged.edits))
+
+
+def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """The edits make the candidate; returns the chunks to evaluate it on, none if the candidate is the skill itself."""
+    keys = run.keys.moment(moment)
+    with optimizing(run, moment, "update") as models:
+        skill = run.skill(run.state_before(moment).current.version)
+        patch = run.store.get_model(keys.ranked_edits, Patch)
+        if run.config.optimizer.skill_update_mode == "rewrite_from_suggestions":
+            patch = rewrite(models.optimizer, skill.text, patch)
+        chunks = propose(run, moment, _with_notes(run, models, skill, patch))
+        return store_plan(run, moment, "evaluate", [*chunks, *_speculation(run, moment, chunks)])
+
+
+def _chooses_rate(run: TrainingRun) -> bool:
+    """Whether the optimizer sets the learning rate; of whole rewrites there can be only one anyway."""
+    rules = run.config.optimizer
+    return rules.lr_control_mode == "autonomous" and rules.skill_update_mode != "full_rewrite_minibatch"
+
+
+def step_minibatches(run: TrainingRun, moment: Moment) -> list[Minibatch]:
+    """The minibatches of the step's rollouts; the same for every task that asks."""
+    gradient = run.config.gradient
+    seed = f"{run.config.train.seed}-step-{moment.step}"
+    return minibatches(_rolled_out(run, moment), gradient.minibatch_size, seed, gradient.failure_only)
+
+
+class ReflectedItems(Value):
+    """The items of a step that had a score when its reflection began."""
+
+    item_ids: tuple[str, ...]
+
+
+def _rolled_out(run: TrainingRun, moment: Moment) -> list[list[Rollout]]:
+    """The scored rollouts of the step, by slice; the same ones for every task, whatever is stored in the meantime."""
+    skill = run.skill(run.state_before(moment).current.version)
+    slices = run.slices(moment)
+    stored = run.stored(Split.TRAIN, skill, 0, [item for part in slices for item in part])
+    scored = tuple(sorted(item_id for item_id, rollout in stored.items() if rollout.score is not None))
+    fixed = _fixed(run, moment, ReflectedItems(item_ids=scored)).item_ids
+    return [[stored[item.id] for item in part if item.id in fixed] for part in slices]
+
+
+def _fixed(run: TrainingRun, moment: Moment, seen: ReflectedItems) -> ReflectedItems:
+    """What the first task of the step saw."""
+    key = run.keys.moment(moment).reflected_items
+    with suppress(Conflict):
+        run.store.create(key, model_bytes(seen))
+    return run.store.get_model(key, ReflectedItems)
+
+
+def _probed(run: TrainingRun, moment: Moment) -> frozenset[str]:
+    """The items of the step that the target is asked about."""
+    gradient = run.config.gradient
+    rollouts = [rollout for part in _rolled_out(run, moment) for rollout in part]
+    seed = f"{run.config.train.seed}-probes-{moment.step}"
+    successes = 0 if gradient.failure_only else gradient.deep_reflect_successes
+    return frozenset(probes(rollouts, gradient.deep_reflect_failures, successes, seed))
+
+
+def _asked(models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]) -> FollowUps:
+    """What the target says about the minibatch's probed rollouts."""
+    chosen = [rollout for rollout in minibatch.rollouts if rollout.trajectory.item_id in probed]
+    wanted = questions(models.optimizer, skill, chosen)
+    answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)))
+    return answered.model_copy(update={"fallback": joined(wanted.fallback, answered.fallback)})
+
+
+def _with_notes(run: TrainingRun, models: Assistants, skill: SkillDocument, patch: Patch) -> Patch:
+    """The patch with its notes as edits of the appendix, consolidated above the threshold."""
+    edits: tuple[Edit, ...] = note_edits(skill, patch.notes)
+    most, fallback = run.config.optimizer.skill_aware_consolidate_threshold, patch.fallback
+    present = tuple(Note(text=text, minibatch="appendix") for text in notes_of(skill))
+    if edits and 0 < most < len(notes_of(apply_edits(skill, edits)[0])):
+        united = consolidate(models.optimizer, skill.text, (*present, *patch.notes), most)
+        edits = (consolidated_edit(skill, united.notes),)
+        fallback = joined(fallback, united.fallback)
+    return patch.model_copy(update={"edits": (*patch.edits, *edits), "fallback": fallback})
+
+
+def _speculation(run: TrainingRun, moment: Moment, evaluation: list[Chunk]) -> list[Chunk]:
+    """The next batch under the current skill, rolled out while the candidate is evaluated; wasted if it is accepted."""
+    index = run.timeline.index(moment) + 1
+    following = run.timeline[index] if index < len(run.timeline) else moment
+    if not (evaluation and run.config.train.speculative_rollout and following.kind == "step"):
+        return []
+    skill = run.keys.skill(run.state_before(moment).current.version)
+    items = [item for part in run.slices(following) for item in part]
+    return chunks_of(run, "speculate", skill, Split.TRAIN, ids(items))

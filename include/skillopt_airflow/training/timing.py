@@ -1,0 +1,89 @@
+"""Where the seconds of a step went: model, container, own work, and Airflow between the tasks."""
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from skillopt_airflow.core.types import Value
+from skillopt_airflow.sandbox.workload import union_seconds
+
+if TYPE_CHECKING:
+    from skillopt_airflow.store.keys import MomentKeys
+    from skillopt_airflow.store.objects import ObjectStore
+
+
+class StageTiming(Value):
+    """One task of a stage: when its body ran (Unix seconds), and what of that were model and container."""
+
+    stage: str
+    started: float
+    ended: float
+    model: float = Field(default=0.0, ge=0.0)
+    container: float = Field(default=0.0, ge=0.0)
+
+
+class StepSeconds(Value):
+    """The seconds of a step, from the end of the one before to its own.
+
+    `airflow` is the time in which no task's body ran: scheduling, starting processes, parsing.
+    """
+
+    wall: float
+    model: float
+    container: float
+    own: float
+    airflow: float
+
+
+class StageClock:
+    """What a task's body says of its own time."""
+
+    model: float = 0.0
+    """Wall seconds in which at least one model call was under way."""
+
+
+@contextmanager
+def timed(store: "ObjectStore", keys: "MomentKeys", stage: str, index: int = 0) -> Iterator[StageClock]:
+    """Store the timing of a task's body when it has ended well."""
+    clock, started = StageClock(), time.time()
+    yield clock
+    save(store, keys, StageTiming(stage=stage, started=started, ended=time.time(), model=clock.model), index)
+
+
+def save(store: "ObjectStore", keys: "MomentKeys", timing: StageTiming, index: int) -> None:
+    """Store a timing under its stage and map index."""
+    store.put_model(keys.timing(timing.stage, index), timing)
+
+
+def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
+    """The timings of a step's tasks."""
+    return [store.get_model(key, StageTiming) for key in store.list_keys(keys.timings)]
+
+
+def step_seconds(timings: Sequence[StageTiming], previous_end: float) -> StepSeconds:
+    """Split a step's wall time; of tasks side by side, of whatever stage, the busiest stand for model and container."""
+    model, container = _busiest(timings)
+    body = union_seconds((timing.started, timing.ended) for timing in timings)
+    wall = max(timing.ended for timing in timings) - previous_end
+    own = max(0.0, body - model - container)
+    return StepSeconds(wall=wall, model=model, container=container, own=own, airflow=max(0.0, wall - body))
+
+
+def _busiest(timings: Sequence[StageTiming]) -> tuple[float, float]:
+    """Seconds of model and container of those tasks, each begun when the one before had ended, that have most of both.
+
+    No two of them run at the same time, so they have no more than the wall time together.
+    """
+    tasks = sorted(timings, key=attrgetter("ended", "started"))
+    ends = [task.ended for task in tasks]
+    # By the number of tasks, in the order of their ends, among which is chosen.
+    most = [(0.0, 0.0)]
+    for place, task in enumerate(tasks):
+        model, container = most[bisect_right(ends, task.started, hi=place)]
+        most.append(max(most[-1], (model + task.model, container + task.container), key=sum))
+    return most[-1]

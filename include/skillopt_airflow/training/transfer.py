@@ -1,0 +1,154 @@
+"""What another target model does to the champion: the same nights under both models."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from skillopt_airflow.core.paired import PairedTable, paired_values
+from skillopt_airflow.core.signs import e_value
+from skillopt_airflow.core.types import Value
+from skillopt_airflow.store.keys import RegateKeys
+from skillopt_airflow.store.nights import Night, NightTable
+from skillopt_airflow.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from skillopt_airflow.store.objects import ObjectStore
+
+
+class TransferNight(Value):
+    """Champion against seed on one night's items; None under a model for which the night is not settled."""
+
+    date: str
+    champion: str
+    """Version of the one that the new model was measured with, or the old one where only that was."""
+    old: PairedTable | None
+    new: PairedTable | None
+
+
+class Pooled(Value):
+    """Champion against seed on the items that have a score under both models."""
+
+    old: PairedTable
+    new: PairedTable
+    old_e_value: float
+    """Evidence that the champion is better than the seed under the old model."""
+    new_e_value: float
+
+
+class TransferReport(Value):
+    """The champion of each night under two target models."""
+
+    benchmark: str
+    old_target: str
+    new_target: str
+    champion: str
+    """The version that was measured last under the new model."""
+    nights: tuple[TransferNight, ...]
+    pooled: Pooled | None
+    """Of the nights on which that champion met the same seed under both; None while there is none."""
+
+
+def write_transfers(run: TrainingRun, base_target: str) -> list[TransferReport]:
+    """Write the report of the run's target beside the nights of that target; after a night of the base target all."""
+    target, benchmark, prefix = str(run.config.model.target), run.ref.benchmark, run.ref.storage.prefix
+    old, others = RegateKeys(prefix, benchmark, base_target), [target]
+    if target == base_target:
+        keys = run.store.list_keys(RegateKeys.of_benchmark(prefix, benchmark))
+        others = [other for other in RegateKeys.targets(keys, prefix, benchmark) if other != base_target]
+    reports = []
+    for other in others:
+        new = RegateKeys(prefix, benchmark, other)
+        report = transfer(run.store, old, new)
+        run.store.put_model(f"{new.transfer(base_target)}.json", report)
+        run.store.put_text(f"{new.transfer(base_target)}.md", as_markdown(report))
+        reports.append(report)
+    return reports
+
+
+def transfer(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> TransferReport:
+    """All nights that have the same champion and seed under both, or are settled under one alone."""
+    tables = NightTable(store, old), NightTable(store, new)
+    under_old, under_new = ({night.date: night for night in table.all()} for table in tables)
+    newest = under_new[max(under_new)].champion
+    nights = []
+    for date in sorted(under_old.keys() | under_new.keys()):
+        before, after = under_old.get(date), under_new.get(date)
+        if before is not None and after is not None and _contenders(before) != _contenders(after):
+            before = None
+        shown = before if after is None else after
+        if shown is not None:
+            nights.append(
+                TransferNight(date=date, champion=shown.champion.version, old=_table(before), new=_table(after))
+            )
+    both = [
+        night.date
+        for night in nights
+        if night.old is not None and night.new is not None and under_new[night.date].champion == newest
+    ]
+    return TransferReport(
+        benchmark=new.benchmark,
+        old_target=old.target,
+        new_target=new.target,
+        champion=newest.version,
+        nights=tuple(nights),
+        pooled=_pooled(tables, both),
+    )
+
+
+def as_markdown(report: TransferReport) -> str:
+    """The report for people."""
+    lines = [
+        f"# {report.benchmark}: the champions under another target",
+        "",
+        f"Old target `{report.old_target}`, new target `{report.new_target}`. Each cell is the champion's mean less "
+        "the seed's on the same items, with a 95 % interval, and won:lost.",
+        "",
+        "| night | champion | old | new |",
+        "|---|---|---|---|",
+        *(
+            f"| {night.date} | `{night.champion}` | {_cell(night.old)} | {_cell(night.new)} |"
+            for night in report.nights
+        ),
+    ]
+    if report.pooled is not None:
+        pooled = report.pooled
+        lines += [
+            f"| **all nights of both** | `{report.champion}` | {_cell(pooled.old)}, E = {pooled.old_e_value:.3g} "
+            f"| {_cell(pooled.new)}, E = {pooled.new_e_value:.3g} |"
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _pooled(tables: tuple[NightTable, NightTable], dates: Sequence[str]) -> Pooled | None:
+    old_pairs, new_pairs = [], []
+    for date in dates:
+        before, after = (table.scores(date) for table in tables)
+        for item in sorted(before.keys() & after.keys()):
+            pairs = _pair(before[item]), _pair(after[item])
+            if pairs[0] is not None and pairs[1] is not None:
+                old_pairs.append(pairs[0])
+                new_pairs.append(pairs[1])
+    if not old_pairs:
+        return None
+    old, new = paired_values(old_pairs), paired_values(new_pairs)
+    return Pooled(
+        old=old, new=new, old_e_value=e_value(old.wins, old.losses), new_e_value=e_value(new.wins, new.losses)
+    )
+
+
+def _pair(scores: Mapping[str, float | None]) -> tuple[float, float] | None:
+    champion, seed = scores["champion"], scores["seed"]
+    return None if champion is None or seed is None else (champion, seed)
+
+
+def _contenders(night: Night) -> tuple[str, str]:
+    return night.champion.sha256, night.seed.sha256
+
+
+def _table(night: Night | None) -> PairedTable | None:
+    return None if night is None else night.against_seed
+
+
+def _cell(table: PairedTable | None) -> str:
+    if table is None:
+        return "not settled"
+    return f"{table.delta:+.4f} [{table.low:+.4f}, {table.high:+.4f}], {table.wins}:{table.losses}"

@@ -1,0 +1,174 @@
+"""One chunk's work: which items are still to do under which skill, and where the rows go."""
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from skillopt_airflow.core.config import CLI_HARNESSES, SandboxGroup
+from skillopt_airflow.core.ports import JudgesFiles
+from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Status
+from skillopt_airflow.training.evaluation import Contest
+from skillopt_airflow.training.judging import Case, judge
+from skillopt_airflow.training.rollouts import planned
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.spending import allowance
+
+if TYPE_CHECKING:
+    from skillopt_airflow.gateway.remaining_budget import Allowance
+    from skillopt_airflow.gateway.upstream import Upstream
+    from skillopt_airflow.rollout.settings import RolloutSettings
+    from skillopt_airflow.sandbox.workload import Outcome
+    from skillopt_airflow.store.trajectories import RolloutKey
+
+
+JUDGES = 2
+"""Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
+
+
+class ChunkWorkload:
+    """A chunk of a run's plan, as a sandbox carries it out; every row is scored and stored as it arrives."""
+
+    def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
+        self.run = run
+        plan, self.chunk = planned(run, ref)
+        self.moment = plan.moment
+        draws = {chunk.draw for chunk in plan.chunks if chunk.item_ids and chunk.skill == self.chunk.skill}
+        self.wanted_coverage = 1 - (1 - run.config.evaluation.min_coverage) / max(1, len(draws))
+        """Share of the items that want a score, so that with several draws enough of them have one in each."""
+        self.index = int(str(ref["index"]))
+        self.document = run.document(self.chunk.skill)
+        self.started = time.time()
+        self._pace = 1
+        self._recorded = 0
+        storage = run.ref.storage
+        self.labels: Mapping[str, str] = {
+            # Installations that share an engine may be equal in all the rest.
+            "store": f"{storage.bucket}/{storage.prefix}",
+            "dag_run": dag_run_id,
+            "run": run.ref.run,
+            "stage": self.stage,
+            "step": str(self.moment.step),
+            "moment": self.moment.name,
+            "chunk": str(self.index),
+        }
+
+    @property
+    def stage(self) -> str:
+        """What the model calls are for."""
+        return self.chunk.stage
+
+    @property
+    def skill(self) -> str:
+        """The skill's text."""
+        return self.document.text
+
+    @cached_property
+    def assigned(self) -> list[Item]:
+        """All items of the chunk, in the order in which they are begun."""
+        by_id = {item.id: item for item in self.run.items(self.chunk.split)}
+        return [by_id[item_id] for item_id in self.chunk.item_ids]
+
+    @cached_property
+    def items(self) -> Sequence[Item]:
+        """The items that have no stored score yet."""
+        done = self.run.rollouts.read(self._key, self.assigned)
+        return [item for item in self.assigned if item.id not in done]
+
+    @cached_property
+    def upstream(self) -> "Upstream":
+        """The target's address and credentials."""
+        return self.run.models.upstream()
+
+    @property
+    def allowance(self) -> "Allowance":
+        """What is left of the run's budget."""
+        return allowance(self.run)
+
+    @property
+    def settings(self) -> "RolloutSettings":
+        """What the container is told."""
+        return self.run.settings(self.upstream.dialect, self.upstream.model, self.chunk.draw)
+
+    @property
+    def image(self) -> str:
+        """The image that the run settled on."""
+        return self.run.record.image
+
+    @property
+    def limits(self) -> SandboxGroup:
+        """What the container may use."""
+        return self.run.config.sandbox
+
+    @property
+    def pace(self) -> int | None:
+        """Items that may be begun beyond those that are known, as of the last `settled`; no limit if not contested."""
+        return self._pace if self.chunk.contested else None
+
+    def settled(self) -> bool:
+        """Whether the candidate has lost for certain, by the rows of all chunks of its evaluation."""
+        if not self.chunk.contested:
+            return False
+        contest = Contest(self.run, self._state, self.document)
+        if contest.lost() is not None:
+            return True
+        unavoidable = contest.unavoidable(self.run.config.model.concurrency)
+        mine = sum(item.id in unavoidable for item in self.items)
+        self._pace = max(1, mine - self._recorded)
+        return False
+
+    @property
+    def one_item_each(self) -> bool:
+        """Where what the model writes is executed, and in an agent's CLI, which may execute anything."""
+        return self.run.benchmark.runs_code or self.run.config.model.harness in CLI_HARNESSES
+
+    def files(self, item: Item) -> Mapping[str, bytes]:
+        """The item's public files."""
+        return self._contents(item.files)
+
+    def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
+        """Score and store what has arrived."""
+        if self.chunk.stage == "rollout" and not self._recorded:
+            # If it was reflected on the batch before, then without these.
+            self.run.store.delete(self.run.keys.moment(self.moment).reflected_items)
+        self._recorded += len(outcomes)
+        by_id = {item.id: item for item in self.assigned}
+        with ThreadPoolExecutor(JUDGES) as pool:
+            scored = list(pool.map(lambda one: self._scored(by_id[one.trajectory.item_id], one), outcomes))
+        rows = [(by_id[rollout.trajectory.item_id], rollout) for rollout in scored]
+        self.run.rollouts.append(self._key, self.run.ref.run, rows)
+        self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment)
+
+    def coverage(self) -> float:
+        """Share of the chunk's items that have a score by now; 1 for a chunk without any."""
+        if not self.assigned:
+            return 1.0
+        return len(self.run.rollouts.read(self._key, self.assigned)) / len(self.assigned)
+
+    @cached_property
+    def _state(self) -> RunState:
+        """What the candidate competes with; it does not change while the candidate is measured."""
+        return self.run.state_before(self.moment)
+
+    @cached_property
+    def _key(self) -> "RolloutKey":
+        return self.run.rollout_key(self.chunk.split, self.document, self.chunk.draw)
+
+    def _scored(self, item: Item, outcome: "Outcome") -> Rollout:
+        trajectory, benchmark = outcome.trajectory, self.run.benchmark
+        if trajectory.status is not Status.OK:
+            return Rollout(trajectory=trajectory, score=None)
+        if isinstance(benchmark, JudgesFiles):
+            case = Case(benchmark=self.run.ref.benchmark, item=item, trajectory=trajectory)
+            score = judge(case, outcome.files, self._contents(item.reference_files))
+        else:
+            score = benchmark.score(item, trajectory)
+        return Rollout(trajectory=trajectory, score=score)
+
+    def _contents(self, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
+        from skillopt_airflow.store.files import FileStore
+
+        kept = FileStore(self.run.store, self.run.ref.storage.prefix)
+        return {file.name: kept.get(file.sha256) for file in files}

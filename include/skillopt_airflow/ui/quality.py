@@ -1,0 +1,90 @@
+"""What was found about the data of a DAG run: its page as a tab of the run, also where it stopped the run."""
+
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.models.dagrun import DagRun
+from airflow.sdk.exceptions import AirflowException
+from fastapi import Depends
+from fastapi.responses import HTMLResponse
+from sqlalchemy import select
+
+import benchmarks
+from skillopt_airflow.core.errors import DataError, SkillOptError
+from skillopt_airflow.pipeline.addresses import UI_PREFIX, evaluate_dag_id, regate_dag_id, train_dag_id
+from skillopt_airflow.pipeline.params import benchmark_config, run_storage
+from skillopt_airflow.store.keys import RunKeys, night_name, scoring_name
+from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.ui.reports import app, may_read_dag_run, message_page, stored_page
+from skillopt_airflow.ui.trainings import trained_benchmark, training_of
+
+QUALITY_ROUTE = "/dag_runs/{dag_id}/{run_id}/quality"
+"""Below the plugin's prefix; the ids as Airflow's UI has them."""
+
+QUALITY_TAB = {
+    "name": "Data quality",
+    "destination": "dag_run",
+    "url_route": "skillopt-quality",
+    "href": f"{UI_PREFIX.removeprefix('/')}{QUALITY_ROUTE.format(dag_id='{DAG_ID}', run_id='{RUN_ID}')}",
+}
+"""The tab of a DAG run; Airflow shows it on those of every DAG."""
+
+
+class DagRunRow(NamedTuple):
+    """What Airflow knows of a DAG run."""
+
+    conf: dict[str, Any]
+    night: datetime | None
+    """Beginning of its data interval."""
+
+
+def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
+    """The DAG run; None if there is no such run."""
+    wanted = select(DagRun.conf, DagRun.data_interval_start).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+    row = session.execute(wanted).first()
+    return None if row is None else DagRunRow(row.conf or {}, row.data_interval_start)
+
+
+@app.get(QUALITY_ROUTE, dependencies=[Depends(may_read_dag_run)])
+def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]) -> HTMLResponse:
+    """The data_quality.html of the training, evaluation or night that the DAG run is."""
+    if row is None:
+        return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
+    try:
+        checked = checked_run(dag_id, run_id, row)
+    except (SkillOptError, AirflowException) as error:
+        return message_page(404, "Nothing was checked", str(error))
+    key = RunKeys(checked.storage.prefix, checked.benchmark, checked.run).quality_page
+    why = (
+        "Data are checked by the run's first task, which leaves a page whatever it finds. If the task failed for "
+        "another reason, its log says why."
+    )
+    try:
+        return stored_page(checked, key, "Nothing was checked yet", why)
+    except (SkillOptError, AirflowException) as error:
+        return message_page(502, "The page cannot be read", str(error))
+
+
+def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
+    """The run behind a DAG run, with the storage that its conf may name.
+
+    Raises:
+        SkillOptError: the DAG checks no data, or was triggered with a configuration that it does not accept.
+    """
+    # Plugins are loaded into every process of Airflow, and these bring Arrow along.
+    from skillopt_airflow.pipeline.nights import night_config
+
+    trained = trained_benchmark(dag_id)
+    if trained is not None:
+        return training_of(trained, dag_id, run_id, row.conf)
+    for name in benchmarks.names():
+        if dag_id == evaluate_dag_id(name):
+            storage = run_storage(benchmark_config(name), row.conf)
+            return RunRef(benchmark=name, run=scoring_name(run_id), storage=storage)
+        if dag_id == regate_dag_id(name) and row.night is not None:
+            config = night_config(name, {"target": None, "overrides": None} | row.conf)
+            night = night_name(f"{row.night:%Y-%m-%d}", str(config.model.target))
+            return RunRef(benchmark=name, run=night, storage=config.storage)
+    checking = (dag(name) for name in benchmarks.names() for dag in (train_dag_id, evaluate_dag_id, regate_dag_id))
+    raise DataError(f"Data are checked by trainings, evaluations and nights: {', '.join(checking)}.")

@@ -1,0 +1,40 @@
+"""Which training a DAG run belongs to, and where its documents are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+import benchmarks
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
+from skillopt_airflow.pipeline.params import benchmark_config, run_storage
+from skillopt_airflow.store.keys import run_name
+from skillopt_airflow.training.run import RunRef
+
+
+def trained_benchmark(dag_id: str) -> str | None:
+    """The benchmark whose trainings the DAG runs, or parts of them; None if it is another DAG."""
+    for name in benchmarks.names():
+        if dag_id in (train_dag_id(name), epoch_dag_id(name), epoch_end_dag_id(name)):
+            return name
+    return None
+
+
+def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any]) -> RunRef:
+    """The training behind a DAG run with this conf: it may have moved its storage by an override.
+
+    Raises:
+        ConfigError: the run was triggered with a storage that cannot be.
+        DataError: an epoch's DAG run was not triggered by a training.
+    """
+    if dag_id == train_dag_id(benchmark):
+        storage = run_storage(benchmark_config(benchmark), conf)
+        return RunRef(benchmark=benchmark, run=run_name(run_id), storage=storage)
+    try:
+        training = RunRef.model_validate(dict(conf))
+    except ValidationError as error:
+        raise DataError(f"{dag_id}, run {run_id}: no training triggered it, so it belongs to none") from error
+    if training.benchmark != benchmark or training.run != run_name(training.run):
+        raise DataError(f"{dag_id}, run {run_id}: its conf names no training of {benchmark}")
+    return training

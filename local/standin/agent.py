@@ -1,0 +1,106 @@
+"""How agent CLIs hand a skill and a task to a model, read from what they send."""
+
+import json
+import re
+import shlex
+
+from local.standin.conversation import Call, Conversation
+
+# Codex: a list in the instructions, and a message of its own once the user wrote $name.
+_CODEX_LIST = "<skills_instructions>"
+_CODEX_ROOT = re.compile(r"^- `(?P<root>\w+)` = `(?P<folder>[^`]+)`$", re.MULTILINE)
+_CODEX_LISTED = re.compile(r"^- (?P<name>[\w-]+): .*\(file: (?P<root>\w+)/(?P<rest>[^)]+)\)$", re.MULTILINE)
+_CODEX_SKILL = re.compile(r"<skill>\n<name>[^\n]*</name>\n<path>[^\n]*</path>\n(?P<skill>.*)\n</skill>", re.DOTALL)
+_CODEX_SHELL = "exec_command"
+# Claude Code: a list behind a sentence, and two blocks once the user wrote /name or the model called the tool.
+_CLAUDE_LIST = "skills are available for use with the Skill tool"
+_CLAUDE_LISTED = re.compile(r"^- (?P<name>[\w-]+):", re.MULTILINE)
+_CLAUDE_SKILL = re.compile(r"Base directory for this skill: [^\n]*\n\n(?P<skill>.*)", re.DOTALL)
+_CLAUDE_TASK = re.compile(r"<command-message>.*?<command-args>(?P<task>.*)</command-args>\s*", re.DOTALL)
+_CLAUDE_LOADER = "Skill"
+
+SHELLS = {_CODEX_SHELL: "cmd", "Bash": "command"}
+"""The CLIs' own tools for commands, and the argument of each that holds the command."""
+PROGRAMS = "run_python"
+"""What a benchmark calls its tool for programs; a CLI has a shell in its place."""
+_WITH_FILES = "($INPUTS)"
+_WORKBOOKS = re.compile(r"The workbook is (?P<given>[\w.-]+)\. Save the changed workbook as (?P<made>[\w.-]+),")
+_IN_SHELL = """python3 - <<'PROGRAM'
+import os
+INPUT_PATH = os.path.join(os.environ["INPUTS"], {given!r})
+OUTPUT_PATH = os.path.join(os.environ["OUTPUTS"], {made!r})
+{code}
+PROGRAM"""
+
+_FRONT_MATTER = re.compile(r"^---\nname: .*?\n---\n", re.DOTALL | re.MULTILINE)
+_INVOCATION = re.compile(r"\A[$/][\w-]+\s+")
+_SURROUNDINGS = ("<environment_context>", "<system-reminder>")
+
+
+def opening(conversation: Conversation) -> tuple[str, str]:
+    """The skill and the task: what a CLI delivered as such, else the instructions and what the user said."""
+    if not _by_cli(conversation):
+        return conversation.system, conversation.user_text
+    delivered = delivered_skill(conversation)
+    said = [turn.text for turn in conversation.turns if turn.role == "user"]
+    commands = [match["task"] for text in said if (match := _CLAUDE_TASK.fullmatch(text))]
+    plain = [text for text in said if not text.startswith(_SURROUNDINGS) and _skill_in(text) is None]
+    task = commands[0] if commands else _INVOCATION.sub("", "\n\n".join(plain))
+    skill = "" if delivered is None else delivered.removesuffix(f"\n\nARGUMENTS: {task}")
+    return skill, task
+
+
+def loading(conversation: Conversation) -> Call | None:
+    """The call that loads a skill which the user names and the CLI has only announced; None if there is none."""
+    if not _by_cli(conversation) or delivered_skill(conversation) is not None:
+        return None
+    said = set(re.findall(r"[\w-]+", conversation.user_text))
+    if _CODEX_SHELL in conversation.tools:
+        folders = {match["root"]: match["folder"] for match in _CODEX_ROOT.finditer(conversation.system)}
+        listed = [match for match in _CODEX_LISTED.finditer(conversation.system) if match["name"] in said]
+        for match in listed:
+            path = f"{folders.get(match['root'], '.')}/{match['rest']}"
+            return Call(_CODEX_SHELL, json.dumps({"cmd": f"cat {shlex.quote(path)}"}))
+    if _CLAUDE_LOADER in conversation.tools:
+        _, _, skills = conversation.system.partition(_CLAUDE_LIST)
+        for match in _CLAUDE_LISTED.finditer(skills):
+            if match["name"] in said:
+                return Call(_CLAUDE_LOADER, json.dumps({"skill": match["name"]}))
+    return None
+
+
+def usable(conversation: Conversation, task: str) -> tuple[str, ...]:
+    """The tools that are offered; where a shell is, and files to work on, also the one that runs programs."""
+    programs = _by_cli(conversation) and _WITH_FILES in task and any(name in SHELLS for name in conversation.tools)
+    return (*conversation.tools, PROGRAMS) if programs else conversation.tools
+
+
+def offered(call: Call, conversation: Conversation, task: str) -> Call:
+    """The call as it can be made: a program goes through a CLI's shell."""
+    shell = next((name for name in conversation.tools if name in SHELLS), None)
+    if call.name in conversation.tools or shell is None:
+        return call
+    names = _WORKBOOKS.search(task)
+    given, made = (names["given"], names["made"]) if names else ("", "")
+    command = _IN_SHELL.format(given=given, made=made, code=json.loads(call.arguments)["code"])
+    return Call(shell, json.dumps({SHELLS[shell]: command}, ensure_ascii=False))
+
+
+def delivered_skill(conversation: Conversation) -> str | None:
+    """The text of the skill that the conversation holds already, without its front matter."""
+    for turn in conversation.turns:
+        found = _skill_in(turn.text) if turn.role == "user" else None
+        if turn.role == "tool" and (front := _FRONT_MATTER.search(turn.text)):
+            found = turn.text[front.end() :]
+        if found is not None:
+            return found
+    return None
+
+
+def _skill_in(text: str) -> str | None:
+    match = _CODEX_SKILL.fullmatch(text) or _CLAUDE_SKILL.fullmatch(text)
+    return _FRONT_MATTER.sub("", match["skill"], count=1) if match else None
+
+
+def _by_cli(conversation: Conversation) -> bool:
+    return _CODEX_LIST in conversation.system or _CLAUDE_LIST in conversation.system

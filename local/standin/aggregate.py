@@ -1,0 +1,67 @@
+"""The stand-in as optimizer, stages merge, rank and learning_rate."""
+
+from collections import defaultdict
+from typing import Any
+
+from local.standin.chance import fraction
+from local.standin.directives import DIRECTIVES, recognise
+from local.standin.memory import Memory
+from local.standin.requests import BareEdit, EditsRequest, PooledEdit
+from local.standin.words import key
+
+_GULLIBILITY = 0.25
+"""How often a tempting rule is ranked far above its support."""
+Meaning = tuple[str, tuple[str, ...]]
+
+
+def merge(request: EditsRequest) -> dict[str, Any]:
+    """One edit for all that mean the same, in order of first mention; where failures have priority they go first."""
+    edits = list(request.edits)
+    if request.priority == "failure-over-success":
+        edits.sort(key=lambda edit: edit.source_type != "failure")
+    groups: defaultdict[Meaning, list[PooledEdit]] = defaultdict(list)
+    for edit in edits:
+        groups[_meaning(edit)].append(edit)
+    return {"edits": [_united(group) for group in groups.values()]}
+
+
+def rank(request: EditsRequest) -> dict[str, Any]:
+    """All indices, best first: by support, times a belief in the wording that can be wrong."""
+    rejected = frozenset(Memory.parse(request.meta_skill).rejected)
+    weights = {edit.index: edit.support_count * _belief(edit, request.skill, rejected) for edit in request.edits}
+    return {"order": sorted(weights, key=lambda index: (-weights[index], index))}
+
+
+def learning_rate(request: EditsRequest) -> dict[str, Any]:
+    """As many edits as several minibatches agree on, at least one and at most `most`."""
+    agreed = sum(edit.support_count > 1 for edit in request.edits)
+    rate = max(agreed, 1) if request.most is None else min(max(agreed, 1), request.most)
+    reason = f"{agreed} of {len(request.edits)} edits were proposed by more than one minibatch."
+    return {"learning_rate": rate, "reason": reason}
+
+
+def _meaning(edit: BareEdit) -> Meaning:
+    """What an edit is about: the directives that it brings in, or else its plain words."""
+    if edit.op == "delete":
+        return "delete", (key(edit.anchor),)
+    asked = tuple(sorted(recognise(edit.content)))
+    kind = "replace" if edit.op == "replace" else "add"
+    return (kind, (key(edit.anchor),)) if edit.op == "replace" else (kind, asked if asked else (key(edit.content),))
+
+
+def _united(group: list[PooledEdit]) -> dict[str, Any]:
+    best = max(group, key=lambda edit: edit.support_count)
+    sources = sorted(edit.index for edit in group)
+    return best.model_dump(include={"op", "anchor", "content", "rationale"}) | {"sources": sources}
+
+
+def _belief(edit: PooledEdit, skill: str, rejected: frozenset[str]) -> float:
+    asked = recognise(edit.content)
+    if asked & rejected:
+        weight = 0.25
+    elif any(DIRECTIVES[name].tempting for name in asked):
+        weight = 4.0 if fraction(skill, edit.content, "enthusiasm") < _GULLIBILITY else 1.0
+    else:
+        weight = 1.5 if asked or edit.op == "delete" else 0.5
+    trust = 1.0 if edit.source_type == "failure" else 0.5
+    return trust * weight * (0.75 + 0.5 * fraction(skill, edit.content))

@@ -1,0 +1,112 @@
+"""The stand-in's chat completions: from the JSON of a request to the JSON of its answer, whole or as a stream."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from local.standin.conversation import Call, Conversation, Reply, Turn, joined, objects, text_of
+from local.standin.deciding import decide
+from skillopt_airflow.core.errors import ModelError
+
+FINGERPRINT = "stand-in"
+MODELS = ("stand-in-target", "stand-in-optimizer")
+
+
+def complete(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole answer.
+
+    Raises:
+        ModelError: the request asks for something that the stand-in does not do, or lacks a part.
+    """
+    conversation = read(request)
+    reply = decide(conversation)
+    finish_reason = "tool_calls" if reply.calls else "stop"
+    return {
+        **_head(conversation, reply),
+        "object": "chat.completion",
+        "choices": [
+            {"index": 0, "message": _message(conversation, reply), "finish_reason": finish_reason, "logprobs": None}
+        ],
+        "usage": _usage(conversation, reply),
+    }
+
+
+def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The same answer in chunks; the tokens come last, if they are asked for.
+
+    Raises:
+        ModelError: as `complete` does, before the first chunk.
+    """
+    conversation = read(request)
+    reply = decide(conversation)
+    message = _message(conversation, reply)
+    for index, call in enumerate(message.get("tool_calls", ())):
+        call["index"] = index
+    finish_reason = "tool_calls" if reply.calls else "stop"
+    options = request.get("stream_options")
+
+    def chunks() -> Iterator[dict[str, Any]]:
+        head = {**_head(conversation, reply), "object": "chat.completion.chunk"}
+        yield {**head, "choices": [{"index": 0, "delta": message, "finish_reason": None}]}
+        yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish_reason}]}
+        if isinstance(options, dict) and options.get("include_usage"):
+            yield {**head, "choices": [], "usage": _usage(conversation, reply)}
+
+    return chunks()
+
+
+def read(request: Mapping[str, Any]) -> Conversation:
+    """A request of this format.
+
+    Raises:
+        ModelError: messages or tools have another form.
+    """
+    messages = objects(request, "messages", "role and content")
+    system = [text_of(message.get("content")) for message in messages if message.get("role") in ("system", "developer")]
+    turns = [_turn(message) for message in messages if message.get("role") not in ("system", "developer")]
+    return Conversation(str(request.get("model", MODELS[0])), joined(system), tuple(turns), _tools(request))
+
+
+def _turn(message: Mapping[str, Any]) -> Turn:
+    text, role = text_of(message.get("content")), message.get("role")
+    if role == "tool":
+        return Turn("tool", text)
+    if role != "assistant":
+        return Turn("user", text)
+    functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
+    calls = [Call(str(function.get("name", "")), str(function.get("arguments", ""))) for function in functions]
+    return Turn("assistant", text, tuple(calls))
+
+
+def _tools(request: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        return tuple(str(tool["function"]["name"]) for tool in request.get("tools") or ())
+    except (TypeError, KeyError) as error:
+        raise ModelError("tools: expected a list of functions with a name each") from error
+
+
+def _head(conversation: Conversation, reply: Reply) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{conversation.identity(reply)}",
+        "created": 0,
+        "model": conversation.model,
+        "system_fingerprint": FINGERPRINT,
+    }
+
+
+def _message(conversation: Conversation, reply: Reply) -> dict[str, Any]:
+    if not reply.calls:
+        return {"role": "assistant", "content": reply.text}
+    calls = [
+        {
+            "id": f"call_{conversation.identity(reply, part)}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for part, call in enumerate(reply.calls)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def _usage(conversation: Conversation, reply: Reply) -> dict[str, int]:
+    usage = {"prompt_tokens": conversation.words, "completion_tokens": reply.words}
+    return {**usage, "total_tokens": sum(usage.values())}

@@ -1,0 +1,97 @@
+"""A request in any wire format, as what the stand-in needs of it, and what it decides to say."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from skillopt_airflow.core.errors import ModelError
+
+Role = Literal["user", "assistant", "tool"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a tool that the client offers; the arguments are a JSON object as text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One contribution to a conversation; that of a tool is what its call gave."""
+
+    role: Role
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The stand-in's next turn: a text, or calls of tools."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def words(self) -> int:
+        """What counts as its tokens; at least 1."""
+        return max(1, _words(self.text) + sum(1 + _words(call.arguments) for call in self.calls))
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What a client sent: instructions, turns, and the names of the tools that it offers."""
+
+    model: str
+    system: str
+    turns: tuple[Turn, ...]
+    tools: tuple[str, ...] = ()
+
+    @property
+    def user_text(self) -> str:
+        """Everything that the user said."""
+        return "\n\n".join(turn.text for turn in self.turns if turn.role == "user")
+
+    @property
+    def words(self) -> int:
+        """What counts as the tokens of the request."""
+        return _words(self.system) + sum(
+            _words(turn.text) + sum(_words(call.arguments) for call in turn.calls) for turn in self.turns
+        )
+
+    def identity(self, reply: Reply, part: int = 0) -> str:
+        """Hex digits that name a part of the reply: the same for the same request, another one at the next turn."""
+        calls = [[call.name, call.arguments] for call in reply.calls]
+        text = json.dumps([len(self.turns), part, reply.text, calls])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def objects(request: Mapping[str, Any], field: str, has: str) -> list[dict[str, Any]]:
+    """A field that must be a list of objects.
+
+    Raises:
+        ModelError: it is missing or something else.
+    """
+    found = request.get(field)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise ModelError(f"{field}: expected a list of objects with {has}")
+    return found
+
+
+def text_of(content: object) -> str:
+    """The text of a message's content: a string, or the parts of a list that have one."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Several system messages as one text."""
+    return "\n\n".join(texts)
+
+
+def _words(text: str) -> int:
+    return len(text.split())

@@ -1,0 +1,135 @@
+"""The stand-in's messages: from the JSON of a request to the JSON of its answer, whole or as a stream of events."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from local.standin.conversation import Call, Conversation, Reply, Turn, joined, objects, text_of
+from local.standin.deciding import decide
+from skillopt_airflow.core.errors import ModelError
+
+
+def respond(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole answer.
+
+    Raises:
+        ModelError: the request asks for something that the stand-in does not do, or lacks a part.
+    """
+    conversation = read(request)
+    reply = decide(conversation)
+    return {
+        "id": f"msg_{conversation.identity(reply)}",
+        "type": "message",
+        "role": "assistant",
+        "model": conversation.model,
+        "content": _content(conversation, reply),
+        "stop_reason": "tool_use" if reply.calls else "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": conversation.words,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": reply.words,
+        },
+    }
+
+
+def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The same answer as events, each block in one piece.
+
+    Raises:
+        ModelError: as `respond` does, before the first event.
+    """
+    document = respond(request)
+
+    def events() -> Iterator[dict[str, Any]]:
+        usage = document["usage"]
+        # The provider counts up: what is written so far, and in the end all of it.
+        begun = {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}}
+        yield {"type": "message_start", "message": document | begun}
+        for index, block in enumerate(document["content"]):
+            yield from _block_events(index, block)
+        delta = {"stop_reason": document["stop_reason"], "stop_sequence": None}
+        yield {"type": "message_delta", "delta": delta, "usage": usage}
+        yield {"type": "message_stop"}
+
+    return events()
+
+
+def count_tokens(request: Mapping[str, Any]) -> dict[str, Any]:
+    """How many tokens a request has.
+
+    Raises:
+        ModelError: the request lacks a part.
+    """
+    return {"input_tokens": read(request).words}
+
+
+def read(request: Mapping[str, Any]) -> Conversation:
+    """A request of this format.
+
+    Raises:
+        ModelError: messages or tools have another form.
+    """
+    messages = objects(request, "messages", "role and content")
+    # A system message may also stand among the turns.
+    system = [_paragraphs(request.get("system"))] if request.get("system") else []
+    system += [text_of(message.get("content")) for message in messages if message.get("role") == "system"]
+    turns = [turn for message in messages if message.get("role") != "system" for turn in _turns(message)]
+    tools = objects(request, "tools", "a name") if request.get("tools") else []
+    names = tuple(str(tool.get("name", "")) for tool in tools)
+    return Conversation(str(request.get("model", "")), joined(system), tuple(turns), names)
+
+
+def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
+    """A user's blocks are turns of their own: what tools gave, and texts from different hands."""
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    if not all(isinstance(block, dict) for block in blocks):
+        raise ModelError("messages: expected content as a text or a list of blocks with a type")
+    texts = [text_of(block.get("text")) for block in blocks if block.get("type") == "text"]
+    if message.get("role") == "assistant":
+        calls = [
+            Call(str(block.get("name", "")), json.dumps(block.get("input", {}), ensure_ascii=False))
+            for block in blocks
+            if block.get("type") == "tool_use"
+        ]
+        yield Turn("assistant", joined(texts), tuple(calls))
+        return
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            yield Turn("tool", text_of(block.get("content")))
+    yield from (Turn("user", text) for text in texts)
+
+
+def _paragraphs(content: object) -> str:
+    """A text as it is, or the blocks of a list, which are texts of their own."""
+    if not isinstance(content, list):
+        return text_of(content)
+    return joined([text_of(block.get("text")) for block in content if isinstance(block, dict)])
+
+
+def _content(conversation: Conversation, reply: Reply) -> list[dict[str, Any]]:
+    if not reply.calls:
+        return [{"type": "text", "text": reply.text}]
+    return [
+        {
+            "type": "tool_use",
+            "id": f"toolu_{conversation.identity(reply, part)}",
+            "name": call.name,
+            "input": json.loads(call.arguments),
+        }
+        for part, call in enumerate(reply.calls)
+    ]
+
+
+def _block_events(index: int, block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if block["type"] == "tool_use":
+        empty: dict[str, Any] = {"input": {}}
+        arguments = json.dumps(block["input"], ensure_ascii=False)
+        delta = {"type": "input_json_delta", "partial_json": arguments}
+    else:
+        empty, delta = {"text": ""}, {"type": "text_delta", "text": block["text"]}
+    yield {"type": "content_block_start", "index": index, "content_block": block | empty}
+    yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}

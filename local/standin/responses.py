@@ -1,0 +1,142 @@
+"""The stand-in's responses: from the JSON of a request to the JSON of its answer, whole or as a stream of events."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from local.standin.conversation import Call, Conversation, Reply, Turn, joined, objects, text_of
+from local.standin.deciding import decide
+from skillopt_airflow.core.errors import ModelError
+
+_RESULTS = ("function_call_output", "custom_tool_call_output")
+
+
+def respond(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole answer.
+
+    Raises:
+        ModelError: the request asks for something that the stand-in does not do, or lacks a part.
+    """
+    conversation = read(request)
+    return _document(request, conversation, decide(conversation))
+
+
+def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The same answer as events, each part in one piece.
+
+    Raises:
+        ModelError: as `respond` does, before the first event.
+    """
+    document = respond(request)
+
+    def events() -> Iterator[dict[str, Any]]:
+        begun = document | {"status": "in_progress", "output": [], "usage": None, "completed_at": None}
+        yield {"type": "response.created", "response": begun}
+        yield {"type": "response.in_progress", "response": begun}
+        for index, item in enumerate(document["output"]):
+            yield from _item_events(index, item)
+        yield {"type": "response.completed", "response": document}
+
+    return ({**event, "sequence_number": number} for number, event in enumerate(events()))
+
+
+def read(request: Mapping[str, Any]) -> Conversation:
+    """A request of this format.
+
+    Raises:
+        ModelError: it refers to an earlier response, or its input or tools have another form.
+    """
+    if request.get("previous_response_id") is not None:
+        raise ModelError("previous_response_id: the stand-in stores nothing; send the whole conversation as input")
+    asked = request.get("input")
+    items = [{"role": "user", "content": asked}] if isinstance(asked, str) else objects(request, "input", "a type")
+    system = [text_of(request.get("instructions"))] if request.get("instructions") else []
+    system += [text_of(item.get("content")) for item in items if item.get("role") in ("system", "developer")]
+    turns = [turn for turn in map(_turn, items) if turn is not None]
+    return Conversation(str(request.get("model", "")), joined(system), tuple(turns), _tools(request))
+
+
+def _turn(item: Mapping[str, Any]) -> Turn | None:
+    """None for what is no turn: instructions, and items such as reasoning that only the server that sent them reads."""
+    kind = item.get("type", "message")
+    if kind == "function_call":
+        return Turn("assistant", calls=(Call(str(item.get("name", "")), str(item.get("arguments", ""))),))
+    if kind in _RESULTS:
+        return Turn("tool", text_of(item.get("output")))
+    if kind != "message" or item.get("role") in ("system", "developer"):
+        return None
+    return Turn("assistant" if item.get("role") == "assistant" else "user", text_of(item.get("content")))
+
+
+def _tools(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """The functions; tools of the server's own, and free-form ones, are left aside."""
+    tools = objects(request, "tools", "a type") if request.get("tools") else []
+    return tuple(str(tool.get("name", "")) for tool in tools if tool.get("type") == "function")
+
+
+def _document(request: Mapping[str, Any], conversation: Conversation, reply: Reply) -> dict[str, Any]:
+    read_words, written = conversation.words, reply.words
+    return {
+        "id": f"resp_{conversation.identity(reply)}",
+        "object": "response",
+        "created_at": 0,
+        "completed_at": 0,
+        "status": "completed",
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "model": conversation.model,
+        "output": _output(conversation, reply),
+        "parallel_tool_calls": False,
+        "previous_response_id": None,
+        "temperature": None,
+        "tool_choice": request.get("tool_choice", "auto"),
+        "tools": request.get("tools") or [],
+        "top_p": None,
+        "usage": {
+            "input_tokens": read_words,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": written,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": read_words + written,
+        },
+    }
+
+
+def _output(conversation: Conversation, reply: Reply) -> list[dict[str, Any]]:
+    if not reply.calls:
+        text = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+        identity = f"msg_{conversation.identity(reply)}"
+        return [{"type": "message", "id": identity, "role": "assistant", "status": "completed", "content": [text]}]
+    return [
+        {
+            "type": "function_call",
+            "id": f"fc_{conversation.identity(reply, part)}",
+            "call_id": f"call_{conversation.identity(reply, part)}",
+            "name": call.name,
+            "arguments": call.arguments,
+            "status": "completed",
+        }
+        for part, call in enumerate(reply.calls)
+    ]
+
+
+def _item_events(index: int, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    place = {"item_id": item["id"], "output_index": index}
+    if item["type"] == "function_call":
+        started = item | {"status": "in_progress", "arguments": ""}
+        done = {"name": item["name"], "arguments": item["arguments"]}
+        yield {"type": "response.output_item.added", "output_index": index, "item": started}
+        yield {"type": "response.function_call_arguments.delta", **place, "delta": item["arguments"]}
+        yield {"type": "response.function_call_arguments.done", **place, **done}
+    else:
+        (part,) = item["content"]
+        text, place = part["text"], place | {"content_index": 0}
+        started = item | {"status": "in_progress", "content": []}
+        yield {"type": "response.output_item.added", "output_index": index, "item": started}
+        yield {"type": "response.content_part.added", **place, "part": part | {"text": ""}}
+        yield {"type": "response.output_text.delta", **place, "delta": text, "logprobs": []}
+        yield {"type": "response.output_text.done", **place, "text": text, "logprobs": []}
+        yield {"type": "response.content_part.done", **place, "part": part}
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}

@@ -1,0 +1,139 @@
+"""The stand-in's HTTP server: three wire formats, whole or streamed, a thread a connection."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+from local.standin import chat, messages, responses
+from local.standin.batches import Batches
+from skillopt_airflow.core.errors import ModelError
+
+log = logging.getLogger(__name__)
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """How a path answers: in one piece, and as events where it can stream."""
+
+    whole: Callable[[Document], Document]
+    stream: Callable[[Document], Iterator[Document]] | None = None
+    named_events: bool = True
+    """Whether every event says its type; a stream of chunks ends with a mark instead."""
+
+
+ENDPOINTS: Mapping[str, Endpoint] = {
+    "/v1/chat/completions": Endpoint(chat.complete, chat.stream, named_events=False),
+    "/v1/responses": Endpoint(responses.respond, responses.stream),
+    "/v1/messages": Endpoint(messages.respond, messages.stream),
+    "/v1/messages/count_tokens": Endpoint(messages.count_tokens),
+}
+MODELS_PATH = "/v1/models"
+
+
+class StandInServer(ThreadingHTTPServer):
+    """Serves until it is shut down; port 0 takes a free one, to be read from `server_port`."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__((host, port), _Handler)
+        self.batches = Batches(chat.complete)
+
+    @property
+    def base_url(self) -> str:
+        """What an OpenAI client takes as its base URL."""
+        return f"http://{self.server_address[0]!s}:{self.server_port}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    # Headers and body in one segment: written apart, Nagle's algorithm and delayed acknowledgement cost 40 ms a call.
+    wbufsize = -1
+
+    def do_GET(self) -> None:
+        if self._batched("GET", b""):
+            return
+        if self._served == MODELS_PATH:
+            models = [{"id": name, "object": "model", "created": 0, "owned_by": "stand-in"} for name in chat.MODELS]
+            self._send(200, {"object": "list", "data": models})
+        else:
+            self._not_served()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self._batched("POST", body):
+            return
+        endpoint = ENDPOINTS.get(self._served)
+        if endpoint is None:
+            self._not_served()
+            return
+        try:
+            request = json.loads(body)
+            if not isinstance(request, dict):
+                raise ModelError("The body must be a JSON object.")
+            streamed = endpoint.stream(request) if request.get("stream") and endpoint.stream else None
+            answer = endpoint.whole(request) if streamed is None else {}
+        except (ModelError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            self._fail(400, str(error))
+        except Exception as error:
+            log.exception("A request failed")
+            self._fail(500, f"{type(error).__name__}: {error}")
+        else:
+            if streamed is None:
+                self._send(200, answer)
+            else:
+                self._send_events(streamed, named=endpoint.named_events)
+
+    def _batched(self, method: str, body: bytes) -> bool:
+        """Whether the request was one for the batch API, and is answered."""
+        batches: Batches = self.server.batches  # type: ignore[attr-defined]
+        try:
+            answer = batches.answer(method, self._served, self.headers.get("Content-Type", ""), body)
+        except (ModelError, ValueError) as error:
+            self._fail(400, str(error))
+            return True
+        if answer is not None:
+            self._write(*answer)
+        return answer is not None
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        log.debug(format, *args)
+
+    @property
+    def _served(self) -> str:
+        """The path without a query: clients of one provider add `?beta=true`."""
+        return urlsplit(self.path).path.rstrip("/")
+
+    def _not_served(self) -> None:
+        self._fail(404, f"{self._served}: not served here; there are {MODELS_PATH}, {', '.join(ENDPOINTS)}")
+
+    def _fail(self, status: int, message: str) -> None:
+        error = {"message": message, "type": "invalid_request_error", "code": None, "param": None}
+        # The outer type is what clients of the messages format look for; the others pass over it.
+        self._send(status, {"type": "error", "error": error})
+
+    def _send(self, status: int, payload: Document) -> None:
+        self._write(status, "application/json", json.dumps(payload, ensure_ascii=False).encode())
+
+    def _send_events(self, events: Iterator[Document], *, named: bool) -> None:
+        lines = []
+        for event in events:
+            name = f"event: {event['type']}\n" if named else ""
+            lines.append(f"{name}data: {json.dumps(event, ensure_ascii=False)}\n\n")
+        if not named:
+            lines.append("data: [DONE]\n\n")
+        self._write(200, "text/event-stream", "".join(lines).encode())
+
+    def _write(self, status: int, media_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", media_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,280 @@
+"""The providers' wire formats, as far as this project's requests go, after their public documentation."""
+
+import json
+import re
+from typing import Any
+
+from tests.gateway.dialect_server import Dialect, Document, Refusal, Request, authorised, expect, only
+
+CHAT_FIELDS = (
+    "frequency_penalty logit_bias logprobs max_completion_tokens max_tokens metadata n parallel_tool_calls "
+    "presence_penalty reasoning_effort response_format seed service_tier stop store stream stream_options temperature "
+    "tool_choice tools top_logprobs top_p user"
+)
+RESPONSES_FIELDS = (
+    "background include instructions max_output_tokens max_tool_calls metadata parallel_tool_calls "
+    "previous_response_id reasoning service_tier store stream temperature text tool_choice tools top_p truncation user"
+)
+MESSAGES_FIELDS = (
+    "metadata output_config service_tier stop_sequences stream system temperature thinking tool_choice tools top_k "
+    "top_p"
+)
+CHAT_USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
+
+
+def chat_completion(body: Document, text: str, arguments: Document | None = None, **message: Any) -> Document:
+    """A chat completion: the text, or a call of the first tool with the arguments."""
+    spoken: Document = {"role": "assistant", "content": text, **message}
+    if body.get("tools") and arguments is not None:
+        name = body["tools"][0]["function"]["name"]
+        call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        spoken = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1_790_000_000,
+        "model": body["model"],
+        "choices": [
+            {"index": 0, "message": spoken, "finish_reason": "tool_calls" if "tool_calls" in spoken else "stop"}
+        ],
+        "usage": CHAT_USAGE,
+    }
+
+
+def openai(key: str, arguments: Document | None = None, *, prefix: str = "/v1") -> Dialect:
+    """OpenAI's chat completions and responses: a bearer key, no field that is not documented."""
+
+    def answer(request: Request) -> Document:
+        authorised(request, "authorization", f"Bearer {key}")
+        if request.path == f"{prefix}/models":
+            return {"object": "list", "data": []}
+        if request.path == f"{prefix}/responses":
+            expect(request, "POST", f"{prefix}/responses")
+            only(request.body, "model input", RESPONSES_FIELDS)
+            return response(request.body, "Paris", arguments)
+        expect(request, "POST", f"{prefix}/chat/completions")
+        only(request.body, "model messages", CHAT_FIELDS)
+        return chat_completion(request.body, "Paris", arguments)
+
+    return answer
+
+
+def response(body: Document, text: str, arguments: Document | None) -> Document:
+    """An answer of the responses API: the text, or a call of the first tool with the arguments."""
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    output: list[Document] = [
+        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content}
+    ]
+    if body.get("tools") and arguments is not None:
+        name = body["tools"][0]["name"]
+        output = [
+            {
+                "type": "function_call",
+                "id": "fc_1",
+                "call_id": "call_1",
+                "name": name,
+                "arguments": json.dumps(arguments),
+                "status": "completed",
+            }
+        ]
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1_790_000_000,
+        "status": "completed",
+        "model": body["model"],
+        "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {
+            "input_tokens": 11,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 3,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 14,
+        },
+    }
+
+
+def azure_dated(deployment: str, version: str, header: str, value: str, arguments: Document | None = None) -> Dialect:
+    """Azure OpenAI's dated API versions: the deployment is in the path of chat completions."""
+
+    def answer(request: Request) -> Document:
+        authorised(request, header, value)
+        if request.path == "/openai/models":
+            expect(request, "GET", "/openai/models", **{"api-version": version})
+            return {"object": "list", "data": []}
+        if request.path == "/openai/responses":
+            expect(request, "POST", "/openai/responses", **{"api-version": version})
+            only(request.body, "model input", RESPONSES_FIELDS)
+            return response(request.body, "Paris", arguments)
+        path = f"/openai/deployments/{deployment}/chat/completions"
+        expect(request, "POST", path, **{"api-version": version})
+        only(request.body, "messages", f"model {CHAT_FIELDS}")
+        return chat_completion(request.body, "Paris", arguments)
+
+    return answer
+
+
+def anthropic(key: str, arguments: Document | None = None, *, prefix: str = "") -> Dialect:
+    """Anthropic's messages: a dated version in a header, max_tokens required and above a thinking budget."""
+
+    def answer(request: Request) -> Document:
+        # Keys come in a header of their own, or as Anthropic's own client has them now.
+        own_header = "x-api-key" in request.headers
+        authorised(request, *(("x-api-key", key) if own_header else ("authorization", f"Bearer {key}")))
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d", request.headers.get("anthropic-version", "")):
+            raise Refusal(400, "anthropic-version: header is required")
+        if request.path == f"{prefix}/v1/models":
+            return {"data": [], "has_more": False}
+        # The beta client of pydantic-ai says so in the query too, which the gateway's clients may not.
+        if request.query not in ({}, {"beta": "true"}):
+            raise Refusal(404, "not found")
+        if (request.method, request.path) != ("POST", f"{prefix}/v1/messages"):
+            raise Refusal(404, "not found")
+        only(request.body, "model messages max_tokens", MESSAGES_FIELDS)
+        budget = request.body.get("thinking", {}).get("budget_tokens", 0)
+        if budget >= request.body["max_tokens"]:
+            raise Refusal(400, "`max_tokens` must be greater than `thinking.budget_tokens`")
+        content: list[Document] = [{"type": "text", "text": "Paris"}]
+        if request.body.get("thinking", {}).get("type") in ("enabled", "adaptive"):
+            content = [{"type": "thinking", "thinking": "France, so", "signature": "c2ln"}, *content]
+        if request.body.get("tools") and arguments is not None:
+            name = request.body["tools"][0]["name"]
+            content = [{"type": "tool_use", "id": "toolu_1", "name": name, "input": arguments}]
+        message = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": request.body["model"],
+            "content": content,
+            "stop_reason": "tool_use" if content[0]["type"] == "tool_use" else "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 11, "output_tokens": 3},
+        }
+        return message_events(message) if request.body.get("stream") else message
+
+    return answer
+
+
+def message_events(message: Document) -> list[Document]:
+    """A message as the events of a stream, a block in one piece."""
+    events: list[Document] = [{"type": "message_start", "message": message | {"content": [], "stop_reason": None}}]
+    for index, block in enumerate(message["content"]):
+        if block["type"] == "text":
+            start, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": block["text"]}
+        elif block["type"] == "thinking":
+            start = {"type": "thinking", "thinking": "", "signature": ""}
+            delta = {"type": "thinking_delta", "thinking": block["thinking"]}
+        else:
+            start = block | {"input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": start},
+            {"type": "content_block_delta", "index": index, "delta": delta},
+            {"type": "content_block_stop", "index": index},
+        ]
+    stopped = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    return [
+        *events,
+        {"type": "message_delta", "delta": stopped, "usage": message["usage"]},
+        {"type": "message_stop"},
+    ]
+
+
+def vllm(*, parser: bool, opened: bool = True) -> Dialect:
+    """A Qwen3 model on vLLM: it thinks unless its template is told not to.
+
+    Args:
+        parser: whether the server runs with a reasoning parser, which moves the thinking out of the content.
+        opened: whether the model writes `<think>` itself; since Qwen3.5 the template does.
+    """
+
+    def answer(request: Request) -> Document:
+        if request.path == "/v1/models":
+            return {"object": "list", "data": []}
+        expect(request, "POST", "/v1/chat/completions")
+        only(request.body, "model messages", f"{CHAT_FIELDS} chat_template_kwargs")
+        template = request.body.get("chat_template_kwargs", {})
+        if not template.get("enable_thinking", True):
+            return chat_completion(request.body, "Paris")
+        if parser:
+            return chat_completion(request.body, "Paris", reasoning_content="France, so")
+        return chat_completion(request.body, f"{'<think>' if opened else ''}France, so</think>\n\nParis")
+
+    return answer
+
+
+def minimax(key: str, arguments: Document | None = None) -> Dialect:
+    """MiniMax: chat completions with the thinking inside the content, and Anthropic's messages below /anthropic."""
+    messages = anthropic(key, arguments, prefix="/anthropic")
+
+    def answer(request: Request) -> Document:
+        if request.path.startswith("/anthropic/"):
+            return messages(request)
+        authorised(request, "authorization", f"Bearer {key}")
+        expect(request, "POST", "/v1/chat/completions")
+        only(request.body, "model messages", f"{CHAT_FIELDS} reasoning_split")
+        if not 0 < request.body.get("temperature", 1.0) <= 1:
+            raise Refusal(400, "invalid params, temperature")
+        if request.body.get("reasoning_split"):
+            details = [{"type": "reasoning.text", "text": "France, so"}]
+            return chat_completion(request.body, "Paris", reasoning_details=details)
+        return chat_completion(request.body, "<think>\nFrance, so\n</think>\n\nParis")
+
+    return answer
+
+
+def bedrock(model: str, authorization: str, arguments: Document | None = None) -> Dialect:
+    """Bedrock's Converse: the model in the path, camel case, content blocks.
+
+    Args:
+        model: the model's id.
+        authorization: what the header begins with: a signature's algorithm and key, or a bearer token.
+        arguments: what the model calls the first tool with, until it sees a result.
+    """
+
+    def answer(request: Request) -> Document:
+        if not request.headers.get("authorization", "").startswith(authorization):
+            raise Refusal(403, "The security token included in the request is invalid.")
+        expect(request, "POST", f"/model/{model}/converse")
+        only(request.body, "messages", "system inferenceConfig toolConfig additionalModelRequestFields")
+        only(request.body.get("inferenceConfig", {}), "", "maxTokens temperature topP stopSequences")
+        content: list[Document] = [{"text": "Paris"}]
+        if "thinking" in request.body.get("additionalModelRequestFields", {}):
+            thought = {"reasoningText": {"text": "France, so", "signature": "c2ln"}}
+            content = [{"reasoningContent": thought}, *content]
+        called = any("toolResult" in block for block in request.body["messages"][-1]["content"])
+        if "toolConfig" in request.body and arguments is not None and not called:
+            name = request.body["toolConfig"]["tools"][0]["toolSpec"]["name"]
+            content = [*content[:-1], {"toolUse": {"toolUseId": "tooluse_1", "name": name, "input": arguments}}]
+        return {
+            "output": {"message": {"role": "assistant", "content": content}},
+            "stopReason": "tool_use" if "toolUse" in content[-1] else "end_turn",
+            "usage": {"inputTokens": 11, "outputTokens": 3, "totalTokens": 14},
+            "metrics": {"latencyMs": 1},
+        }
+
+    return answer
+
+
+def instance_metadata(token: str, client_id: str | None = None) -> Dialect:
+    """Azure's instance metadata service, which gives the tokens of managed identities."""
+
+    def answer(request: Request) -> Document:
+        wanted = {"resource": "https://cognitiveservices.azure.com"} | ({"client_id": client_id} if client_id else {})
+        asked = {name: value for name, value in request.query.items() if name != "api-version"}
+        if request.path != "/metadata/identity/oauth2/token" or asked != wanted:
+            raise Refusal(400, f"unexpected {request.path} {asked}")
+        if request.headers.get("metadata") != "true":
+            raise Refusal(400, "no Metadata header")
+        return {
+            "access_token": token,
+            "expires_in": "86399",
+            "expires_on": "4102444800",
+            "resource": wanted["resource"],
+            "token_type": "Bearer",
+        }
+
+    return answer

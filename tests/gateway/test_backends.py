@@ -1,0 +1,158 @@
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from skillopt_airflow.core.errors import ModelConnectionError
+from skillopt_airflow.gateway.backends import handed_over, open_backend
+from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
+from tests.gateway import dialects
+from tests.gateway.conftest import Serve
+from tests.gateway.dialect_server import Document, Refusal, Request
+
+BODY = {"model": "m", "messages": [{"role": "user", "content": "The capital of France?"}]}
+KEY = "distinctive-key-1"
+
+
+def echo(request: Request) -> Document:
+    return {"path": request.path}
+
+
+def send(upstream: Upstream, body: Document = BODY, headers: dict[str, str] | None = None) -> httpx.Response:
+    async def once() -> httpx.Response:
+        backend = open_backend(upstream, timeout=2)
+        try:
+            response = await backend.send(json.dumps(body).encode(), {} if headers is None else headers)
+            await response.aread()
+            return response
+        finally:
+            await backend.aclose()
+
+    return asyncio.run(once())
+
+
+def test_the_clients_credentials_and_its_other_headers_stay_behind(provider: Serve) -> None:
+    server = provider(echo)
+    upstream = Upstream(dialect="anthropic", base_url=f"{server.address}/v1", model="m", api_key=SecretStr(KEY))
+    sent = {"authorization": "Bearer stolen", "x-api-key": "stolen", "cookie": "stolen", "api-key": "stolen"}
+    send(upstream, headers=sent | {"anthropic-beta": "b", "anthropic-version": "2026-10-21"})
+    assert "stolen" not in str(server.last.headers)
+    assert server.last.headers["authorization"] == f"Bearer {KEY}"
+    assert (server.last.headers["anthropic-beta"], server.last.headers["anthropic-version"]) == ("b", "2026-10-21")
+
+
+@pytest.mark.parametrize(
+    ("auth", "header", "value"),
+    [("bearer", "authorization", f"Bearer {KEY}"), ("api-key", "api-key", KEY), ("x-api-key", "x-api-key", KEY)],
+)
+def test_the_key_goes_into_the_connections_header(provider: Serve, auth: Any, header: str, value: str) -> None:
+    server = provider(echo)
+    send(Upstream(dialect="openai", base_url=server.address, model="m", api_key=SecretStr(KEY), auth=auth))
+    assert server.last.headers[header] == value
+    assert {"authorization", "api-key", "x-api-key"} & set(server.last.headers) == {header}
+
+
+def test_a_server_without_keys_gets_no_header_for_one(provider: Serve) -> None:
+    server = provider(echo)
+    send(Upstream(dialect="openai-chat", base_url=server.address, model="m"))
+    assert not {"authorization", "api-key", "x-api-key"} & set(server.last.headers)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "deployments", "path"),
+    [
+        ("openai-chat", False, "/v1/chat/completions"),
+        ("openai", False, "/v1/responses"),
+        ("anthropic", False, "/v1/messages"),
+        ("openai-chat", True, "/v1/deployments/m/chat/completions"),
+        ("openai", True, "/v1/responses"),
+    ],
+)
+def test_the_path_of_a_wire_format(provider: Serve, dialect: Any, deployments: bool, path: str) -> None:
+    server = provider(echo)
+    upstream = Upstream(
+        dialect=dialect,
+        base_url=f"{server.address}/v1/",
+        model="m",
+        query={"api-version": "1"},
+        deployments=deployments,
+    )
+    assert send(upstream).json() == {"path": path}
+    assert server.last.query == {"api-version": "1"}
+
+
+def test_a_fallback_is_asked_under_its_own_name_of_the_model(provider: Serve) -> None:
+    server = provider(echo)
+    send(Upstream(dialect="openai-chat", base_url=server.address, model="another"))
+    assert server.last.body == BODY | {"model": "another"}
+
+
+def test_an_error_comes_back_as_the_provider_gave_it(provider: Serve) -> None:
+    def busy(request: Request) -> Document:
+        raise Refusal(429, "slow down", {"Retry-After": "3"})
+
+    server = provider(busy)
+    response = send(Upstream(dialect="openai-chat", base_url=server.address, model="m"))
+    assert (response.status_code, response.headers["retry-after"]) == (429, "3")
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_is_not_there() -> None:
+    with pytest.raises(httpx.TransportError):
+        send(Upstream(dialect="openai-chat", base_url="http://127.0.0.1:1/v1", model="m"))
+
+
+@pytest.fixture
+def logged_out(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Upstream:
+    """An upstream whose token nobody can get, because `az` is not logged in."""
+    program = tmp_path / "az"
+    program.write_text("#!/bin/sh\necho \"Please run 'az login' to setup account.\" >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return Upstream(
+        conn_id="azure_test",
+        dialect="openai-chat",
+        base_url="http://127.0.0.1:1/openai/v1",
+        model="m",
+        identity=AzureIdentity(kind="cli"),
+    )
+
+
+def test_an_identity_without_a_token_is_an_answer_that_is_not_asked_for_again(logged_out: Upstream) -> None:
+    response = send(logged_out)
+    assert response.status_code == 401
+    assert "connection azure_test: no token for Azure: Please run 'az login'" in response.json()["error"]["message"]
+
+
+def test_a_gateway_elsewhere_gets_a_token_in_the_place_of_an_identity(
+    provider: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = provider(dialects.instance_metadata("entra-token"))
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
+    server = provider(dialects.azure_dated("m", "2024-10-21", "authorization", "Bearer entra-token"))
+    behind = Upstream(
+        dialect="openai-chat",
+        base_url=f"{server.address}/openai",
+        model="m",
+        auth="api-key",
+        identity=AzureIdentity(kind="managed_identity"),
+        query={"api-version": "2024-10-21"},
+        deployments=True,
+    )
+    first = Upstream(dialect="openai-chat", base_url=server.address, model="m", fallbacks=(behind,))
+    document = handed_over(first)
+    monkeypatch.delenv("AZURE_POD_IDENTITY_AUTHORITY_HOST")
+    (elsewhere,) = Upstream.model_validate(document).fallbacks
+    assert elsewhere.identity is None
+    assert "entra-token" not in repr(elsewhere)
+    assert send(elsewhere).status_code == 200
+
+
+def test_an_identity_without_a_token_cannot_be_handed_over(logged_out: Upstream) -> None:
+    with pytest.raises(
+        ModelConnectionError, match=r"^connection azure_test: no token for Azure: Please run 'az login'"
+    ):
+        handed_over(logged_out)

@@ -1,0 +1,262 @@
+import itertools
+import json
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from skillopt_airflow.gateway import one_try as attempt
+from tests.gateway.gateway_rig import MODEL, PATHS, rigs, upstream_at
+from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, ScriptedProvider, completion, events, failure
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def rig(tmp_path):
+    with rigs(tmp_path) as make:
+        yield make
+
+
+def answer(asked: Asked) -> Reply:
+    return completion("Eiffel")
+
+
+def then_answer(*replies: Reply):
+    """The replies, one a request, and an answer to each request after them."""
+    return lambda asked: replies[asked.number - 1] if asked.number <= len(replies) else answer(asked)
+
+
+SSE = {"content-type": "text/event-stream"}
+GARBAGE = {
+    "no JSON": Reply(body=b"<html>ok</html>"),
+    "half of a JSON": Reply(body=b'{"choices": [{"mess'),
+    "no body": Reply(),
+    "another shape": Reply(body=b'{"error": {"message": "overloaded"}}'),
+    "no choices": Reply(body=b'{"choices": []}'),
+    "a choice without a message": Reply(body=b'{"choices": [{}]}'),
+    "a list": Reply(body=b"[1]"),
+    "nested": Reply(body=b"[" * 100_000),
+    "broken chunks": Reply(chunks=[b'{"choices": '], broken=b"xyz\r\n"),
+    "cut off": Reply(chunks=[b'{"choices": '], broken=b"ff\r\n{"),
+    "no gzip": Reply(body=b"plain", headers={"content-encoding": "gzip"}),
+    "a redirection": Reply(302, headers={"location": "http://127.0.0.1:9/"}),
+    "a stream without an event": Reply(headers=SSE, body=b": waiting\n\n"),
+    "a stream of an error": Reply(headers=SSE, chunks=events({"error": {"message": "overloaded"}})),
+    "a stream that ends before it begins": Reply(headers=SSE, body=b"data: [DONE]\n\n"),
+    "a stream of no JSON": Reply(headers=SSE, body=b"data: <html>\n\n"),
+    "a stream cut within its first event": Reply(headers=SSE, chunks=[b'data: {"choi'], broken=b"zz\r\n"),
+}
+
+
+def test_passing_failures_are_asked_again(rig):
+    one = rig(then_answer(failure(429, **{"retry-after": "0"}), failure(503, **{"retry-after": "0"})))
+
+    assert one.post().status_code == 200
+
+    assert one.outcomes() == [(200, 3)]
+
+
+@pytest.mark.parametrize("kind", sorted(GARBAGE))
+def test_a_success_that_is_no_answer_is_asked_again(rig, kind):
+    one = rig(then_answer(GARBAGE[kind]))
+
+    response = one.post(stream=True)
+
+    assert response.json()["choices"][0]["message"]["content"] == "Eiffel"
+    assert one.outcomes() == [(200, 2)]
+
+
+@pytest.mark.parametrize("dialect", sorted(PATHS))
+def test_each_dialect_knows_its_answers(rig, dialect):
+    others = [make("Eiffel") for name, make in ANSWERS.items() if name != dialect]
+    replies = [*others, ANSWERS[dialect]("Eiffel")]
+    one = rig(lambda asked: replies[asked.number - 1], dialect=dialect)
+
+    assert one.post(PATHS[dialect]).content == replies[-1].body
+    assert one.outcomes() == [(200, 3)]
+
+
+def test_tries_are_bounded_and_the_last_answer_comes_through(rig):
+    one = rig(lambda asked: failure(500, f"broken {asked.number}"), max_attempts=2)
+
+    response = one.post()
+
+    assert (response.status_code, response.json()["error"]["message"]) == (500, "broken 2")
+    assert response.headers["x-should-retry"] == "false"
+    assert one.outcomes() == [(500, 2)]
+
+
+def test_garbage_to_the_end_is_a_bad_gateway(rig):
+    one = rig(lambda asked: GARBAGE["no JSON"], max_attempts=2)
+
+    response = one.post()
+
+    assert response.status_code == 502
+    assert "sent what is no answer: no JSON" in response.json()["error"]["message"]
+    assert one.outcomes() == [(0, 2)]
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
+def test_a_wrong_request_is_not_asked_again(rig, status):
+    one = rig(lambda asked: failure(status))
+    assert one.post().status_code == status
+    assert len(one.provider.requests) == 1
+
+
+def test_a_server_that_is_not_there_is_a_bad_gateway(rig):
+    one = rig(answer, base_url="http://127.0.0.1:9/v1", max_attempts=1)
+
+    response = one.post()
+
+    assert response.status_code == 502
+    assert "cannot be reached" in response.json()["error"]["message"]
+    assert one.outcomes() == [(0, 1)]
+
+
+def test_a_server_that_hangs_is_asked_again_and_then_a_gateway_timeout(rig):
+    release = threading.Event()
+
+    def hang(asked: Asked) -> Reply:
+        release.wait(30)
+        return answer(asked)
+
+    one = rig(hang, max_attempts=2, call_timeout=0.2)
+    response = one.post()
+    release.set()
+
+    assert response.status_code == 504
+    assert "did not answer within 0.2 s" in response.json()["error"]["message"]
+    assert one.outcomes() == [(0, 2)]
+
+
+def test_an_answer_over_its_size_is_not_asked_for_again(rig, monkeypatch):
+    monkeypatch.setattr(attempt, "MAX_ANSWER_BYTES", 1000)
+    one = rig(lambda asked: completion("x" * 1000))
+
+    response = one.post()
+
+    assert response.status_code == 502
+    assert "more than 1000 bytes" in response.json()["error"]["message"]
+    assert one.outcomes() == [(0, 1)]
+
+
+def test_a_long_error_is_cut(rig, monkeypatch):
+    monkeypatch.setattr(attempt, "MAX_ERROR_BYTES", 1000)
+    one = rig(lambda asked: failure(400, "x" * 5000))
+    assert len(one.post().content) == 1000
+
+
+def test_a_status_that_http_does_not_know_is_a_bad_gateway(rig):
+    one = rig(lambda asked: Reply(799, b"{}"), max_attempts=1)
+    assert one.post().status_code == 502
+
+
+def test_the_fallbacks_are_tried_in_order_under_their_own_names(rig):
+    with (
+        ScriptedProvider(lambda asked: failure(500)) as second,
+        ScriptedProvider(answer) as third,
+    ):
+        fallbacks = (
+            upstream_at(second.base_url, model="second", conn_id="b"),
+            upstream_at(third.base_url, model="third", api_key="sk-third", conn_id="c"),
+        )
+        one = rig(lambda asked: failure(429, **{"retry-after": "0"}), upstream={"fallbacks": fallbacks}, max_attempts=2)
+
+        assert one.post().status_code == 200
+
+        assert [len(p.requests) for p in (one.provider, second, third)] == [2, 2, 1]
+        assert [p.requests[0].body["model"] for p in (one.provider, second, third)] == [MODEL, "second", "third"]
+        assert third.requests[0].headers["authorization"] == "Bearer sk-third"
+        assert [(call.model, call.http_status, call.attempts) for call in one.calls] == [("third", 200, 5)]
+        # A server that failed a whole call is left out for a while.
+        assert one.post().status_code == 200
+        assert [len(p.requests) for p in (one.provider, second, third)] == [2, 2, 2]
+
+
+def test_a_wrong_request_does_not_reach_the_fallbacks(rig):
+    with ScriptedProvider(answer) as second:
+        one = rig(lambda asked: failure(400), upstream={"fallbacks": (upstream_at(second.base_url, model="second"),)})
+        assert one.post().status_code == 400
+        assert second.requests == []
+
+
+def test_where_every_server_failed_all_are_tried_again(rig):
+    with ScriptedProvider(lambda asked: failure(500)) as second:
+        fallback = upstream_at(second.base_url, model="second")
+        one = rig(
+            lambda asked: failure(500) if asked.number == 1 else answer(asked),
+            upstream={"fallbacks": (fallback,)},
+            max_attempts=1,
+        )
+        assert one.post().status_code == 500
+        assert one.post().status_code == 200
+        assert [(call.model, call.http_status) for call in one.calls] == [("second", 500), (MODEL, 200)]
+
+
+def test_a_pause_that_the_server_asks_for_holds_for_every_call(rig):
+    arrived: list[float] = []
+
+    def once_overloaded(asked: Asked) -> Reply:
+        arrived.append(time.monotonic())
+        return failure(429, **{"retry-after": "1"}) if asked.number == 1 else answer(asked)
+
+    one = rig(once_overloaded)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(one.post)
+        while not arrived:
+            time.sleep(0.005)
+        others = [pool.submit(one.post) for _ in range(3)]
+        assert [call.result().status_code for call in (first, *others)] == [200] * 4
+
+    # The others may have been sent before the first answer came back, but none between it and the end of the pause.
+    later = [moment for moment in arrived if moment > arrived[0] + 0.5]
+    assert later
+    assert min(later) >= arrived[0] + 1.0
+
+
+def test_a_provider_that_fails_two_calls_of_five_loses_none(rig):
+    """20 % 429, 10 % 500, 5 % hang, 5 % garbage, by the question and how often it came: the order is no matter."""
+    faults = [failure(429, **{"retry-after": "0"})] * 4 + [failure(500, **{"retry-after": "0"})] * 2
+    kinds = itertools.cycle(sorted(set(GARBAGE) - {"a redirection"}))
+    lock, release = threading.Lock(), threading.Event()
+    lost, asked_before = [0], Counter[int]()
+
+    def faulty(asked: Asked) -> Reply:
+        question = int(asked.body["messages"])
+        with lock:
+            # 7 has no common divisor with 20: every fault comes as often as it should, and at most two in a row.
+            place = (question + 7 * asked_before[question]) % 20
+            asked_before[question] += 1
+            lost[0] += place < 8
+            kind = next(kinds) if place == 7 else ""
+        if place == 6:
+            release.wait(20)
+        return GARBAGE[kind] if kind else faults[place] if place < 6 else completion(asked.body["messages"])
+
+    one = rig(faulty, max_attempts=6, call_timeout=1)
+    with ThreadPoolExecutor(8) as pool:
+        responses = list(pool.map(lambda number: one.post(messages=str(number)), range(200)))
+    release.set()
+
+    assert [response.json()["choices"][0]["message"]["content"] for response in responses] == [
+        str(number) for number in range(200)
+    ]
+    assert len(one.calls) == 200
+    assert {call.http_status for call in one.calls} == {200}
+    # A busy machine may be late once more, which is one more attempt and no lost call.
+    assert sum(call.attempts - 1 for call in one.calls) == len(one.provider.requests) - 200 >= lost[0] == 90
+
+
+def test_the_usage_of_a_stream_is_asked_for(rig):
+    one = rig(answer)
+
+    one.post(stream=True, stream_options={"include_usage": False, "x": 1})
+    one.post(stream=True)
+    one.post()
+
+    sent = [asked.body.get("stream_options") for asked in one.provider.requests]
+    assert sent == [{"include_usage": True, "x": 1}, {"include_usage": True}, None]
+    assert "stream_options" not in json.loads(one.provider.requests[2].raw)

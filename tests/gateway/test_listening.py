@@ -1,0 +1,321 @@
+"""Clients that hang, die or send garbage disturb nobody; they speak through raw sockets."""
+
+import json
+import re
+import socket
+import struct
+import threading
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.gateway import app as surface
+from skillopt_airflow.gateway import listening
+from skillopt_airflow.gateway.listening import listen
+from tests.gateway.gateway_rig import MODEL, PATH, request_bytes, rigs
+from tests.gateway.scripted_provider import Asked, Reply, completion, events
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def rig(tmp_path):
+    with rigs(tmp_path) as make:
+        yield make
+
+
+def answer(asked: Asked) -> Reply:
+    return completion("Eiffel")
+
+
+def is_cut_off(raw: socket.socket) -> bool:
+    """Read what comes until the other side ends it; fails after the socket's time."""
+    try:
+        while raw.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def is_cut_off_while(raw: socket.socket, drop: bytes) -> bool:
+    """Send drop after drop until the other side ends it."""
+    for _ in range(1000):
+        try:
+            raw.sendall(drop)
+        except (BrokenPipeError, ConnectionResetError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def reset(raw: socket.socket) -> None:
+    """Die as a killed process does."""
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    raw.close()
+
+
+HEAD = f"POST {PATH} HTTP/1.1\r\nhost: gateway\r\n"
+SLOW = {
+    "nothing": b"",
+    "half a head": HEAD.encode(),
+    "half a body": HEAD.encode() + b'content-length: 100\r\n\r\n{"model": ',
+    "an endless body": HEAD.encode() + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", SLOW.values(), ids=SLOW)
+def test_a_client_that_hangs_while_it_sends_is_cut_off(rig, monkeypatch, sent):
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(surface, "REQUEST_SECONDS", 0.3)
+    one = rig(answer)
+    with one.connect() as raw:
+        raw.sendall(sent)
+        assert one.post().status_code == 200
+        assert is_cut_off(raw)
+    assert len(one.provider.requests) == 1
+
+
+def test_a_head_that_comes_byte_by_byte_is_cut_off(rig, monkeypatch):
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
+    one = rig(answer)
+    with one.connect() as raw:
+        assert is_cut_off_while(raw, b"x")
+
+
+def whole_answer(raw):
+    """Head and body, which may come one after the other."""
+    got = b""
+    while not (length := re.search(rb"content-length: (\d+)\r\n(?:.+\r\n)*\r\n", got)):
+        got += raw.recv(65536)
+    while len(got) < length.end() + int(length[1]):
+        got += raw.recv(65536)
+    return got
+
+
+def test_a_connection_between_two_requests_may_rest(rig, monkeypatch):
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 1.0)
+    one = rig(answer)
+    with one.connect() as raw:
+        for _ in range(2):
+            raw.sendall(request_bytes())
+            assert whole_answer(raw).startswith(b"HTTP/1.1 200")
+            time.sleep(1.2)
+
+
+@pytest.mark.parametrize("sent", SLOW.values(), ids=SLOW)
+def test_a_client_that_dies_while_it_sends_disturbs_nobody(rig, sent, caplog):
+    one = rig(answer)
+    raw = one.connect()
+    raw.sendall(sent)
+    reset(raw)
+    assert one.post().status_code == 200
+    assert len(one.provider.requests) == 1
+    assert "Traceback" not in caplog.text
+
+
+def test_a_client_that_dies_while_it_waits_is_not_asked_for_again(rig):
+    asked_once, release = threading.Event(), threading.Event()
+
+    def first_hangs(asked: Asked) -> Reply:
+        asked_once.set()
+        if asked.number == 1:
+            release.wait(30)
+        return answer(asked)
+
+    one = rig(first_hangs, call_timeout=20.0)
+    raw = one.connect()
+    raw.sendall(request_bytes())
+    assert asked_once.wait(30)
+    reset(raw)
+
+    assert one.post().status_code == 200
+    release.set()
+    # The call went out, so it counts, though nobody knows what it cost.
+    assert sorted(one.outcomes()) == [(0, 1), (200, 1)]
+
+
+def test_a_client_that_dies_within_a_stream_ends_it(rig):
+    going_on, release = threading.Event(), threading.Event()
+
+    def endless(asked: Asked) -> Reply:
+        def chunks():
+            yield from events({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 1}})
+            for _ in range(2000):
+                if release.wait(0.01):
+                    return
+                yield from events({"choices": []})
+            going_on.set()
+
+        if asked.number > 1:
+            return answer(asked)
+        return Reply(headers={"content-type": "text/event-stream"}, chunks=chunks())
+
+    one = rig(endless, call_timeout=30.0)
+    raw = one.connect()
+    raw.sendall(request_bytes(stream=True))
+    assert b"200 OK" in raw.recv(65536)
+    reset(raw)
+
+    assert one.post().status_code == 200
+    while len(one.calls) < 2:
+        time.sleep(0.01)
+    release.set()
+    assert not going_on.is_set()
+    assert sorted((call.prompt_tokens, call.completion_tokens) for call in one.calls) == [(7, 1), (11, 3)]
+
+
+def test_a_client_that_does_not_read_its_answer_is_cut_off(rig, monkeypatch):
+    monkeypatch.setattr(listening, "STALL_SECONDS", 0.3)
+    one = rig(lambda asked: completion("x" * 8_000_000) if asked.number == 1 else answer(asked))
+    with one.connect() as raw:
+        raw.sendall(request_bytes())
+        while not one.calls:
+            time.sleep(0.01)
+        assert one.post().status_code == 200
+        time.sleep(1)
+        received = 0
+        try:
+            while chunk := raw.recv(65536):
+                received += len(chunk)
+        except ConnectionResetError:
+            pass
+        assert received < 8_000_000
+
+
+def test_many_silent_connections_leave_room_for_one_that_speaks(rig, monkeypatch):
+    monkeypatch.setattr(listening, "MAX_CONNECTIONS", 20)
+    one = rig(answer)
+    silent = [one.connect() for _ in range(60)]
+    for raw in silent[-10:]:
+        raw.sendall(SLOW["half a body"])
+
+    assert one.post().status_code == 200
+
+    assert is_cut_off(silent[0])
+    for raw in silent:
+        raw.close()
+
+
+def test_a_head_over_its_size_is_refused(rig):
+    one = rig(answer)
+    with one.connect() as raw:
+        raw.sendall(HEAD.encode() + b"x-long: " + b"x" * 100_000)
+        assert raw.recv(65536).startswith(b"HTTP/1.1 400")
+        assert is_cut_off(raw)
+    assert one.post().status_code == 200
+
+
+GARBAGE = [
+    b"\x00\xff\xfe" * 100,
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    HEAD.encode() + b"content-length: -1\r\n\r\n",
+    HEAD.encode() + b"content-length: 5\r\ncontent-length: 6\r\n\r\n{}",
+    HEAD.encode() + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
+    HEAD.encode() + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+    HEAD.encode() + b"transfer-encoding: gzip\r\n\r\n{}",
+    HEAD.encode() + b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-key: x\r\n\r\n",
+    HEAD.encode() + b"bad header\r\n\r\n",
+    request_bytes("/v1/files") + b"\x00\r\n\r\n",
+    b"CONNECT 127.0.0.1:9 HTTP/1.1\r\nhost: 127.0.0.1:9\r\n\r\n",
+    b"POST http://127.0.0.1:9/v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:9\r\ncontent-length: 0\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("sent", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_is_refused_and_disturbs_nobody(rig, monkeypatch, sent):
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(surface, "REQUEST_SECONDS", 0.3)
+    one = rig(answer)
+    with one.connect() as raw:
+        raw.sendall(sent)
+        assert raw.recv(65536)[9:10] in (b"", b"4")
+    assert one.post().status_code == 200
+
+
+def test_garbage_behind_an_answer_is_no_error_of_the_gateway(rig, caplog):
+    one = rig(answer)
+    with one.connect() as raw:
+        raw.sendall(b"POST /v1/files HTTP/1.1\r\nhost: gateway\r\ntransfer-encoding: chunked\r\n\r\n")
+        assert raw.recv(65536).startswith(b"HTTP/1.1 403")
+        raw.sendall(b"zz\r\n")
+        assert is_cut_off(raw)
+    assert one.post().status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.name in ("asyncio", "uvicorn.error")] == []
+
+
+@pytest.fixture(scope="module")
+def hardy(tmp_path_factory):
+    """One gateway that outlives all examples."""
+    with rigs(tmp_path_factory.mktemp("hardy")) as make:
+        yield make(answer)
+
+
+PIECES = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from([b"\r\n", b"\r\n\r\n", HEAD.encode(), b"content-length: 10\r\n", request_bytes(), *GARBAGE]),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(PIECES, max_size=6), st.booleans())
+def test_whatever_a_client_sends_the_next_is_served(hardy, pieces, dies):
+    raw = hardy.connect()
+    try:
+        for piece in pieces:
+            raw.sendall(piece)
+    except OSError:
+        pass  # cut off by then
+    if dies:
+        reset(raw)
+    raw.close()
+    assert hardy.post().status_code == 200
+
+
+def test_requests_in_one_go_are_answered_in_order(rig):
+    one = rig(lambda asked: completion(str(asked.body["n"])))
+    with one.connect() as raw:
+        raw.sendall(b"".join(request_bytes(n=n) for n in range(5)))
+        said = b""
+        while said.count(b"chat.completion") < 5:
+            said += raw.recv(65536)
+    assert [said.index(f'"content": "{n}"'.encode()) for n in range(5)] == sorted(
+        said.index(f'"content": "{n}"'.encode()) for n in range(5)
+    )
+
+
+def test_a_chunked_body_is_as_good_as_one_with_a_length(rig):
+    one = rig(answer)
+    body = json.dumps({"model": MODEL}).encode()
+    parts = [body[:7], body[7:8], body[8:]]
+    with one.connect() as raw:
+        raw.sendall(HEAD.encode() + b"transfer-encoding: chunked\r\n\r\n")
+        for part in parts:
+            raw.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        raw.sendall(b"0\r\n\r\n")
+        assert raw.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_file_that_a_killed_gateway_left_is_replaced(tmp_path):
+    path = tmp_path / "model.sock"
+    listen(path).close()
+    assert path.exists()
+    listen(path).close()
+
+
+def test_another_gateways_address_is_not_taken(tmp_path):
+    path = tmp_path / "model.sock"
+    first = listen(path)
+    with pytest.raises(SandboxError, match="cannot listen at"):
+        listen(path)
+    first.close()
+    path.unlink()
+    path.write_text("no socket")
+    with pytest.raises(SandboxError, match="cannot listen at"):
+        listen(path)
+    assert path.read_text() == "no socket"

@@ -1,0 +1,335 @@
+import json
+import logging
+import stat
+import threading
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.gateway import app as surface
+from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.remaining_budget import Allowance
+from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, rigs, upstream_at
+from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, failure
+
+UNREACHABLE = "http://127.0.0.1:9/v1"
+
+
+@pytest.fixture
+def rig(tmp_path):
+    with rigs(tmp_path) as make:
+        yield make
+
+
+def answer(asked: Asked) -> Reply:
+    return completion("Eiffel")
+
+
+def test_a_call_goes_through_with_the_upstreams_credentials(rig):
+    one = rig(answer)
+    before = datetime.now(UTC).timestamp()
+
+    response = one.post(messages=[])
+
+    assert response.json()["choices"][0]["message"]["content"] == "Eiffel"
+    assert one.provider.requests[0].path == PATH
+    assert one.provider.requests[0].body == {"model": MODEL, "messages": []}
+    assert one.provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    (call,) = one.calls
+    assert (call.role, call.stage, call.model, call.http_status, call.attempts) == ("target", "rollout", MODEL, 200, 1)
+    assert (call.prompt_tokens, call.completion_tokens) == (11, 3)
+    assert before <= call.started <= datetime.now(UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "header", "value"),
+    [
+        ("openai-chat", "authorization", f"Bearer {KEY}"),
+        ("openai", "authorization", f"Bearer {KEY}"),
+        ("anthropic", "x-api-key", KEY),
+    ],
+)
+def test_each_dialect_has_its_path_and_its_header(rig, dialect, header, value):
+    one = rig(lambda asked: ANSWERS[dialect]("Eiffel"), dialect=dialect)
+
+    assert one.post(PATHS[dialect]).status_code == 200
+
+    assert one.provider.requests[0].path == PATHS[dialect]
+    assert one.provider.requests[0].headers[header] == value
+    assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(11, 3)]
+    others = [path for name, path in PATHS.items() if name != dialect]
+    assert [one.post(path).status_code for path in others] == [403, 403]
+
+
+def test_the_sandbox_may_speak_another_dialect_than_the_connection_under_the_same_key(rig):
+    one = rig(lambda asked: ANSWERS["anthropic"]("Eiffel"), speaks="anthropic", upstream={"auth": "api-key"})
+
+    assert one.post(PATHS["openai-chat"]).status_code == 403
+    assert one.post(PATHS["anthropic"]).status_code == 200
+    assert one.provider.requests[0].headers["api-key"] == KEY
+
+
+def test_a_translated_connection_speaks_only_its_own_dialect(tmp_path):
+    bedrock = upstream_at("", provider="bedrock", conn_id="skillopt_target")
+    with pytest.raises(SandboxError, match=r"connection skillopt_target: .* this harness speaks anthropic"):
+        ModelGateway(
+            bedrock, tmp_path / "s", stage="test", dialect="anthropic", max_attempts=1, call_timeout=1, on_call=print
+        )
+
+
+def test_only_the_configured_model_and_path_are_allowed(rig):
+    one = rig(answer)
+    body = json.dumps({"model": MODEL}).encode()
+
+    refused = [
+        one.client.get("/v1/models"),
+        one.client.get(PATH),
+        one.client.head("/"),
+        one.client.delete(PATH),
+        one.client.options(PATH),
+        one.post("/v1/embeddings"),
+        one.post("/v1/chat/completions/"),
+        one.post("/v1//chat/completions"),
+        one.post("/v1/chat/completions/../files"),
+        one.post("/v1/chat%2Fcompletions"),
+        one.post(f"{PATH}?model=gpt-much-dearer"),
+        one.client.request("POST", PATH, content=body, extensions={"target": b"http://127.0.0.1:9" + PATH.encode()}),
+        one.post(model="gpt-much-dearer"),
+        one.post(model=None),
+        one.post(model=[MODEL]),
+    ]
+
+    assert [response.status_code for response in refused] == [403] * len(refused)
+    assert "gpt-much-dearer" in refused[12].json()["error"]["message"]
+    assert {response.headers["x-should-retry"] for response in refused} == {"false"}
+    assert one.provider.requests == []
+    assert one.calls == []
+
+
+def test_the_command_line_clients_beta_query_is_allowed_and_counting_tokens_is_not_there(rig):
+    one = rig(lambda asked: ANSWERS["anthropic"]("Eiffel"), dialect="anthropic")
+
+    assert one.post("/v1/messages?beta=true").status_code == 200
+    assert one.post("/v1/messages?beta=true&x=1").status_code == 403
+    assert one.post("/v1/messages/count_tokens?beta=true").status_code == 404
+    assert [asked.path for asked in one.provider.requests] == ["/v1/messages"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[" * 100_000,
+        b'["model"]',
+        b'{"model": "stand-in-target", "temperature": NaN}',
+        b"\xff\xfe",
+        b'{"model": "stand-in-target", "a": ' + b"[" * 800 + b"]" * 800 + b"}",
+    ],
+    ids=range(7),
+)
+def test_what_is_no_json_object_is_refused_in_any_case(rig, body):
+    one = rig(answer)
+    assert one.client.post(PATH, content=body).status_code in (200, 400)
+    assert one.post().status_code == 200
+
+
+def test_a_name_that_is_there_twice_leaves_only_as_it_was_checked(rig):
+    one = rig(answer)
+    body = b'{"model": "gpt-much-dearer", "model": "stand-in-target"}'
+
+    assert one.client.post(PATH, content=body).status_code == 200
+    assert one.client.post(PATH, content=b'{"model": "stand-in-target", "model": "x"}').status_code == 403
+    assert [asked.raw.count(b'"model"') for asked in one.provider.requests] == [1]
+
+
+def test_credentials_and_strange_headers_of_the_client_stay_here(rig):
+    one = rig(answer)
+    sent = {
+        "authorization": "Bearer stolen",
+        "x-api-key": "stolen",
+        "api-key": "stolen",
+        "cookie": "stolen",
+        "x-forwarded-for": "stolen",
+        "openai-organization": "stolen",
+        "proxy-authorization": "stolen",
+        "anthropic-beta": "kept",
+    }
+
+    assert one.client.post(PATH, json={"model": MODEL}, headers=sent).status_code == 200
+
+    (asked,) = one.provider.requests
+    assert "stolen" not in str(asked.headers)
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.headers["anthropic-beta"] == "kept"
+
+
+def test_a_request_over_its_size_is_refused(rig, monkeypatch):
+    monkeypatch.setattr(surface, "MAX_REQUEST_BYTES", 1000)
+    one = rig(answer)
+
+    assert one.post(messages=["x" * 1000]).status_code == 413
+    assert one.client.post(PATH, content=(b"x" * 100 for _ in range(100))).status_code == 413
+    assert one.post(messages=["x" * 900]).status_code == 200
+    assert len(one.provider.requests) == 1
+
+
+def test_a_request_of_very_many_parts_is_refused_before_it_is_read(rig, monkeypatch):
+    def unread(body):
+        raise AssertionError("it was parsed")
+
+    one = rig(answer)
+    with monkeypatch.context() as patched:
+        patched.setattr(surface, "parsed", unread)
+        for part in (b"[]", b"{}", b"1"):
+            body = b'{"a":[' + b",".join([part] * 600_000) + b"]}"
+            response = one.client.post(PATH, content=body)
+            assert response.status_code == 413
+            assert "500000" in response.json()["error"]["message"]
+    assert one.provider.requests == []
+    assert one.post(messages=[{"role": "user", "content": "code[0], " * 100_000}] * 2).status_code == 200
+    assert one.post(messages=[{"role": "user", "content": "A" * 20_000_000}]).status_code == 200
+
+
+def test_requests_that_wait_together_over_their_size_are_refused(rig, monkeypatch):
+    monkeypatch.setattr(surface, "MAX_WAITING_BYTES", 1500)
+    waiting, release = threading.Event(), threading.Event()
+
+    def hang(asked: Asked) -> Reply:
+        waiting.set()
+        release.wait(30)
+        return answer(asked)
+
+    one = rig(hang)
+    first = threading.Thread(target=one.post, kwargs={"messages": ["x" * 900]})
+    first.start()
+    assert waiting.wait(30)
+    assert one.post(messages=["x" * 900]).status_code == 503
+    release.set()
+    first.join()
+    assert one.post(messages=["x" * 900]).status_code == 200
+
+
+def test_the_calls_of_a_budget_are_never_passed(rig):
+    one = rig(lambda asked: failure(500) if asked.number == 1 else answer(asked), allowance=Allowance(calls=2))
+
+    responses = [one.post() for _ in range(4)]
+
+    assert [response.status_code for response in responses] == [200, 200, 402, 402]
+    error = responses[2].json()["error"]
+    assert (error["code"], "budget.max_calls" in error["message"]) == ("budget", True)
+    assert one.outcomes() == [(200, 2), (200, 1)]
+    assert len(one.provider.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("allowance", "name"),
+    [
+        (Allowance(tokens=15), "max_tokens"),
+        (Allowance(usd=0.00002, input_price=1.0, output_price=1.0), "max_usd"),
+    ],
+)
+def test_tokens_and_dollars_are_counted_when_an_answer_tells_them(rig, allowance, name):
+    one = rig(answer, allowance=allowance)
+
+    responses = [one.post() for _ in range(3)]
+
+    assert [response.status_code for response in responses] == [200, 200, 402]
+    assert f"budget.{name} is spent" in responses[2].json()["error"]["message"]
+
+
+def test_who_leaves_before_the_answer_pays_for_about_what_was_asked_for(rig):
+    asked_for, release = threading.Event(), threading.Event()
+
+    def hang(asked: Asked) -> Reply:
+        asked_for.set()
+        release.wait(30)
+        return answer(asked)
+
+    one = rig(hang, allowance=Allowance(tokens=1000))
+    with one.connect() as raw:
+        raw.sendall(request_bytes(messages=["x" * 4000], max_tokens=50))
+        assert asked_for.wait(30)
+    deadline = time.monotonic() + 20
+    while not one.calls and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert one.post().status_code == 402
+    release.set()
+    (call,) = one.calls
+    assert 1000 < call.prompt_tokens < 1050
+    assert (call.completion_tokens, call.http_status) == (50, 0)
+
+
+def test_a_call_that_failed_costs_no_tokens(rig):
+    one = rig(lambda asked: failure(400), allowance=Allowance(tokens=1000))
+    assert [one.post(messages=["x" * 8000], max_tokens=5000).status_code for _ in range(2)] == [400, 400]
+    assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(0, 0)] * 2
+
+
+def test_the_key_is_in_no_answer_and_no_log(rig, caplog, capfd):
+    fallback_key = f"{KEY}-other"
+    fallback = upstream_at(UNREACHABLE, api_key=fallback_key)
+    with caplog.at_level(logging.DEBUG):
+        one = rig(lambda asked: failure(401, f"wrong key {KEY} or {fallback_key}"), upstream={"fallbacks": (fallback,)})
+        response = one.post()
+
+    assert response.json()["error"]["message"] == "wrong key *** or ***"
+    said = caplog.text + "".join(capfd.readouterr())
+    assert KEY not in said
+    assert fallback_key not in said
+
+
+def test_the_key_is_in_no_type_of_an_answer(rig):
+    one = rig(lambda asked: failure(401, **{"content-type": f"application/json; key={KEY}"}))
+    assert one.post().headers["content-type"] == "application/json; key=***"
+
+
+def test_refusals_are_logged_some_times_without_what_the_client_sent_along(rig, caplog):
+    one = rig(answer)
+    for _ in range(surface.MAX_LOGGED_REFUSALS + 30):
+        one.client.post(
+            "/v1/files?key=secret-query", json={"a": "secret-body"}, headers={"authorization": "secret-header"}
+        )
+    one.post(model="x" * 5000)
+
+    refusals = [record.getMessage() for record in caplog.records if "Refused" in record.getMessage()]
+    assert len(refusals) == surface.MAX_LOGGED_REFUSALS
+    assert "/v1/files" in refusals[0]
+    assert "secret" not in caplog.text
+
+
+def test_any_user_may_connect_and_nothing_stays(rig):
+    one = rig(answer)
+    assert stat.S_IMODE(one.socket_path.stat().st_mode) == 0o666
+
+
+def test_the_socket_is_gone_afterwards(tmp_path):
+    path = tmp_path / "model.sock"
+    with ModelGateway(upstream_at(UNREACHABLE), path, stage="test", max_attempts=1, call_timeout=1, on_call=print):
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_a_path_too_long_for_a_socket_is_explained(tmp_path):
+    path = tmp_path / ("x" * 120)
+    gateway = ModelGateway(upstream_at(UNREACHABLE), path, stage="test", max_attempts=1, call_timeout=1, on_call=print)
+    with pytest.raises(SandboxError, match="cannot listen"), gateway:
+        pass
+
+
+def test_a_temporary_folder_that_is_not_there_is_explained(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    gateway = ModelGateway(
+        upstream_at(UNREACHABLE),
+        tmp_path / "model.sock",
+        stage="test",
+        max_attempts=1,
+        call_timeout=1,
+        shared_by="run",
+        on_call=print,
+    )
+    with pytest.raises(SandboxError, match="did not start: the model gateways cannot meet below"), gateway:
+        pass

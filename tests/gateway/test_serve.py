@@ -1,0 +1,180 @@
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.forwarder import forwarded
+from tests.gateway.gateway_rig import KEY, MODEL, PATH, upstream_at
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
+
+PROJECT = Path(__file__).resolve().parents[2]
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts the program; it listens when this returns."""
+    with ExitStack() as stack:
+
+        def make(upstream: Upstream, listen: str, *arguments: str, **settings: Any) -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "skillopt_airflow.gateway.serve", "--listen", listen, *arguments]
+            environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "include")}
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            assert process.stdin is not None
+            process.stdin.write(document(upstream, **settings))
+            process.stdin.close()
+            assert process.stderr is not None
+            assert process.stderr.readline() == "listening\n"
+            return process
+
+        yield make
+
+
+def document(upstream: Upstream, **settings: Any) -> str:
+    given = {"stage": "rollout", "max_attempts": 3, "call_timeout": 20.0} | settings
+    return json.dumps({"upstream": handed_over(upstream)} | given)
+
+
+def unix_client(path: Path) -> httpx.Client:
+    return httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://gateway", timeout=30)
+
+
+def post(client: httpx.Client) -> httpx.Response:
+    return client.post(PATH, json={"model": MODEL})
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answer(asked: Asked) -> Reply:
+    return failure(429, **{"retry-after": "0"}) if asked.number == 1 else completion("Eiffel")
+
+
+@pytest.mark.parametrize("where", ["port", "socket"])
+def test_it_serves_and_tells_its_calls(start, tmp_path, where):
+    path, port = tmp_path / "model.sock", free_port()
+    with ScriptedProvider(answer) as provider:
+        process = start(
+            upstream_at(provider.base_url), f"unix:{path}" if where == "socket" else f"127.0.0.1:{port}", stage="test"
+        )
+        client = unix_client(path) if where == "socket" else httpx.Client(base_url=f"http://127.0.0.1:{port}")
+        with client:
+            assert post(client).json()["choices"][0]["message"]["content"] == "Eiffel"
+            assert client.get("/v1/models").status_code == 403
+        assert process.stdout is not None
+        call = ModelCall.model_validate_json(process.stdout.readline())
+        assert (call.stage, call.http_status, call.attempts, call.prompt_tokens) == ("test", 200, 2, 11)
+        assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
+        process.terminate()
+        assert process.wait(30) == 0
+    assert not path.exists()
+    assert process.stderr is not None
+    assert KEY not in process.stdout.read() + process.stderr.read()
+
+
+def test_a_restart_costs_at_most_the_calls_in_flight(start, tmp_path):
+    """As a container sees it: through the forwarder, by one path."""
+    path = tmp_path / "model.sock"
+    asked_once, release = threading.Event(), threading.Event()
+
+    def first_hangs(asked: Asked) -> Reply:
+        asked_once.set()
+        if asked.number == 1:
+            release.wait(30)
+        return completion("Eiffel")
+
+    async def scene(upstream: Upstream) -> None:
+        process = start(upstream, f"unix:{path}")
+        async with forwarded(str(path)) as base_url, httpx.AsyncClient(base_url=base_url, timeout=30) as client:
+            in_flight = asyncio.ensure_future(client.post(PATH, json={"model": MODEL}))
+            assert await asyncio.to_thread(asked_once.wait, 30)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            with pytest.raises(httpx.TransportError):
+                await in_flight
+            assert path.exists()
+
+            start(upstream, f"unix:{path}")
+            responses = [await client.post(PATH, json={"model": MODEL}) for _ in range(3)]
+            assert [response.status_code for response in responses] == [200] * 3
+
+    with ScriptedProvider(first_hangs) as provider:
+        asyncio.run(scene(upstream_at(provider.base_url)))
+        release.set()
+
+
+def test_the_settings_arrive(start, tmp_path):
+    path = tmp_path / "model.sock"
+    with ScriptedProvider(lambda asked: failure(500)) as provider, unix_client(path) as client:
+        start(
+            upstream_at(provider.base_url),
+            f"unix:{path}",
+            max_attempts=1,
+            dialect="anthropic",
+            allowance={"calls": 1},
+        )
+        statuses = [client.post(path, json={"model": MODEL}).status_code for path in [PATH, *["/v1/messages"] * 2]]
+        assert statuses == [403, 500, 402]
+        assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("listen", "content", "reason"),
+    [
+        ("unix:{path}", '{"upstream": {"api_key": "sk-secret"}, "stage": 3}', "upstream.dialect: Field required"),
+        ("unix:{path}", '{"secret": "sk-secret"', "Invalid JSON"),
+        ("8080", "{}", "expected HOST:PORT or unix:PATH"),
+        ("unix:{path}/not/there", None, "cannot listen"),
+        ("256.0.0.1:80", None, "cannot listen"),
+    ],
+)
+def test_what_cannot_be_served_is_told_without_secrets(tmp_path, listen, content, reason):
+    config = tmp_path / "config.json"
+    config.write_text(document(upstream_at("http://127.0.0.1:9/v1")) if content is None else content)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "skillopt_airflow.gateway.serve"),
+            *("--listen", listen.format(path=tmp_path / "s"), "--config", str(config)),
+        ],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert "secret" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_it_knows_neither_airflow_nor_docker():
+    heavy = ("airflow", "docker", "boto3", "pydantic_ai", "openai", "pyarrow")
+    code = f"import sys, skillopt_airflow.gateway.serve; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

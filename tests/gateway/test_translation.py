@@ -1,0 +1,262 @@
+"""The gateway's way to a provider with a wire format of its own, with Bedrock's as the example."""
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+
+from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.gateway.backends import open_backend
+from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.upstream import Upstream
+from tests.gateway import dialects
+from tests.gateway.conftest import Serve
+from tests.gateway.dialect_server import Dialect, DialectServer, Document, Refusal, Request
+from tests.gateway.through_backend import QUESTION, ask
+
+NOVA = "amazon.nova-lite-v1:0"
+CLAUDE = "eu.anthropic.claude-haiku-4-5-20251001-v1:0"
+SIGNED = "AWS4-HMAC-SHA256 Credential=AKIATEST/"
+USER: Document = {"role": "user", "content": "The capital of France?"}
+
+
+def bedrock(address: str, model: str = NOVA) -> Upstream:
+    arguments = {
+        "region_name": "eu-west-1",
+        "base_url": address,
+        "aws_access_key_id": "AKIATEST",
+        "aws_secret_access_key": "aws-secret",
+    }
+    return Upstream(
+        conn_id="aws_test",
+        dialect="openai-chat",
+        base_url="",
+        model=model,
+        provider="bedrock",
+        arguments=SecretStr(json.dumps(arguments)),
+    )
+
+
+def send(upstream: Upstream, *, timeout: float = 5, **body: Any) -> httpx.Response:
+    async def once() -> httpx.Response:
+        backend = open_backend(upstream, timeout)
+        try:
+            asked = {"model": upstream.model, "messages": [USER], "max_tokens": 99} | body
+            return await backend.send(json.dumps(asked).encode(), {"authorization": "Bearer sandbox"})
+        finally:
+            await backend.aclose()
+
+    return asyncio.run(once())
+
+
+def failing(status: int, message: str = "no", **headers: str) -> Dialect:
+    def answer(request: Request) -> Document:
+        raise Refusal(status, message, headers)
+
+    return answer
+
+
+@pytest.fixture
+def server(provider: Serve) -> DialectServer:
+    return provider(dialects.bedrock(NOVA, SIGNED))
+
+
+def test_a_completion(server: DialectServer) -> None:
+    completion = send(bedrock(server.address)).json()
+    (choice,) = completion["choices"]
+    assert choice["message"] == {"role": "assistant", "content": "Paris"}
+    assert choice["finish_reason"] == "stop"
+    assert (completion["object"], completion["model"]) == ("chat.completion", NOVA)
+    assert completion["usage"] == {
+        "prompt_tokens": 11,
+        "completion_tokens": 3,
+        "total_tokens": 14,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
+def test_every_role_and_a_text_in_pieces(server: DialectServer) -> None:
+    pieces = [{"type": "text", "text": "the "}, {"type": "text", "text": "skill"}]
+    call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "Paris"}'}}
+    tool = {"type": "function", "function": {"name": "look_up", "description": "d", "parameters": {"type": "object"}}}
+    messages = [
+        {"role": "system", "content": pieces},
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "a city"},
+        {"role": "assistant", "content": "Paris", "tool_calls": None},
+        {"role": "user", "content": "Why?"},
+    ]
+    assert send(bedrock(server.address), messages=messages, tools=[tool], stop="END", top_p=0.5).status_code == 200
+    sent = server.last.body
+    assert sent["system"] == [{"text": "the skill"}]
+    said = [(turn["role"], list(turn["content"][0])) for turn in sent["messages"]]
+    assert said == [
+        ("user", ["text"]),
+        ("assistant", ["toolUse"]),
+        ("user", ["toolResult"]),
+        ("assistant", ["text"]),
+        ("user", ["text"]),
+    ]
+    assert sent["messages"][1]["content"][0]["toolUse"]["input"] == {"word": "Paris"}
+    assert sent["messages"][2]["content"][0]["toolResult"]["content"] == [{"text": "a city"}]
+    assert sent["toolConfig"]["tools"][0]["toolSpec"]["inputSchema"] == {"json": {"type": "object"}}
+    assert sent["inferenceConfig"] == {"maxTokens": 99, "topP": 0.5, "stopSequences": ["END"]}
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"),
+    [
+        ("auto", {"auto": {}}),
+        ("required", {"any": {}}),
+        ({"type": "function", "function": {"name": "look_up"}}, {"tool": {"name": "look_up"}}),
+    ],
+)
+def test_the_choice_of_a_tool(server: DialectServer, choice: Any, sent: Document) -> None:
+    empty = {"type": "object", "properties": {}}
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": empty}} for name in ("look_up", "write_down")
+    ]
+    assert send(bedrock(server.address), tools=tools, tool_choice=choice).status_code == 200
+    assert server.last.body["toolConfig"].get("toolChoice", {"auto": {}}) == sent
+
+
+LOOK_UP = ToolDefinition(
+    name="look_up",
+    description="d",
+    parameters_json_schema={"type": "object", "properties": {"word": {"type": "string"}}},
+)
+
+
+def test_an_agents_tool_call_and_the_thinking_before_it(provider: Serve) -> None:
+    """Claude refuses a tool's result without the signed thinking that led to the call."""
+    server = provider(dialects.bedrock(CLAUDE, SIGNED, {"word": "Paris"}))
+    upstream = bedrock(server.address, CLAUDE)
+
+    async def converse() -> list[httpx.Response]:
+        backend = open_backend(upstream, timeout=5)
+        tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+        body: Document = {"model": CLAUDE, "max_tokens": 4096, "tools": [tool], "reasoning_effort": "low"}
+        first = await backend.send(json.dumps(body | {"messages": [USER]}).encode(), {})
+        said = first.json()["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "a city"}
+        second = await backend.send(json.dumps(body | {"messages": [USER, said, result]}).encode(), {})
+        await backend.aclose()
+        return [first, second]
+
+    first, second = asyncio.run(converse())
+    choice = first.json()["choices"][0]
+    assert (choice["finish_reason"], choice["message"]["reasoning_content"]) == ("tool_calls", "France, so")
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "look_up", "arguments": '{"word": "Paris"}'}
+    assert second.json()["choices"][0]["message"]["content"] == "Paris"
+    thought, called = server.last.body["messages"][1]["content"]
+    assert thought["reasoningContent"]["reasoningText"] == {"text": "France, so", "signature": "c2ln"}
+    assert called["toolUse"]["name"] == "look_up"
+
+
+def test_the_tools_of_a_harness(provider: Serve) -> None:
+    server = provider(dialects.bedrock(NOVA, SIGNED, {"word": "Paris"}))
+    parameters = ModelRequestParameters(function_tools=[LOOK_UP])
+    first = ask(bedrock(server.address), parameters=parameters)
+    (call,) = first.parts
+    assert isinstance(call, ToolCallPart)
+    assert (call.tool_name, call.args_as_dict(), first.finish_reason) == ("look_up", {"word": "Paris"}, "tool_call")
+    result = ToolReturnPart("look_up", "a city", tool_call_id=call.tool_call_id)
+    history: list[ModelMessage] = [*QUESTION, first, ModelRequest(parts=[result])]
+    assert ask(bedrock(server.address), history, parameters).text == "Paris"
+
+
+@pytest.mark.parametrize(
+    ("knobs", "thinking"),
+    [
+        ({"reasoning_effort": "low"}, {"type": "enabled", "budget_tokens": 2048}),
+        ({"thinking": "on"}, {"type": "enabled", "budget_tokens": 10000}),
+        ({"thinking": "off"}, {"type": "disabled"}),
+        ({}, None),
+    ],
+)
+def test_the_targets_thinking_knobs(provider: Serve, knobs: dict[str, str], thinking: Document | None) -> None:
+    server = provider(dialects.bedrock(CLAUDE, SIGNED))
+    response = ask(bedrock(server.address, CLAUDE), max_tokens=20_000, **knobs)
+    assert response.text == "Paris"
+    assert server.last.body.get("additionalModelRequestFields", {}).get("thinking") == thinking
+
+
+@pytest.mark.parametrize("status", [400, 403, 429, 500, 503])
+def test_the_providers_status_reaches_the_gateway_after_one_try(provider: Serve, status: int) -> None:
+    server = provider(failing(status, "too busy", **{"Retry-After": "3"}))
+    response = send(bedrock(server.address))
+    assert response.status_code == status
+    assert len(server.requests) == 1
+    assert response.headers.get("retry-after") == "3.0"
+    assert "aws-secret" not in response.text
+
+
+def test_no_server(server: DialectServer) -> None:
+    with pytest.raises(httpx.ConnectError):
+        send(bedrock("http://127.0.0.1:1"))
+
+
+def test_a_server_that_does_not_answer_in_time(provider: Serve) -> None:
+    released = threading.Event()
+
+    def hang(request: Request) -> Document:
+        released.wait(30)
+        return {}
+
+    server = provider(hang)
+    try:
+        with pytest.raises(httpx.ReadTimeout):
+            send(bedrock(server.address), timeout=0.3)
+    finally:
+        released.set()
+
+
+def test_the_gateway_tries_again_meters_and_falls_back(provider: Serve, tmp_path: Path) -> None:
+    """A chain of two: the first server is busy twice, then gone, and the second has a wire format of its own."""
+    busy, converse = provider(failing(429, **{"Retry-After": "0"})), provider(dialects.bedrock(NOVA, SIGNED))
+    first = Upstream(
+        conn_id="first",
+        dialect="openai-chat",
+        base_url=busy.address,
+        model="m",
+        fallbacks=(bedrock(converse.address),),
+    )
+    calls: list[ModelCall] = []
+    socket = tmp_path / "model.sock"
+    gateway = ModelGateway(first, socket, stage="rollout", max_attempts=2, call_timeout=5.0, on_call=calls.append)
+    transport = httpx.HTTPTransport(uds=str(socket))
+    with gateway, httpx.Client(transport=transport, base_url="http://gateway", timeout=30) as client:
+        answer = client.post("/v1/chat/completions", json={"model": "m", "messages": [USER], "max_tokens": 9})
+    assert answer.json()["choices"][0]["message"]["content"] == "Paris"
+    (call,) = calls
+    assert (call.http_status, call.prompt_tokens, call.completion_tokens) == (200, 11, 3)
+    assert (call.attempts, len(busy.requests), len(converse.requests)) == (3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"stream": True}, "stream"),
+        ({"n": 2}, "n"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages.0.content"),
+        ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+    ],
+)
+def test_a_request_that_cannot_be_translated(server: DialectServer, body: Document, named: str) -> None:
+    response = send(bedrock(server.address), **body)
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert message.startswith("connection aws_test translates requests, and cannot this one: ")
+    assert named in message
+    assert server.requests == []

@@ -1,0 +1,53 @@
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.types import Item
+from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.serve import Served
+from skillopt_airflow.rollout.settings import RolloutSettings
+from skillopt_airflow.sandbox.task_gateway import gateway_settings
+from tests.gateway.gateway_rig import MODEL, upstream_at
+from tests.sandbox.fake_workload import FakeWorkload
+
+
+def workload(**labels: str) -> FakeWorkload:
+    return FakeWorkload(
+        items=[Item(id="1", public={}, reference={})],
+        upstream=upstream_at("http://127.0.0.1:9/v1"),
+        settings=RolloutSettings(
+            benchmark="searchqa",
+            dialect="openai-chat",
+            model=MODEL,
+            max_tokens=10,
+            concurrency=5,
+            call_timeout=7.0,
+            max_attempts=3,
+        ),
+        limits=SandboxGroup(max_containers=3),
+        labels=labels,
+        allowance=Allowance(calls=9),
+    )
+
+
+def test_a_run_shares_whatever_the_chunk_and_nothing_with_another_run_or_installation(monkeypatch):
+    of = [gateway_settings(workload(dag_run="d", run="r", chunk=chunk, step="1")).shared_by for chunk in "12"]
+    assert of[0] == of[1] != ""
+    assert gateway_settings(workload(dag_run="d", run="other", chunk="1")).shared_by != of[0]
+    assert gateway_settings(workload(store="b/", dag_run="d", run="r", chunk="1")).shared_by != of[0]
+    monkeypatch.setenv("SKILLOPT_HOME", "/elsewhere")
+    assert gateway_settings(workload(dag_run="d", run="r", chunk="1")).shared_by != of[0]
+
+
+def test_a_workload_says_the_rest():
+    found = gateway_settings(workload(run="r"))
+    assert (found.stage, found.dialect, found.max_attempts, found.call_timeout) == ("rollout", "openai-chat", 3, 7.0)
+    assert found.max_concurrency == 15
+    assert found.allowance == Allowance(calls=9)
+
+
+def test_they_are_what_the_program_reads():
+    work = workload(run="r")
+    settings = gateway_settings(work)
+    document = {**settings.model_dump(mode="json"), "upstream": handed_over(work.upstream)}
+    served = Served.model_validate(document)
+    assert served.upstream == work.upstream
+    assert {name: value for name, value in served if name != "upstream"} == dict(settings)
