@@ -3,12 +3,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from include.core.splits import split_by_ratio
-from include.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
-from include.models.standin.reader import respond
+from skillopt_airflow.models.standin.reader import respond
 
 from bench.real_data import ABSENT, SEARCHQA
 from benchmarks.searchqa.adapter import BENCHMARK, DOCUMENT_MARK, MAX_CONTEXT_CHARS
+from skillopt_airflow.core.splits import split_by_ratio
+from skillopt_airflow.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
 
 PROJECT = Path(__file__).parents[2]
 SAMPLE = PROJECT / "benchmarks" / "searchqa" / "sample"

@@ -151,7 +151,7 @@ def test_the_gateways_of_a_run_stay_below_their_common_limit_together(gateways):
 
     def answer(asked: Asked) -> Reply:
         with crowd.one_more():
-            pause.wait(0.02)
+            pause.wait(0.1)
             return completion("x")
 
     clients = gateways(answer, 3, max_concurrency=4)
