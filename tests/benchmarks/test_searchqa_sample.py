@@ -3,10 +3,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from skillopt_airflow.models.standin.reader import respond
 
 from bench.real_data import ABSENT, SEARCHQA
 from benchmarks.searchqa.adapter import BENCHMARK, DOCUMENT_MARK, MAX_CONTEXT_CHARS
+from local.standin.reader import respond
 from skillopt_airflow.core.splits import split_by_ratio
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
 
