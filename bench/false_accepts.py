@@ -8,8 +8,8 @@ from random import Random
 
 from bench import tables
 from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.policies import POLICIES, Evidence, FreshDraws, evidence_of, judge
-from skillopt_airflow.core.scoring import Evaluation, ItemScore
 
 SPLITS: Mapping[str, Callable[[Random], float]] = {
     "every item a coin": lambda random: 0.5,

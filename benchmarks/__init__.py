@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.protocols import Benchmark
 
 
 def names() -> Sequence[str]:

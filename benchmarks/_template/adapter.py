@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
 _PROMPT = """Which English word do these letters make: {letters}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.ports import Workspace
+from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
 MAX_CONTEXT_CHARS = 6000

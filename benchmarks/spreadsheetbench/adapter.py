@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.ports import Workspace
+from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
 
 INPUT, OUTPUT, GOLDEN = "input.xlsx", "output.xlsx", "golden.xlsx"

@@ -13,7 +13,7 @@ import yaml
 import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
 
 FOLDER = Path(benchmarks.__file__).parent

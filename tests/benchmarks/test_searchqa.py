@@ -17,7 +17,7 @@ from benchmarks.searchqa.adapter import (
     token_f1,
 )
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.ports import Workspace
+from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.types import Status, Trajectory
 
 ADAPTER = SearchQA()

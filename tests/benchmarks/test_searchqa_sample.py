@@ -7,7 +7,7 @@ import pytest
 from bench.real_data import ABSENT, SEARCHQA
 from benchmarks.searchqa.adapter import BENCHMARK, DOCUMENT_MARK, MAX_CONTEXT_CHARS
 from local.standin.reader import respond
-from skillopt_airflow.core.splits import split_by_ratio
+from skillopt_airflow.core.split_by_ratio import split_by_ratio
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
 
 PROJECT = Path(__file__).parents[2]

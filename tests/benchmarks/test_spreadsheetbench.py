@@ -10,7 +10,7 @@ from openpyxl import Workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, Cells, answer_cells
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.ports import Conversing, Equipped, JudgesFiles
+from skillopt_airflow.core.protocols import Conversing, Equipped, JudgesFiles
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 
 RECORD: JsonObject = {

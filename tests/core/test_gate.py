@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import Action, GateDecision, decide
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.policies import POLICIES, to_confirm
-from skillopt_airflow.core.scoring import Evaluation, ItemScore
 from skillopt_airflow.core.types import Status
 
 RULES = EvaluationGroup()

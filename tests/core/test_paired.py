@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, differences, interval, paired, signs, standard_error
-from skillopt_airflow.core.scoring import Evaluation, ItemScore
 
 RULES = EvaluationGroup()
 SOFT = EvaluationGroup(gate_metric="soft")

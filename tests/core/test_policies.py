@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bench.false_accepts import HEADER, SIZES, SPLITS, rates
 from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore, evaluation_of
 from skillopt_airflow.core.paired import SAME_MEAN
 from skillopt_airflow.core.policies import (
     POLICIES,
@@ -19,7 +20,6 @@ from skillopt_airflow.core.policies import (
     to_confirm,
     unknown_protected_items,
 )
-from skillopt_airflow.core.scoring import Evaluation, ItemScore, evaluation_of
 from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
 from skillopt_airflow.core.verdict import Action
 

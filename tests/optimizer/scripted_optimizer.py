@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.ports import Output
+from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
 
 

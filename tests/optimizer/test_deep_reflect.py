@@ -9,7 +9,7 @@ from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import Message
 from skillopt_airflow.optimizer.deep_reflect import FollowUps, Questions, follow_up, follow_ups, probes, questions
-from skillopt_airflow.optimizer.trajectories import FollowUp
+from skillopt_airflow.optimizer.transcripts import FollowUp
 
 HARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=30)
 CONVERSATION = (

@@ -13,7 +13,7 @@ from scripted_optimizer import ScriptedOptimizer, rollout
 from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.gate import Action
-from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import Edit, Note, Patch
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.optimizer.aggregate import aggregate

@@ -9,7 +9,7 @@ from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch
 from skillopt_airflow.optimizer.minibatches import Minibatch
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
-from skillopt_airflow.optimizer.trajectories import FollowUp
+from skillopt_airflow.optimizer.transcripts import FollowUp
 
 PLAIN = OptimizerGroup()
 AWARE = OptimizerGroup(use_skill_aware_reflection=True)

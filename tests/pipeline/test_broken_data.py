@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.paired import paired_values
-from skillopt_airflow.core.scoring import Evaluation, ItemScore
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.pipeline import connections, nights, preparation
 from skillopt_airflow.pipeline.params import benchmark_config, form

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from local.environment import airflow_url
-from skillopt_airflow.core.regate import NightVerdict
+from skillopt_airflow.core.night_verdict import NightVerdict
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.nights import NightTable

@@ -6,8 +6,8 @@ import pytest
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.policies import POLICIES, evidence_of
-from skillopt_airflow.core.scoring import Evaluation, ItemScore
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.core.verdict import Action
 from skillopt_airflow.quality.sizes import evaluation_needs, fewest_items, training_needs

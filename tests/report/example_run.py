@@ -2,12 +2,12 @@
 
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.config import EvaluationGroup
-from skillopt_airflow.core.early_reject import certain_loss, cut_short, evaluation_order, reject_early
+from skillopt_airflow.core.early_rejection import certain_loss, cut_short, evaluation_order, reject_early
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.gate import Action, GateDecision, decide
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.provenance import LineOrigin, seed_lines, trace
-from skillopt_airflow.core.scoring import Evaluation, ItemScore
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord

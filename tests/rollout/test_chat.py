@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
-from skillopt_airflow.core.ports import Benchmark, Workspace
+from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.chat import MAX_FEEDBACK_CHARS, ChatHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
-from skillopt_airflow.core.ports import Benchmark, Workspace
+from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout import skill_folder
 from skillopt_airflow.rollout.cli import MAX_FINAL_CHARS, MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.ports import Benchmark, Workspace
+from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.tools import MAX_MESSAGE_CHARS, MAX_RESULT_CHARS, ToolsHarness

@@ -23,7 +23,7 @@ from local.standin.chat import complete
 from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.ports import Conversing, Output
+from skillopt_airflow.core.protocols import Conversing, Output
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json

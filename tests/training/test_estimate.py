@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from skillopt_airflow.core.budget import ModelPrice, Prices
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.ports import Output
+from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import DATA_SPLITS, Edit, Patch, SourceType
 from skillopt_airflow.optimizer.aggregate import aggregate
 from skillopt_airflow.training.estimate import Estimate, estimate, most_merges

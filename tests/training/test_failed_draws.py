@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.scoring import Evaluation, ItemScore
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training.evaluation import Contest, measured

@@ -5,7 +5,7 @@ import pytest
 from pydantic import BaseModel
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ObjectMissing
-from skillopt_airflow.core.ports import Output
+from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Message
 from skillopt_airflow.optimizer.select import Ranking
 from skillopt_airflow.store.objects import model_bytes

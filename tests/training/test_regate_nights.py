@@ -11,7 +11,7 @@ import pytest
 
 import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError
-from skillopt_airflow.core.regate import NightVerdict
+from skillopt_airflow.core.night_verdict import NightVerdict
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.store.artifacts import ArtifactStore

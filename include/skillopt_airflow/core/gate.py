@@ -1,9 +1,9 @@
 """The validation gate (paper section 3.5): a pure function of paired per-item scores."""
 
 from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.policies import evidence_of, judge
-from skillopt_airflow.core.scoring import Evaluation, covers
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.core.verdict import Action, Verdict
 

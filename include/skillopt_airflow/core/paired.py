@@ -6,8 +6,8 @@ from operator import itemgetter
 from statistics import NormalDist
 
 from skillopt_airflow.core.config import EvaluationGroup
-from skillopt_airflow.core.scoring import Evaluation, metric_value
-from skillopt_airflow.core.student import two_sided_quantile
+from skillopt_airflow.core.item_scores import Evaluation, metric_value
+from skillopt_airflow.core.t_quantile import two_sided_quantile
 from skillopt_airflow.core.types import Value
 
 SAME_MEAN = 1e-12

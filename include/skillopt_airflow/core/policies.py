@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, differences, paired, signs, standard_error
-from skillopt_airflow.core.scoring import Evaluation, covers
-from skillopt_airflow.core.signs import e_value, sign_test
+from skillopt_airflow.core.sign_test import e_value, sign_test
 from skillopt_airflow.core.verdict import Action, Verdict
 
 FEWEST_DISCORDANT = 5

@@ -2,7 +2,7 @@
 
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.gate import Action, GateDecision
-from skillopt_airflow.core.scoring import Evaluation
+from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.types import Value

@@ -5,7 +5,7 @@ import math
 from pydantic import Field
 
 from skillopt_airflow.core.config import EvaluationGroup
-from skillopt_airflow.core.scoring import Evaluation, metric_value
+from skillopt_airflow.core.item_scores import Evaluation, metric_value
 from skillopt_airflow.core.types import Value
 
 WEIGHT_OF_CURRENT = 2.0

@@ -23,7 +23,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from skillopt_airflow.core.config import Effort
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
-from skillopt_airflow.core.ports import Output
+from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models.metering import calls_of

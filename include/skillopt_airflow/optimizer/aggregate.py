@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Note, Patch, SourceType
 from skillopt_airflow.optimizer import prompts

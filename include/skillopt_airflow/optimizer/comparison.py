@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from skillopt_airflow.core.scoring import is_failure
+from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.types import Message, Rollout, Score, UnitInterval, Value
 from skillopt_airflow.optimizer.sections import json_section
-from skillopt_airflow.optimizer.trajectories import conversation
+from skillopt_airflow.optimizer.transcripts import conversation
 
 Policy = Literal["mixed", "changed", "unchanged"]
 Group = Literal["improved", "regressed", "persistent_failure", "stable_success"]

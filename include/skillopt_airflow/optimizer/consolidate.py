@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import Note, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import flaw_of_note, one_line, said

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pydantic import BaseModel, Field
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
-from skillopt_airflow.core.ports import Optimizer, Target
-from skillopt_airflow.core.scoring import is_failure
+from skillopt_airflow.core.item_scores import is_failure
+from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
 from skillopt_airflow.optimizer.sections import prompt_of, section
-from skillopt_airflow.optimizer.trajectories import FollowUp, trajectories_section
+from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
 
 
 class Questions(Value):

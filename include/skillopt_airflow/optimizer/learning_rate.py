@@ -3,7 +3,7 @@
 from pydantic import BaseModel, Field
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import Patch, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, clipped, said

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer import prompts

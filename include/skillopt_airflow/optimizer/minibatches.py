@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from skillopt_airflow.core.scoring import is_failure
+from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.types import Rollout, SourceType, Value
 
 

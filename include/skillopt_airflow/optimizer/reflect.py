@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, Value
 from skillopt_airflow.optimizer import prompts
@@ -26,7 +26,7 @@ from skillopt_airflow.optimizer.answers import (
 from skillopt_airflow.optimizer.minibatches import Minibatch
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import budget_section, buffer_section, meta_skill_section, prompt_of, section
-from skillopt_airflow.optimizer.trajectories import FollowUp, trajectories_section
+from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
 
 Stage = Literal["reflect", "reflect_skill_aware", "reflect_rewrite"]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.ports import Optimizer
+from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import joined, said

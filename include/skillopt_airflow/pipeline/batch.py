@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.connections import attach_storage, open_run
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
     from mypy_boto3_s3 import S3Client
 
-    from skillopt_airflow.core.ports import Optimizer, Target
+    from skillopt_airflow.core.protocols import Optimizer, Target
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.objects import ObjectStore

@@ -18,8 +18,8 @@ from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.store.fresh import partition_uri, read_partition
 from skillopt_airflow.store.keys import RegateKeys, night_name
 from skillopt_airflow.store.nights import NightTable
-from skillopt_airflow.training.demands import check_mappable, scoring_demand
 from skillopt_airflow.training.ends import opened
+from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
 from skillopt_airflow.training.preparation import Items, checked_items, read_items, read_seed, settle, store_files
 from skillopt_airflow.training.quality import checked_fresh, failure_kept, items_of, stored_quality
 from skillopt_airflow.training.regate import ROLES, Contest, contest_again, contest_of, plan_night, plan_nothing

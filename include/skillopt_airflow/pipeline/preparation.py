@@ -21,8 +21,8 @@ from skillopt_airflow.sandbox.engine import image_digest
 from skillopt_airflow.sandbox.pod import pinned
 from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.store.keys import run_name, scoring_name
-from skillopt_airflow.training.demands import check_mappable, scoring_demand, training_demands
 from skillopt_airflow.training.ends import opened, store_seed
+from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
 from skillopt_airflow.training.preparation import (
     check_affordable,
     check_same_inputs,

@@ -198,7 +198,7 @@ class RollbackApproval(Approval):
 def open_finished(benchmark: str) -> JsonObject:
     """The reference of the run that the form names, with the target and rules that the form gives it."""
     from skillopt_airflow.pipeline.preparation import checked_form, most_mapped, reopened
-    from skillopt_airflow.training.demands import check_mappable, publishing_demand
+    from skillopt_airflow.training.map_limits import check_mappable, publishing_demand
     from skillopt_airflow.training.run import RunRef
 
     with wrong_input_fails():

@@ -6,7 +6,7 @@ from itertools import count
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.policies import FEWEST_DISCORDANT
-from skillopt_airflow.core.signs import e_value, sign_test
+from skillopt_airflow.core.sign_test import e_value, sign_test
 from skillopt_airflow.core.types import Split, Value
 
 

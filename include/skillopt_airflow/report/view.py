@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.edits import EditReport
 from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.item_scores import Metric
 from skillopt_airflow.core.provenance import LineOrigin
-from skillopt_airflow.core.scoring import Metric
 from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.core.types import FailurePattern, Value
 

@@ -4,7 +4,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from skillopt_airflow.core.ports import Benchmark, Conversing, Workspace
+from skillopt_airflow.core.protocols import Benchmark, Conversing, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.replies import Reply, TargetModel
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings

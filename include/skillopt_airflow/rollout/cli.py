@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from skillopt_airflow.core.ports import Benchmark, Equipped, Workspace
+from skillopt_airflow.core.protocols import Benchmark, Equipped, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason, shortened

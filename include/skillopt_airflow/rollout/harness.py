@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from skillopt_airflow.core.ports import Benchmark, Workspace
+from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import Trajectory
 from skillopt_airflow.rollout.claude_code import ClaudeCodeHarness
 from skillopt_airflow.rollout.codex import CodexHarness

@@ -2,7 +2,7 @@
 
 from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.ports import Benchmark, Equipped
+from skillopt_airflow.core.protocols import Benchmark, Equipped
 
 
 def equipped(benchmark: Benchmark) -> Equipped:
@@ -14,7 +14,7 @@ def equipped(benchmark: Benchmark) -> Equipped:
     if not isinstance(benchmark, Equipped):
         raise ConfigError(
             "model.harness = 'tools': this benchmark has no tools; use harness chat, codex or claude_code, or give its "
-            "adapter the methods task and tools (Equipped in include/skillopt_airflow/core/ports.py)"
+            "adapter the methods task and tools (Equipped in include/skillopt_airflow/core/protocols.py)"
         )
     return benchmark
 

@@ -10,7 +10,7 @@ from pydantic_ai import Agent, Tool, ToolFailed, UsageLimits, capture_run_messag
 from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, RetryFeedbackPart, ToolReturnPart
 
-from skillopt_airflow.core.ports import Benchmark, Workspace
+from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, text_of
 from skillopt_airflow.rollout.requirements import equipped

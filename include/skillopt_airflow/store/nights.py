@@ -6,8 +6,8 @@ import pyarrow as pa
 from pydantic import AwareDatetime
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
+from skillopt_airflow.core.item_scores import Evaluation, Metric, metric_value
 from skillopt_airflow.core.paired import PairedTable
-from skillopt_airflow.core.scoring import Evaluation, Metric, metric_value
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.objects import ObjectStore, model_bytes

@@ -8,7 +8,7 @@ from typing import Any
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
-from skillopt_airflow.core.ports import Benchmark, Conversing, JudgesFiles
+from skillopt_airflow.core.protocols import Benchmark, Conversing, JudgesFiles
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import (
     Item,

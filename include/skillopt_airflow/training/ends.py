@@ -5,8 +5,8 @@ import logging
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.gate import decide
+from skillopt_airflow.core.item_scores import covers
 from skillopt_airflow.core.provenance import LinesOfSkill, seed_lines
-from skillopt_airflow.core.scoring import covers
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, compete, seed_state
 from skillopt_airflow.core.types import JsonObject, Split

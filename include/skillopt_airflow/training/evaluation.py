@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from skillopt_airflow.core.early_reject import certain_loss, cut_short, evaluation_order, horizon
-from skillopt_airflow.core.scoring import Evaluation, evaluation_of, failed_status
+from skillopt_airflow.core.early_rejection import certain_loss, cut_short, evaluation_order, horizon
+from skillopt_airflow.core.item_scores import Evaluation, evaluation_of, failed_status
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment

@@ -9,8 +9,8 @@ from pydantic import Field
 from skillopt_airflow.core.budget import StageCost, by_stage
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.gate import Action, GateDecision
+from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.paired import interval
-from skillopt_airflow.core.scoring import Evaluation
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment, MomentKind

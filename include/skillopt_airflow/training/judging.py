@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import benchmarks
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.ports import JudgesFiles
+from skillopt_airflow.core.protocols import JudgesFiles
 from skillopt_airflow.core.types import Item, Score, Trajectory, Value
 
 READY = "ready"

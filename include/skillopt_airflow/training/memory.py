@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from skillopt_airflow.core.errors import ModelOutputError, ObjectMissing
-from skillopt_airflow.core.ports import Optimizer, Output, Target
+from skillopt_airflow.core.protocols import Optimizer, Output, Target
 from skillopt_airflow.core.types import Message, Value, canonical_json, sha256
 from skillopt_airflow.store.objects import ObjectStore
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from skillopt_airflow.core.ports import Optimizer, Target
+from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.upstream import Upstream
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from skillopt_airflow.core.ports import Optimizer, Target
+from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.sandbox.workload import union_seconds

@@ -11,9 +11,9 @@ from skillopt_airflow.core.budget import Prices, unpriced
 from skillopt_airflow.core.config import DataGroup, TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.policies import unknown_protected_items
-from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.splits import split_by_ratio, take
+from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
 from skillopt_airflow.training.estimate import Estimate, estimate
 from skillopt_airflow.training.quality import store_quality

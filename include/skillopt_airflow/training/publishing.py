@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision, decide
+from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.provenance import LinesOfSkill
-from skillopt_airflow.core.scoring import Evaluation, covers
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.types import JsonObject, Split, Value, sha256

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.item_scores import Evaluation, covers
+from skillopt_airflow.core.night_verdict import Judgement, NightCounts, NightVerdict, judge_nights
 from skillopt_airflow.core.paired import PairedTable, paired
-from skillopt_airflow.core.regate import Judgement, NightCounts, NightVerdict, judge_nights
-from skillopt_airflow.core.scoring import Evaluation, covers
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Value
 from skillopt_airflow.store.aliases import Alias

@@ -4,12 +4,12 @@ import math
 
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.provenance import LinesOfSkill
-from skillopt_airflow.core.scoring import Evaluation
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch, Split
-from skillopt_airflow.report.page import render
+from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import Estimate, MomentView, ReportView, RolloutCounts, Seconds, TestMark, diff_of
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.history import History, MomentHistory, gated_moments, history_of

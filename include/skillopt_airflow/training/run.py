@@ -10,7 +10,7 @@ from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import ModelPrice, Prices, Role
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ObjectMissing, StoreError
-from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment, MomentKind, timeline

@@ -4,8 +4,8 @@ import logging
 from typing import TYPE_CHECKING, ClassVar
 
 from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import PairedTable, interval, paired
-from skillopt_airflow.core.scoring import Evaluation, covers
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Status, Value
 from skillopt_airflow.training.evaluation import measured

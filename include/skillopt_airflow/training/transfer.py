@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.paired import PairedTable, paired_values
-from skillopt_airflow.core.signs import e_value
+from skillopt_airflow.core.sign_test import e_value
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.nights import Night, NightTable

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config import CLI_HARNESSES, SandboxGroup
-from skillopt_airflow.core.ports import JudgesFiles
+from skillopt_airflow.core.protocols import JudgesFiles
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Status
 from skillopt_airflow.training.evaluation import Contest

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as CHOICES
 from benchmarks.searchqa.adapter import BENCHMARK as SEARCHQA
 from local.standin import chat, messages, responses
-from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import JsonObject
 
 SKILL = "# Rules\n\n- Leave out words of the question.\n- Distrust the choice that claims most."

@@ -13,7 +13,7 @@ from local.standin.requests import SeenTrajectory
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.ports import Output
+from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Edit, Patch, Rollout, Status, Trajectory
 from skillopt_airflow.optimizer.aggregate import merge
 from skillopt_airflow.optimizer.minibatches import minibatches

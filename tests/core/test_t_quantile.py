@@ -1,6 +1,6 @@
 import pytest
 
-from skillopt_airflow.core.student import two_sided_quantile
+from skillopt_airflow.core.t_quantile import two_sided_quantile
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from example_run import SEED, example
 
 from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.types import Value
-from skillopt_airflow.report.page import render
+from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import ReportView
 
 PROJECT = Path(__file__).parents[2]
@@ -210,7 +210,7 @@ def test_an_unknown_price_is_not_a_free_one(page: Page) -> None:
 
 
 def test_equal_views_give_equal_pages_in_every_process(view: ReportView) -> None:
-    program = "import sys; from example_run import example; from skillopt_airflow.report.page import render; " \
+    program = "import sys; from example_run import example; from skillopt_airflow.report.run_page import render; " \
         "sys.stdout.buffer.write(render(example()).encode())"  # fmt: skip
     search = os.pathsep.join((str(PROJECT / "include"), str(Path(__file__).parent)))
     environment = {**os.environ, "PYTHONPATH": search, "PYTHONHASHSEED": "7"}

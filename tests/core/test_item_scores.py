@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.scoring import Evaluation, ItemScore, covers, evaluation_of, is_failure, metric_value
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore, covers, evaluation_of, is_failure, metric_value
 from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
 
 FAILED = [status for status in Status if status is not Status.OK]

@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.regate import Judgement, NightCounts, NightVerdict, judge_nights, log_decline, log_gain
-from skillopt_airflow.core.signs import log_e_value
+from skillopt_airflow.core.night_verdict import (
+    Judgement,
+    NightCounts,
+    NightVerdict,
+    judge_nights,
+    log_decline,
+    log_gain,
+)
+from skillopt_airflow.core.sign_test import log_e_value
 
 ALPHA = 0.05
 NIGHTS = 30

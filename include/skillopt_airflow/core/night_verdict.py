@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from skillopt_airflow.core.signs import log_e_value
+from skillopt_airflow.core.sign_test import log_e_value
 from skillopt_airflow.core.types import Value
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.splits import split_by_ratio, take
+from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 
 PARTS = st.integers(1, 20)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.signs import e_value, log_e_value, sign_test
+from skillopt_airflow.core.sign_test import e_value, log_e_value, sign_test
 
 COUNTS = st.integers(0, 60)
 

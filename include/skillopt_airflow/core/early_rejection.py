@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import Action, GateDecision
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore, metric_value
 from skillopt_airflow.core.paired import SAME_MEAN, paired
-from skillopt_airflow.core.scoring import Evaluation, ItemScore, metric_value
 from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.types import Status
 
