@@ -8,8 +8,10 @@ from random import Random
 
 from bench import tables
 from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.gate import judge
+from skillopt_airflow.core.gate_policies import POLICIES
+from skillopt_airflow.core.gate_policies.policy import Evidence, FreshDraws, evidence_of
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.policies import POLICIES, Evidence, FreshDraws, evidence_of, judge
 
 SPLITS: Mapping[str, Callable[[Random], float]] = {
     "every item a coin": lambda random: 0.5,

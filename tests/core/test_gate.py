@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.config import EvaluationGroup
-from skillopt_airflow.core.gate import Action, GateDecision, decide
+from skillopt_airflow.core.gate import Action, GateDecision, decide, to_confirm
+from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.policies import POLICIES, to_confirm
 from skillopt_airflow.core.types import Status
 
 RULES = EvaluationGroup()

@@ -6,11 +6,12 @@ import pytest
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.gate_policies import POLICIES
+from skillopt_airflow.core.gate_policies.policy import evidence_of
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.policies import POLICIES, evidence_of
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.core.verdict import Action
-from skillopt_airflow.quality.sizes import evaluation_needs, fewest_items, training_needs
+from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
 
 
 def rules(**knobs: Any) -> EvaluationGroup:
@@ -43,7 +44,7 @@ def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
     policy: Any, alpha: float, fewest: int
 ) -> None:
     chosen = rules(gate_policy=policy, gate_alpha=alpha)
-    assert fewest_items(chosen) == fewest
+    assert POLICIES[policy].fewest_items(chosen) == fewest
     for items, accepts in ((fewest - 1, False), (fewest, True)):
         won, lost = (
             Evaluation(scores={str(item): ItemScore(hard=score, soft=score) for item in range(items)})
@@ -51,7 +52,7 @@ def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
         )
         if items:
             evidence = evidence_of(won, lost, chosen, (won, lost))
-            assert (POLICIES[policy](evidence, chosen).action is Action.ACCEPT) is accepts
+            assert (POLICIES[policy].judge(evidence, chosen).action is Action.ACCEPT) is accepts
 
 
 def test_a_gate_needs_its_items_unless_it_is_off() -> None:

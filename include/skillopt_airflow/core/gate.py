@@ -1,9 +1,10 @@
 """The validation gate (paper section 3.5): a pure function of paired per-item scores."""
 
 from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.core.gate_policies.policy import Evidence, discordant, evidence_of
 from skillopt_airflow.core.item_scores import Evaluation, covers
-from skillopt_airflow.core.paired import PairedTable, paired
-from skillopt_airflow.core.policies import evidence_of, judge
+from skillopt_airflow.core.paired import PairedTable, differences, paired
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.core.verdict import Action, Verdict
 
@@ -37,7 +38,7 @@ def decide(
 ) -> GateDecision:
     """Accept only what is strictly better than current and passes the policy; best is what is also better than best.
 
-    `confirmation` holds fresh draws of (candidate, current) on the ids of `policies.to_confirm`. With `force`, or
+    `confirmation` holds fresh draws of (candidate, current) on the ids of `to_confirm`. With `force`, or
     without use_gate, the candidate is taken and the reason tells what the gate would have said.
     """
     evidence = evidence_of(candidate, current, rules, confirmation)
@@ -63,6 +64,24 @@ def decide(
         against_best=against_best,
         statistic=verdict.statistic,
     )
+
+
+def judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
+    """Apply the policy; whatever it is, a candidate that is not strictly better is rejected."""
+    table = evidence.table
+    if not table.better:
+        reason = f"{table.score:.4f} is not better than current {table.other_score:.4f}"
+        return Verdict(action=Action.REJECT, reason=reason)
+    return policy_of(rules).judge(evidence, rules)
+
+
+def to_confirm(candidate: Evaluation, current: Evaluation, rules: EvaluationGroup) -> tuple[str, ...]:
+    """Return the sorted ids that both skills must run again before the policy decides; empty if it needs none."""
+    if not rules.use_gate or not policy_of(rules).needs_fresh_draws or not covers(candidate, rules):
+        return ()
+    if not paired(candidate, current, rules).better:
+        return ()
+    return discordant(differences(candidate, current, rules))
 
 
 def _ranked(verdict: Verdict, against_current: PairedTable, against_best: PairedTable) -> tuple[Action, str]:

@@ -9,6 +9,7 @@ from airflow.sdk import Param
 
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.gate_policies import policy_of
 
 PROJECT = Path(__file__).parents[3]
 
@@ -107,11 +108,11 @@ def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
 
 
 def _check_policy(asked: TrainConfig, config: TrainConfig) -> None:
-    """The policy confirm needs tasks of its own; the others do with a graph that has them."""
-    confirm = "confirm"
-    if confirm == asked.evaluation.gate_policy != config.evaluation.gate_policy:
+    """Refuse a policy that needs fresh draws where the graph has no tasks for them; the others work with any graph."""
+    policy = asked.evaluation.gate_policy
+    if policy_of(asked.evaluation).needs_fresh_draws and not policy_of(config.evaluation).needs_fresh_draws:
         raise ConfigError(
-            "evaluation.gate_policy = confirm: the graph has no tasks for fresh rollouts; set it in the benchmark's "
+            f"evaluation.gate_policy = {policy}: the graph has no tasks for fresh rollouts; set it in the benchmark's "
             "benchmark.yaml, and start the run when Airflow has parsed it again"
         )
 

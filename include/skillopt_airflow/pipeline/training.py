@@ -10,6 +10,7 @@ from typing import Any
 from airflow.sdk import DAG, TaskGroup, chain
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.optimizer.minibatches import most_minibatches
 from skillopt_airflow.pipeline import params, tasks
@@ -105,7 +106,7 @@ def judged(candidate: Any, at: int | MomentKind, config: TrainConfig) -> Any:
     """Measure a candidate on the selection split and let the gate decide."""
     evaluate = evaluations(config, "evaluate", THIS_RUN, candidate)
     gate = tasks.gate(THIS_RUN, at)
-    if config.evaluation.gate_policy == "confirm":
+    if policy_of(config.evaluation).needs_fresh_draws:
         confirm = tasks.confirm(THIS_RUN, at)
         chain(evaluate, confirm, evaluations(config, "confirm_rollout", THIS_RUN, confirm), gate)
         chain(candidate, confirm, gate)

@@ -1,12 +1,10 @@
 """How many rows a split must have for what the configuration asks of it."""
 
 from collections.abc import Iterator
-from itertools import count
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.policies import FEWEST_DISCORDANT
-from skillopt_airflow.core.sign_test import e_value, sign_test
+from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.types import Split, Value
 
 
@@ -36,19 +34,10 @@ def training_needs(rules: EvaluationGroup) -> list[Need]:
         ConfigError: evaluation.val_limit leaves the gate too few items.
     """
     needs = list(evaluation_needs(rules))
-    fewest = fewest_items(rules) if rules.use_gate else 1
+    fewest = policy_of(rules).fewest_items(rules) if rules.use_gate else 1
     if fewest > 1:
         gate = f"for evaluation.gate_policy = {rules.gate_policy} to accept anything"
         if rules.val_limit is not None and rules.val_limit < fewest:
             raise ConfigError(f"evaluation.val_limit = {rules.val_limit}: at least {fewest} items are needed {gate}")
         needs.append(Need(split=Split.VAL, rows=fewest, reason=gate))
     return needs
-
-
-def fewest_items(rules: EvaluationGroup) -> int:
-    """Items below which not even a candidate that wins all of them is accepted."""
-    if rules.gate_policy in ("mcnemar", "confirm"):
-        return next(wins for wins in count(FEWEST_DISCORDANT) if sign_test(wins, 0) <= rules.gate_alpha)
-    if rules.gate_policy == "e_process":
-        return next(wins for wins in count(1) if e_value(wins, 0) >= 1 / rules.gate_alpha)
-    return 2 if rules.gate_policy == "paired_se" else 1

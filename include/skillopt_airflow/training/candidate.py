@@ -5,9 +5,8 @@ import logging
 from skillopt_airflow.core.buffer import BufferEntry, entry_of
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import apply_edits
-from skillopt_airflow.core.gate import Action, GateDecision, decide
+from skillopt_airflow.core.gate import Action, GateDecision, decide, to_confirm
 from skillopt_airflow.core.item_scores import Evaluation, covers
-from skillopt_airflow.core.policies import to_confirm
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, advance, remember

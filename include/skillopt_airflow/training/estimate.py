@@ -9,6 +9,7 @@ from typing import Literal
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import BATCH_SHARE, ModelPrice, Prices, Role
 from skillopt_airflow.core.config import CLI_HARNESSES, BudgetGroup, Harness, TrainConfig
+from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.types import Split, Value
 from skillopt_airflow.optimizer.minibatches import most_minibatches
@@ -233,7 +234,7 @@ class _Counts:
             "speculate": self._speculated() if config.train.speculative_rollout else 0,
             "evaluate": gated * evaluation,
             # The candidate and the current skill once more on every item on which they differ.
-            "confirm": gated * 2 * self._val if rules.use_gate and rules.gate_policy == "confirm" else 0,
+            "confirm": gated * 2 * self._val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,
             "longitudinal": self._comparisons * 2 * min(config.optimizer.slow_update_samples, self._train),
             # Only what was taken in any case can lack a score at the end.
             "final": evaluation if forced else 0,

@@ -10,7 +10,7 @@ from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import Prices, unpriced
 from skillopt_airflow.core.config import DataGroup, TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
-from skillopt_airflow.core.policies import unknown_protected_items
+from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.split_by_ratio import split_by_ratio, take

@@ -7,26 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.false_accepts import HEADER, SIZES, SPLITS, rates
-from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
+from skillopt_airflow.core.gate import decide, judge, to_confirm
+from skillopt_airflow.core.gate_policies import POLICIES
+from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
+from skillopt_airflow.core.gate_policies.policy import Evidence, FreshDraws, Policy, discordant, evidence_of
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, evaluation_of
 from skillopt_airflow.core.paired import SAME_MEAN
-from skillopt_airflow.core.policies import (
-    POLICIES,
-    Evidence,
-    FreshDraws,
-    discordant,
-    evidence_of,
-    judge,
-    to_confirm,
-    unknown_protected_items,
-)
 from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
-from skillopt_airflow.core.verdict import Action
+from skillopt_airflow.core.verdict import Action, Verdict
+from skillopt_airflow.quality.sizes import training_needs
 
-Policy = str
 
-
-def rules(policy: Policy = "paper", **knobs: object) -> EvaluationGroup:
+def rules(policy: str = "paper", **knobs: object) -> EvaluationGroup:
     return EvaluationGroup.model_validate({"gate_policy": policy, "gate_metric": "soft", **knobs})
 
 
@@ -44,13 +37,33 @@ def verdict(wins: int, losses: int, ties: int, gate: EvaluationGroup) -> Action:
     return judge(evidence_of(*outcomes(wins, losses, ties), gate), gate).action
 
 
-def test_every_policy_of_the_configuration_has_its_function() -> None:
-    assert set(typing.get_args(EvaluationGroup.model_fields["gate_policy"].annotation)) == set(POLICIES)
+def test_the_configuration_names_exactly_the_policies_of_the_map() -> None:
+    groups = (EvaluationGroup, PublishingGroup)
+    names = [list(typing.get_args(group.model_fields["gate_policy"].annotation)) for group in groups]
+    # Publishing measures everything afresh anyway.
+    without_more_draws = [name for name, policy in POLICIES.items() if not policy.needs_fresh_draws]
+    assert names == [list(POLICIES), without_more_draws]
+
+
+def test_a_policy_is_one_object_and_one_line_in_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unanimous(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
+        action = Action.REJECT if evidence.table.losses else Action.ACCEPT
+        return Verdict(action=action, reason=f"{evidence.table.losses} losses")
+
+    policy = Policy(judge=unanimous, fewest_items=lambda rules: 3, needs_fresh_draws=True)
+    monkeypatch.setitem(POLICIES, "unanimous", policy)  # type: ignore[arg-type]
+    chosen = rules().model_copy(update={"gate_policy": "unanimous"})
+    accepted, rejected = outcomes(4, 0), outcomes(4, 1)
+    assert decide(*accepted, accepted[1], chosen).action is Action.ACCEPT_NEW_BEST
+    decision = decide(*rejected, rejected[1], chosen)
+    assert (decision.action, decision.policy, decision.reason) == (Action.REJECT, "unanimous", "1 losses")
+    assert to_confirm(*accepted, chosen) == ("i0", "i1", "i2", "i3")
+    assert [need.rows for need in training_needs(chosen)] == [3]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 12))
-def test_no_policy_accepts_what_is_not_better(policy: Policy, wins: int, losses: int, ties: int) -> None:
+def test_no_policy_accepts_what_is_not_better(policy: str, wins: int, losses: int, ties: int) -> None:
     action = verdict(wins, losses, ties, rules(policy))
     if wins <= losses:
         assert action == Action.REJECT
@@ -58,7 +71,7 @@ def test_no_policy_accepts_what_is_not_better(policy: Policy, wins: int, losses:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_policy_accepts_a_rounding_error(policy: Policy) -> None:
+def test_no_policy_accepts_a_rounding_error(policy: str) -> None:
     # Ten wins by a hair: the signs would convince a sign test, and confirm has its fresh draws.
     candidate, current = measured(*[0.5 + SAME_MEAN / 2] * 10), measured(*[0.5] * 10)
     fresh = measured(*[1] * 10), measured(*[0] * 10)
