@@ -49,7 +49,7 @@ class Chunk:
     stage: str = "evaluate"
     image: str = IMAGES["chat"]
     one_item_each: bool = False
-    pace: int | None = None
+    wave: int | None = None
     allowance: Allowance = field(default_factory=Allowance)
     limits: SandboxGroup = field(default_factory=SandboxGroup)
     ok: int = 0
@@ -64,7 +64,7 @@ class Chunk:
         return {}
 
     def settled(self) -> bool:
-        """Never asked."""
+        """Never: all of them are wanted."""
         return False
 
     def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:

@@ -1,11 +1,8 @@
 """The program as the image gets it: copied to an empty folder, with only the sandbox's packages around it."""
 
-import asyncio
 import json
-import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,12 +10,10 @@ from pydantic import SecretStr
 from uv import find_uv_bin
 
 from local import image
-from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.rollout.turnstile import Turnstile
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 
 pytestmark = pytest.mark.slow
@@ -101,58 +96,6 @@ def test_the_program_runs_alone(python: Path, tmp_path: Path):
     assert "context" in rows["broken"].error
 
 
-def test_a_paced_program_begins_items_in_order_as_the_host_allows(python: Path, tmp_path: Path):
-    program, out, gateway = tmp_path / "program", tmp_path / "out", tmp_path / "model.sock"
-    image.stage_program(image.ROOT, program)
-    out.mkdir()
-    items: list[dict[str, object]] = [
-        {"id": f"i-{n}", "public": {"question": f"Q{n}?", "context": "[DOC] x"}} for n in range(5)
-    ]
-    order: list[str] = []
-    allowed = 0
-    too_early, enough = threading.Event(), threading.Event()
-
-    def allow(number: int) -> None:
-        nonlocal allowed
-        allowed = number
-        new = gateway.with_name("new")
-        new.write_text(str(number))
-        new.replace(gateway.with_name("allowance"))
-
-    def answer(asked: Asked) -> Reply:
-        order.append(asked.body["messages"][1]["content"].split("Question: ")[1][:2])
-        if asked.number > allowed:
-            too_early.set()
-        # Time for an item that does not wait to be asked about as well.
-        too_early.wait(0.3)
-        if asked.number < 4:
-            allow(allowed + 1)
-        else:
-            enough.set()
-        return completion("<answer>x</answer>")
-
-    allow(1)
-    with ScriptedProvider(answer) as provider:
-        upstream = Upstream(
-            dialect="openai-chat", base_url=provider.base_url, model=MODEL, api_key=SecretStr("sk-outside")
-        )
-        folder = inputs(tmp_path / "in", items, paced=True)
-        command = [python, "-m", "skillopt_airflow.rollout", folder, out, "--gateway", gateway]
-        command += ["--allowance", gateway.with_name("allowance")]
-        with (
-            ModelGateway(upstream, gateway, stage="test", max_attempts=1, call_timeout=30, on_call=lambda call: None),
-            subprocess.Popen(command, cwd=program, env={"PATH": "/usr/bin:/bin"}) as running,
-        ):
-            assert enough.wait(120)
-            waiting = running.poll()
-            allow(5)
-            assert running.wait(120) == 0
-
-    assert waiting is None
-    assert order == ["Q0", "Q1", "Q2", "Q3", "Q4"]
-    assert not too_early.is_set()
-
-
 def test_a_gateway_with_an_address_and_the_files_of_an_item(python: Path, tmp_path: Path):
     """A benchmark that runs code, as a project could have it, by a gateway in another container."""
     program, out = tmp_path / "program", tmp_path / "out"
@@ -182,18 +125,6 @@ print(openpyxl.load_workbook("made.xlsx").active["B2"].value.upper())
     assert "FileNotFoundError" in rows["i-0"].messages[-1].content
     assert rows["i-1"].messages[-1].content == "SEVEN\n\n[exit status 0]"
     assert (out / "files" / "1" / "made.xlsx").stat().st_size > 0
-
-
-def test_a_program_whose_host_is_gone_does_not_wait_for_ever(tmp_path: Path):
-    gateway = tmp_path / "model.sock"
-    gateway.with_name("allowance").write_text("1")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(gateway))
-
-    for address in (str(gateway), "http://127.0.0.1:1"):
-        asyncio.run(Turnstile(address, gateway.with_name("allowance")).admit(0))
-        with pytest.raises(SandboxError, match="gone"):
-            asyncio.run(Turnstile(address, gateway.with_name("allowance")).admit(1))
 
 
 def test_the_program_needs_nothing_of_the_host(python: Path, tmp_path: Path):

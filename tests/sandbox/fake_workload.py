@@ -39,7 +39,7 @@ class FakeWorkload:
     """Files of every item."""
     calls: list[ModelCall] = field(default_factory=list)
     on_record: Callable[[Sequence[Trajectory]], None] = lambda _: None
-    pace: int | None = None
+    wave: int | None = None
     is_settled: Callable[[], bool] = lambda: False
     image: str = IMAGES["chat"]
     one_item_each: bool = False

@@ -3,7 +3,7 @@ import tarfile
 
 import pytest
 
-from skillopt_airflow.sandbox.archive import OVERHEAD_BYTES, packed, plain_files, single
+from skillopt_airflow.sandbox.archive import OVERHEAD_BYTES, packed, plain_files
 
 
 def tar(*members: tuple[str, bytes, bytes]) -> bytes:
@@ -27,7 +27,7 @@ def test_what_was_packed_comes_out_again(tmp_path):
 
 
 def test_a_stream_is_read_however_it_is_cut():
-    body = single("a", b"content")
+    body = tar(("a", tarfile.REGTYPE, b"content"))
     assert list(plain_files([body[n : n + 1] for n in range(len(body))], 100)) == [("a", b"content")]
 
 

@@ -23,7 +23,7 @@ class Work:
     """The part of a workload that a collector acts on."""
 
     count: int
-    pace: int | None = None
+    wave: int | None = None
     limits: SandboxGroup = field(default_factory=SandboxGroup)
     one_item_each: bool = False
     is_settled: Callable[["Work"], bool] = lambda work: False
@@ -47,14 +47,12 @@ class Work:
 
 
 class Container:
-    """Writes a row an item, as far as it is allowed to, until it is killed."""
+    """Writes a row an item until it is killed."""
 
     def __init__(self, folder: Folder, work: Work) -> None:
-        self.folder = folder
         self.stage = Stage(folder.path)
         self.work = work
         self.killed = threading.Event()
-        self.furthest_ahead = 0
         self.kills_in_vain = 0
 
     def kill(self) -> bool:
@@ -67,15 +65,8 @@ class Container:
     def run(self, line: Callable[[int], str] = lambda n: f'{{"item_id": "i-{n}", "status": "ok"}}') -> bool:
         """Whether it came to its end by itself."""
         for number in range(self.work.count):
-            for _ in range(PATIENCE * 100):
-                # The host records before it allows.
-                allowed, recorded = int(self.folder.allowance.read_text()), len(self.work.rows)
-                if number < allowed or self.killed.wait(0.01):
-                    break
-            if self.killed.is_set():
+            if self.killed.wait(0.05):
                 return False
-            assert number < allowed
-            self.furthest_ahead = max(self.furthest_ahead, number + 1 - recorded)
             with self.stage.trajectories.open("a") as out:
                 out.write(line(number) + "\n")
         return True
@@ -99,7 +90,7 @@ class Following:
 
     def __init__(self, work: Work, folder: Folder, container: Container) -> None:
         self.stopped = threading.Event()
-        self.collector = Collector(cast("Workload", work), folder.allow, self.stopped)
+        self.collector = Collector(cast("Workload", work), self.stopped)
         self.collector.start()
         self.watch = self.collector.watch(work.items, container.stage, container.kill)
 
@@ -120,24 +111,47 @@ def call() -> ModelCall:
     return ModelCall(role="target", stage="evaluate", model="m", http_status=200, **numbers)
 
 
-@pytest.mark.parametrize("pace", [1, 3])
-def test_a_paced_container_is_never_further_ahead_than_its_pace(folder, pace):
-    work = Work(count=10, pace=pace)
-    container = Container(folder, work)
-    following = Following(work, folder, container)
-    ended = container.run()
-    following.finish("the container ended")
-
-    assert ended
-    assert [row.item_id for row in work.rows] == [f"i-{n}" for n in range(10)]
-    assert container.furthest_ahead <= pace
-    assert not container.killed.is_set()
-    assert work.asked > 0
+@pytest.mark.parametrize("each", [False, True])
+def test_items_are_run_a_wave_at_a_time_in_their_order(each):
+    work = Work(count=10, wave=4, one_item_each=each)
+    collector = Collector(cast("Workload", work), threading.Event())
+    ids: list[list[str]] = []
+    for wave in collector.waves():
+        ids.append([item.id for _, items in wave for item in items])
+        assert [number for number, _ in wave] == [int(items[0].id[2:]) for _, items in wave]
+        assert len(wave) == (len(ids[-1]) if each else 1)
+        work.wave = 5
+    assert ids == [[f"i-{n}" for n in numbers] for numbers in (range(4), range(4, 9), range(9, 10))]
 
 
+def test_without_waves_all_items_run_at_once():
+    ((wave,),) = list(Collector(cast("Workload", Work(count=3)), threading.Event()).waves())
+    assert [item.id for item in wave[1]] == ["i-0", "i-1", "i-2"]
+
+
+def test_a_wave_begins_only_once_the_one_before_was_judged_by_its_rows(folder):
+    work = Work(count=6, wave=2, is_settled=lambda work: len(work.rows) >= 4)
+    stopped = threading.Event()
+    collector = Collector(cast("Workload", work), stopped)
+    collector.start()
+    begun = []
+    for ((number, items),) in collector.waves():
+        begun.append(number)
+        stage = Stage(folder.path)
+        watch = collector.watch(items, stage, lambda: True)
+        stage.trajectories.write_text("".join(f'{{"item_id": "{item.id}", "status": "ok"}}\n' for item in items))
+        collector.end(watch, "")
+    collector.stop()
+    collector.finish()
+
+    assert begun == [0, 2]
+    assert [row.item_id for row in work.rows] == ["i-0", "i-1", "i-2", "i-3"]
+
+
+@pytest.mark.usefixtures("often")
 def test_a_settled_workload_ends_its_container_and_leaves_the_rest_out(folder, caplog):
     caplog.set_level(logging.INFO)
-    work = Work(count=20, pace=2, is_settled=lambda work: len(work.rows) >= 7)
+    work = Work(count=200, is_settled=lambda work: len(work.rows) >= 7)
     container = Container(folder, work)
     container.kills_in_vain = 2
     following = Following(work, folder, container)
@@ -146,16 +160,16 @@ def test_a_settled_workload_ends_its_container_and_leaves_the_rest_out(folder, c
 
     assert not ended
     assert container.killed.is_set()
-    assert 7 <= len(work.rows) <= 8
+    assert 7 <= len(work.rows) < 200
     assert {row.status for row in work.rows} == {Status.OK}
-    left_out = 20 - len(work.rows)
-    assert f"{left_out} of 20 items were left out: no win is possible any more" in caplog.messages
+    left_out = 200 - len(work.rows)
+    assert f"{left_out} of 200 items were left out: no win is possible any more" in caplog.messages
 
 
 @pytest.mark.usefixtures("often")
 def test_rows_of_other_containers_can_settle_a_workload_too(folder):
     settled = threading.Event()
-    work = Work(count=3, pace=1, is_settled=lambda _: settled.is_set())
+    work = Work(count=3, is_settled=lambda _: settled.is_set())
     container = Container(folder, work)
     following = Following(work, folder, container)
     settled.set()
@@ -166,11 +180,14 @@ def test_rows_of_other_containers_can_settle_a_workload_too(folder):
     assert work.rows == []
 
 
+@pytest.mark.usefixtures("often")
 def test_what_asking_raises_ends_the_container_and_reaches_the_task(folder):
     def broken(work: Work) -> bool:
-        raise StoreError("no bucket")
+        if work.rows:
+            raise StoreError("no bucket")
+        return False
 
-    work = Work(count=3, pace=1, is_settled=broken)
+    work = Work(count=200, is_settled=broken)
     container = Container(folder, work)
     container.kills_in_vain = 1
     following = Following(work, folder, container)
@@ -178,7 +195,7 @@ def test_what_asking_raises_ends_the_container_and_reaches_the_task(folder):
 
     with pytest.raises(StoreError, match="no bucket"):
         following.finish("the container ended")
-    assert [row.status for row in work.rows] == [Status.OK]
+    assert {row.status for row in work.rows} == {Status.OK}
 
 
 def test_what_a_stopped_task_can_no_longer_read_hides_no_reason_and_loses_no_call(folder):
@@ -200,7 +217,7 @@ def test_what_a_stopped_task_can_no_longer_read_hides_no_reason_and_loses_no_cal
 
 
 def test_a_refused_line_does_not_hold_up_the_items_behind_it(folder):
-    work = Work(count=3, pace=1)
+    work = Work(count=3)
     container = Container(folder, work)
     following = Following(work, folder, container)
     ended = container.run(lambda n: f'{{"item_id": "i-{n}", "status": "{"well" if n == 1 else "ok"}"}}')
@@ -215,9 +232,8 @@ def test_a_refused_line_does_not_hold_up_the_items_behind_it(folder):
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("pace", [None, 2])
-def test_a_container_above_its_limits_fails_its_items_with_a_pace_and_without(folder, pace):
-    work = Work(count=2, pace=pace, limits=SandboxGroup(output_mb=1))
+def test_a_container_above_its_limits_fails_its_items(folder):
+    work = Work(count=2, limits=SandboxGroup(output_mb=1))
     container = Container(folder, work)
     following = Following(work, folder, container)
     (container.stage.outputs / "large").write_bytes(b"x" * 2_000_000)
@@ -229,23 +245,22 @@ def test_a_container_above_its_limits_fails_its_items_with_a_pace_and_without(fo
 
 
 @pytest.mark.usefixtures("often")
-def test_without_a_pace_nothing_is_asked_and_nothing_is_allowed(folder):
-    work = Work(count=2, is_settled=lambda _: True)
+def test_calls_are_stored_without_rows_too(folder):
+    work = Work(count=2)
     container = Container(folder, work)
     following = Following(work, folder, container)
     following.collector.on_call(call())
     assert work.recorded.wait(PATIENCE)
     following.finish("it broke")
 
-    assert work.asked == 0
+    assert work.asked > 0
     assert len(work.calls) == 1
     assert not container.killed.is_set()
-    assert not folder.allowance.exists()
     assert [row.error for row in work.rows] == ["it broke"] * 2
 
 
-def test_calls_of_a_paced_container_are_stored_with_the_rows(folder):
-    work = Work(count=4, pace=1)
+def test_calls_are_stored_with_the_rows_and_at_the_end(folder):
+    work = Work(count=4)
     container = Container(folder, work)
     following = Following(work, folder, container)
     for _ in range(5):

@@ -231,7 +231,7 @@ def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, st
 def test_rows_are_recorded_while_the_pod_works_and_it_ends_once_none_matters(cluster, store, workload, tmp_path):
     program(tmp_path, cluster, SLOW)
     fake = workload(None, count=2, image=IMAGE)
-    fake.pace, fake.is_settled = 1, lambda: bool(fake.trajectories)
+    fake.is_settled = lambda: bool(fake.trajectories)
 
     FakePodOperator(fake=fake, store=store).execute({})
 

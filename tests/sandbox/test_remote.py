@@ -108,7 +108,7 @@ def test_rows_arrive_while_the_container_still_works(remote):
     assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.OK}
 
 
-def test_items_are_paced(client, remote):
+def test_items_run_in_waves(client, remote):
     ahead: list[int] = []
 
     def count(asked: Asked) -> Reply:
@@ -117,7 +117,7 @@ def test_items_are_paced(client, remote):
 
     with ScriptedProvider(count) as provider:
         fake = remote(provider, count=5, concurrency=4)
-        fake.pace = 2
+        fake.wave = 2
         fake.is_settled = lambda: len(fake.trajectories) >= 4
         run(fake)
     assert max(ahead) <= 2

@@ -67,7 +67,7 @@ def test_containers_of_one_task_work_at_the_same_time_and_no_more_than_allowed(d
 
 
 @pytest.mark.engine
-def test_where_items_are_paced_the_next_container_waits_for_what_is_recorded(docker_host, client, workload):
+def test_where_items_run_in_waves_the_next_container_waits_for_what_is_recorded(docker_host, client, workload):
     ahead: list[int] = []
 
     def count(asked: Asked) -> Reply:
@@ -76,7 +76,7 @@ def test_where_items_are_paced_the_next_container_waits_for_what_is_recorded(doc
 
     with ScriptedProvider(count) as provider:
         fake = workload(provider, count=6, concurrency=4, memory="128m")
-        fake.one_item_each, fake.pace = True, 2
+        fake.one_item_each, fake.wave = True, 2
         fake.is_settled = lambda: len(fake.trajectories) >= 3
         FakeOperator(fake=fake, docker_url=docker_host).execute({})
 

@@ -1,4 +1,3 @@
-import asyncio
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,6 @@ import pytest
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.rollout.program import Job
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.rollout.turnstile import Turnstile
 from skillopt_airflow.sandbox.staging import Stage, container_user, remove, staged
 
 
@@ -29,7 +27,7 @@ def workload() -> SimpleNamespace:
     )
     public = {"question": "Which one\u2028or two?", "context": "[DOC] é"}
     items = [Item(id="a", public=public, reference={"answers": ["the-reference-answer"]})]
-    return SimpleNamespace(settings=settings, skill="# Skill\r\nné", items=items, pace=None, one_item_each=False)
+    return SimpleNamespace(settings=settings, skill="# Skill\r\nné", items=items)
 
 
 @contextmanager
@@ -78,25 +76,6 @@ def test_containers_of_one_task_share_the_socket_alone(workload):
             assert not folder.gateway.is_relative_to(first.folder)
         assert not second.folder.exists()
         assert first.inputs.exists()
-
-
-def test_a_pace_is_staged_as_an_allowance_that_can_be_raised(workload):
-    workload.pace = 3
-    with staged() as folder, folder.stage("0", workload, workload.items, []) as stage:
-        assert Job.read(stage.inputs).settings == workload.settings.model_copy(update={"paced": True})
-        turnstile = Turnstile(str(folder.socket), folder.allowance)
-        folder.allow(3)
-        asyncio.run(turnstile.admit(2))
-        folder.allow(12)
-        asyncio.run(turnstile.admit(11))
-        assert [path.name for path in folder.gateway.iterdir()] == ["allowance"]
-        assert stat.S_IMODE(folder.allowance.stat().st_mode) == 0o644
-
-
-def test_a_program_with_one_item_is_not_paced_for_the_host_begins_it(workload):
-    workload.pace, workload.one_item_each = 3, True
-    with stage_of(workload) as stage:
-        assert not Job.read(stage.inputs).settings.paced
 
 
 def test_only_a_stage_is_ever_removed(tmp_path):

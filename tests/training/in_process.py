@@ -250,7 +250,7 @@ class Training:
             return
         waiting = list(work.items)
         while waiting:
-            size = self.config.model.concurrency if work.pace is None else work.pace
+            size = work.wave or self.config.model.concurrency
             wave, waiting = [self._outcome(work, item) for item in waiting[:size]], waiting[size:]
             work.record(wave, [call("target", work.stage, 400) for _ in wave for _ in range(self.calls_each)])
             if work.settled():

@@ -5,7 +5,6 @@ import asyncio
 from pathlib import Path
 
 from skillopt_airflow.rollout.program import run
-from skillopt_airflow.rollout.turnstile import ALLOWANCE
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
@@ -14,6 +13,5 @@ if __name__ == "__main__":
     parser.add_argument("input", type=Path, help="folder with settings.json, skill.md, items.jsonl and files")
     parser.add_argument("output", type=Path, help="folder that gets trajectories.jsonl and what the target makes")
     parser.add_argument("--gateway", default="/gateway/model.sock", metavar="PATH | http://HOST:PORT")
-    parser.add_argument("--allowance", type=Path, default=ALLOWANCE, metavar="FILE", help="how many items may begin")
     given = parser.parse_args()
-    asyncio.run(run(given.input, given.output, given.gateway, given.allowance))
+    asyncio.run(run(given.input, given.output, given.gateway))

@@ -11,7 +11,6 @@ from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.forwarder import forwarded
 from skillopt_airflow.rollout.harness import HARNESSES, Harness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.turnstile import Turnstile
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 
 
@@ -34,19 +33,17 @@ class Job:
         )
 
 
-async def run(in_folder: Path, out_folder: Path, gateway: str, allowance: Path) -> None:
+async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
     """Append a line to `out_folder`/trajectories.jsonl for each item, flushed at once, in order of completion.
 
     Args:
         in_folder: the content of a `Job`, and what item number n, counted from 0, is given in `files/<n>`.
         out_folder: gets in `files/<n>` what the target makes of it.
         gateway: path of the model gateway's unix socket, or its address `http://host:port`.
-        allowance: the file of the turnstile, which is read if the items are paced.
     """
     job = Job.read(in_folder)
     benchmark = benchmarks.load(job.settings.benchmark)
     free = asyncio.Semaphore(job.settings.concurrency)
-    turnstile = Turnstile(gateway, allowance)
     new_harness = HARNESSES[job.settings.harness]
     async with forwarded(gateway) as base_url, new_harness(job.settings, benchmark, base_url) as harness:
 
@@ -61,8 +58,6 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, allowance: Path) 
         with (out_folder / "trajectories.jsonl").open("a", encoding="utf-8") as out:
             async with asyncio.TaskGroup() as group:
                 for index, item in enumerate(job.items):
-                    if job.settings.paced:
-                        await turnstile.admit(index)
                     group.create_task(work(index, item, out))
 
 

@@ -37,8 +37,6 @@ class RolloutSettings(Value):
     """Seconds that one try of a model call may take."""
     max_attempts: int = Field(ge=1)
     """Tries that the gateway makes of one call."""
-    paced: bool = False
-    """Whether items begin only as the host allows, in their order; see the turnstile."""
 
     @property
     def patience(self) -> float:

@@ -18,16 +18,6 @@ def packed(folder: Path) -> bytes:
     return body.getvalue()
 
 
-def single(name: str, content: bytes) -> bytes:
-    """One file that everybody may read."""
-    body = io.BytesIO()
-    with tarfile.open(fileobj=body, mode="w:") as tar:
-        member = tarfile.TarInfo(name)
-        member.size, member.mode = len(content), 0o644
-        tar.addfile(member, io.BytesIO(content))
-    return body.getvalue()
-
-
 def plain_files(chunks: Iterable[bytes], limit: int) -> Iterator[tuple[str, bytes]]:
     """Name and content of the plain files of a stream, at most `limit` bytes of content; all else is passed over.
 

@@ -30,8 +30,6 @@ class TrajectoryReader:
         self._offset = 0
         self._rest = b""
         self._too_long = False
-        self.lines = 0
-        """Complete lines so far, accepted or not."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -41,7 +39,6 @@ class TrajectoryReader:
     def read(self) -> list[Trajectory]:
         """The trajectories that were completed since the last call; everything else is logged and left out."""
         *lines, rest = (self._rest + self._read_bytes()).split(b"\n")
-        self.lines += len(lines)
         accepted = []
         for line in lines:
             if self._too_long or len(line) > MAX_LINE_BYTES:

@@ -85,7 +85,7 @@ class PodRolloutOperator(KubernetesPodOperator):
         if not workload.items:
             self.log.info("Every item has a stored row; no pod is needed")
             return self.result(workload, SandboxSeconds(wall=0.0, model=0.0))
-        if workload.pace is not None and workload.settled():
+        if workload.settled():
             self.log.info("All %d open items were left out: no win is possible any more", len(workload.items))
             return self.result(workload, SandboxSeconds(wall=0.0, model=0.0))
         attempt = context["ti"].try_number if "ti" in context else 1
@@ -103,8 +103,7 @@ class PodRolloutOperator(KubernetesPodOperator):
         if left:
             self.log.warning("Removed %d pod(s) that killed tasks left behind", left)
         self.exchange(workload_label(self._identity)).clear()
-        # Items of a pod begin freely, whatever the pace: it is ended once no further row matters.
-        collector = Collector(workload, lambda _: None, self._stopped)
+        collector = Collector(workload, self._stopped)
         with staged() as folder:
             collector.start()
             try:
@@ -118,26 +117,22 @@ class PodRolloutOperator(KubernetesPodOperator):
 
     def _run_pods(self, workload: Workload, folder: Folder, collector: Collector, attempt: int) -> None:
         """Every open item, each in a pod of its own, as many at the same time as items may be, or all in one."""
-        each = workload.one_item_each
-        groups: Sequence[Sequence[Item]] = [[item] for item in workload.items] if each else [workload.items]
         reading = threading.Lock()
 
         def run_one(number: int, items: Sequence[Item]) -> None:
-            if each and not collector.admit(number):
+            if collector.is_over():
                 return
             with reading:
                 files = [workload.files(item) for item in items]
             with folder.stage(str(number), workload, items, files) as local:
-                # The program's own pacing needs the host's file beside the gateway's socket.
-                settings = workload.settings.model_copy(update={"paced": False})
-                (local.inputs / "settings.json").write_text(settings.model_dump_json(), encoding="utf-8")
                 self._run_pod(f"{attempt}-{number}", workload, items, local.folder, collector)
 
-        with ThreadPoolExecutor(workload.settings.concurrency if each else 1, thread_name_prefix="pod") as pool:
-            running = [pool.submit(run_one, number, items) for number, items in enumerate(groups)]
+        with ThreadPoolExecutor(workload.settings.concurrency, thread_name_prefix="pod") as pool:
             try:
-                for future in wait(running, return_when=FIRST_EXCEPTION).done:
-                    future.result()
+                for wave in collector.waves():
+                    running = [pool.submit(run_one, number, items) for number, items in wave]
+                    for future in wait(running, return_when=FIRST_EXCEPTION).done:
+                        future.result()
             except BaseException:
                 self._stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)

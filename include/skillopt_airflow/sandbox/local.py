@@ -26,10 +26,6 @@ class LocalSite:
         workload = self._workload
         return ModelGateway(workload.upstream, self._folder.socket, on_call=on_call, **dict(gateway_settings(workload)))
 
-    def allow(self, items: int) -> None:
-        """Let a paced program begin its first `items` items."""
-        self._folder.allow(items)
-
     @contextmanager
     def stage(self, name: str, items: Sequence[Item], files: Files) -> Iterator[tuple[Stage, list[Any]]]:
         """The folders of one container, filled, and how they are mounted; gone afterwards."""

@@ -61,7 +61,7 @@ class RolloutOperator(DockerOperator):
         if not workload.items:
             self.log.info("Every item has a stored row; no container is needed")
             return self.result(workload, SandboxSeconds(wall=0.0, model=0.0))
-        if workload.pace is not None and workload.settled():
+        if workload.settled():
             self.log.info("All %d open items were left out: no win is possible any more", len(workload.items))
             return self.result(workload, SandboxSeconds(wall=0.0, model=0.0))
         attempt = context["ti"].try_number if "ti" in context else 1
@@ -88,7 +88,7 @@ class RolloutOperator(DockerOperator):
         found = engine.found(workload.limits.docker_conn_id, str(self.docker_url))
         with closing(self._connect(found, workload)) as client, staged() as folder, engine.judged(found.url):
             site = self._site(workload, folder, found.network)
-            collector = Collector(workload, site.allow, self._stopped)
+            collector = Collector(workload, self._stopped)
             labels = self._identity | {ATTEMPT_LABEL: str(attempt)}
             try:
                 with site.gateway(collector.on_call):

@@ -44,7 +44,6 @@ class RemoteSite:
         self._labels = {**labels, **self.labels, **life}
         self._network = network
         self._sockets = ""
-        self._gateway: Satellite | None = None
 
     @contextmanager
     def gateway(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
@@ -52,13 +51,7 @@ class RemoteSite:
         with self._volume(MEGABYTE, "0777") as self._sockets:
             satellite = Satellite(self._client, self._workload, self._labels, self._network, on_call)
             with satellite.listening(_mount(SOCKET_FOLDER, self._sockets)):
-                self._gateway = satellite
                 yield
-
-    def allow(self, items: int) -> None:
-        """Let a paced program begin its first `items` items."""
-        if self._gateway is not None and not self._workload.one_item_each:
-            self._gateway.put(SOCKET_FOLDER, self._folder.allowance.name, str(items).encode())
 
     @contextmanager
     def stage(self, name: str, items: Sequence[Item], files: Files) -> Iterator[tuple[Stage, list[Any]]]:

@@ -29,10 +29,6 @@ class Site(Protocol):
         """The model gateway, which listens as long as the block runs."""
         ...
 
-    def allow(self, items: int) -> None:
-        """Let a paced program begin its first `items` items."""
-        ...
-
     def stage(self, name: str, items: Sequence[Item], files: Files) -> AbstractContextManager[tuple[Stage, list[Any]]]:
         """The folders of one container, filled, and docker.types.Mount of each; gone afterwards."""
         ...
@@ -59,7 +55,7 @@ class Run:
         self._reading = threading.Lock()
 
     def run(self) -> None:
-        """Run every open item, each in a container of its own or all in one.
+        """Run every open item that still matters, a wave at a time.
 
         Raises:
             SandboxError: of the kind that says what the engine refused, or that the task was stopped.
@@ -67,13 +63,12 @@ class Run:
         from docker.errors import DockerException
         from requests import RequestException
 
-        items = self._workload.items
-        groups = [[item] for item in items] if self._workload.one_item_each else [items]
         with ThreadPoolExecutor(self._at_once(), thread_name_prefix="sandbox") as pool:
-            running = [pool.submit(self._run_one, number, group) for number, group in enumerate(groups)]
             try:
-                for future in wait(running, return_when=FIRST_EXCEPTION).done:
-                    future.result()
+                for wave in self._collector.waves():
+                    running = [pool.submit(self._run_one, number, items) for number, items in wave]
+                    for future in wait(running, return_when=FIRST_EXCEPTION).done:
+                        future.result()
             except BaseException:
                 self._stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -90,7 +85,7 @@ class Run:
 
     def _run_one(self, number: int, items: Sequence[Item]) -> None:
         workload, collector = self._workload, self._collector
-        if workload.one_item_each and not collector.admit(number):
+        if collector.is_over():
             return
         with self._reading:
             files: Files = [workload.files(item) for item in items]

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.gateway.backends import handed_over
-from skillopt_airflow.sandbox.archive import single
 from skillopt_airflow.sandbox.engine import ensure_image
 from skillopt_airflow.sandbox.hardening import gateway_options
 from skillopt_airflow.sandbox.labels import remove_container
@@ -75,12 +74,6 @@ class Satellite:
                 yield
         finally:
             remove_container(self._client, self._id)
-
-    def put(self, folder: str, name: str, content: bytes) -> None:
-        """Replace a file at once: whoever reads it sees the former content or this one."""
-        self._client.put_archive(self._id, folder, single(f"{name}.new", content))
-        moving = self._client.exec_create(self._id, ["mv", "-f", f"{folder}/{name}.new", f"{folder}/{name}"])
-        self._client.exec_start(moving["Id"])
 
     def _document(self) -> JsonObject:
         workload = self._workload

@@ -55,15 +55,6 @@ class Folder:
         self.gateway = path / "gateway"
         """Holds the socket; read-only in a container, which forbids making files, not connecting."""
         self.socket = self.gateway / "model.sock"
-        self.allowance = self.gateway / "allowance"
-        """How many items a paced program may begin."""
-
-    def allow(self, items: int) -> None:
-        """Let a paced program begin its first `items` items; it sees the former number or this one, never a part."""
-        path = self.allowance.with_suffix(".new")
-        path.write_text(str(items), encoding="ascii")
-        path.chmod(0o644)
-        path.replace(self.allowance)
 
     @contextmanager
     def stage(self, name: str, workload: Workload, items: Sequence[Item], files: Files) -> Iterator[Stage]:
@@ -102,9 +93,7 @@ def left_folders(stage: Stage, count: int) -> list[Path]:
 def write_inputs(workload: Workload, items: Sequence[Item], files: Files, folder: Path) -> None:
     """Write what the program reads; of an item only its id, its public part and its public files."""
     lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
-    # Where each item has a container of its own, the host begins them itself.
-    paced = workload.pace is not None and not workload.one_item_each
-    _write(folder / "settings.json", workload.settings.model_copy(update={"paced": paced}).model_dump_json().encode())
+    _write(folder / "settings.json", workload.settings.model_dump_json().encode())
     _write(folder / "skill.md", workload.skill.encode())
     _write(folder / "items.jsonl", "".join(lines).encode())
     for index, contents in enumerate(files):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Protocol
 
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Trajectory
@@ -31,10 +31,6 @@ class Settings(Protocol):
     @property
     def concurrency(self) -> int:
         """Items at the same time."""
-        ...
-
-    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
-        """The same, except for some fields; `paced` is one of them."""
         ...
 
     def model_dump_json(self) -> str:
@@ -112,18 +108,18 @@ class Workload(Protocol):
         ...
 
     @property
-    def pace(self) -> int | None:
-        """Items, at least 1, that may be begun beyond those that are recorded; None lets the container run freely.
+    def wave(self) -> int | None:
+        """Items, at least 1, to run next, before it is known whether the others matter; None runs all of them.
 
-        Asked again after each `settled`, which may change it, though not to None or from it.
+        Each `settled` may change it.
         """
         ...
 
     def settled(self) -> bool:
-        """Whether no further row can change what the workload is for, so that its container may be ended.
+        """Return whether no further row can change the decision that the workload is for, so that it may be ended.
 
-        Asked only if there is a pace: before the container starts, after rows were recorded, and every few seconds,
-        because other containers' rows may count. By one thread at a time, never beside `record`.
+        Called before the first container starts, after rows were recorded, and every few seconds, because the rows of
+        other tasks may count. One thread calls it at a time, and never while `record` runs.
         """
         ...
 

@@ -81,12 +81,9 @@ class Contest:
             return None
         return cut_short(self._scores, self._failed, self._order, prefix, self._current, self._rules)
 
-    def unavoidable(self, window: int) -> frozenset[str]:
-        """Items that must run whatever they score, or are the next `window` of the order."""
-        needed = horizon(self._scores, self._failed, self._order, self._current, self._rules)
-        ended = self._scores.keys() | self._failed.keys()
-        following = [item for item in self._order if item not in ended][:window]
-        return frozenset(self._order[:needed]) | frozenset(following)
+    def unavoidable(self) -> frozenset[str]:
+        """Return the items that must run whatever they score."""
+        return frozenset(self._order[: horizon(self._scores, self._failed, self._order, self._current, self._rules)])
 
 
 def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:

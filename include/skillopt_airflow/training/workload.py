@@ -41,7 +41,7 @@ class ChunkWorkload:
         self.index = int(str(ref["index"]))
         self.document = run.document(self.chunk.skill)
         self.started = time.time()
-        self._pace = 1
+        self._wave = 1
         self._recorded = 0
         storage = run.ref.storage
         self.labels: Mapping[str, str] = {
@@ -103,9 +103,9 @@ class ChunkWorkload:
         return self.run.config.sandbox
 
     @property
-    def pace(self) -> int | None:
-        """Items that may be begun beyond those that are known, as of the last `settled`; no limit if not contested."""
-        return self._pace if self.chunk.contested else None
+    def wave(self) -> int | None:
+        """Items to run next, as of the last `settled`; all of them if the chunk is not contested."""
+        return self._wave if self.chunk.contested else None
 
     def settled(self) -> bool:
         """Whether the candidate has lost for certain, by the rows of all chunks of its evaluation."""
@@ -114,9 +114,9 @@ class ChunkWorkload:
         contest = Contest(self.run, self._state, self.document)
         if contest.lost() is not None:
             return True
-        unavoidable = contest.unavoidable(self.run.config.model.concurrency)
+        unavoidable = contest.unavoidable()
         mine = sum(item.id in unavoidable for item in self.items)
-        self._pace = max(1, mine - self._recorded)
+        self._wave = max(self.run.config.model.concurrency, mine - self._recorded)
         return False
 
     @property
