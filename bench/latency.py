@@ -22,7 +22,7 @@ from skillopt_airflow.gateway.remaining_budget import Allowance
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.operator import RolloutOperator
-from skillopt_airflow.sandbox.workload import Outcome, SandboxSeconds, Workload
+from skillopt_airflow.sandbox.task_workload import Outcome, SandboxSeconds, Workload
 
 ITEMS, CONTAINERS = 200, 4
 CONCURRENCIES = (4, 8)

@@ -20,7 +20,7 @@ from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import Allowance
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.sandbox.hardening import host_options
+from skillopt_airflow.sandbox.docker_limits import host_options
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 

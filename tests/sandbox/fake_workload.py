@@ -16,7 +16,7 @@ from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.operator import RolloutOperator
-from skillopt_airflow.sandbox.workload import Outcome, SandboxSeconds, Workload
+from skillopt_airflow.sandbox.task_workload import Outcome, SandboxSeconds, Workload
 from tests.gateway.scripted_provider import Asked, Reply, completion
 
 KEY = "sk-never-inside"

@@ -8,7 +8,7 @@ from docker.errors import APIError, ImageNotFound
 from local import image
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing
-from skillopt_airflow.sandbox.engine import ensure_image, found, image_digest, reached
+from skillopt_airflow.sandbox.docker_connection import ensure_image, found, image_digest, reached
 
 
 class Registry:

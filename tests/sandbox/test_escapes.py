@@ -27,7 +27,7 @@ from benchmarks.spreadsheetbench.adapter import BENCHMARK
 from local import image
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import MAX_FILES, Item, Status
-from skillopt_airflow.sandbox.hardening import MEGABYTE
+from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.labels import FOLDER_LABEL
 from skillopt_airflow.sandbox.staging import staged
 from skillopt_airflow.training.judging import Case, judge

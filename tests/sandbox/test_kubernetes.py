@@ -17,12 +17,12 @@ from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, Sandbo
 from skillopt_airflow.core.types import JsonObject, ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.backends import handed_over
 from skillopt_airflow.sandbox import cluster as cluster_module
-from skillopt_airflow.sandbox.collector import Collector
 from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import EXPIRES_LABEL, labels_of, workload_label
-from skillopt_airflow.sandbox.staging import Folder
-from skillopt_airflow.sandbox.workload import SandboxSeconds, Workload
+from skillopt_airflow.sandbox.staging import TaskFolder
+from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
+from skillopt_airflow.sandbox.watcher import Watcher
 from skillopt_airflow.store.exchange import ExchangeFolder
 from skillopt_airflow.store.objects import ObjectStore
 from tests.gateway.scripted_provider import ScriptedProvider
@@ -194,9 +194,9 @@ def test_a_link_in_the_place_of_the_rows_is_not_followed(cluster, store, workloa
 class Breaking(FakePodOperator):
     """One pod told of a call, then another one was refused."""
 
-    def _run_pods(self, workload: Workload, folder: Folder, collector: Collector, attempt: int) -> None:
+    def _run_pods(self, workload: Workload, folder: TaskFolder, watcher: Watcher, attempt: int) -> None:
         numbers: dict[str, Any] = {"http_status": 200, "attempts": 1, "started": 0.0, "seconds": 1.0}
-        collector.on_call(ModelCall(role="target", stage="rollout", model="m", **numbers))
+        watcher.on_call(ModelCall(role="target", stage="rollout", model="m", **numbers))
         raise SandboxError("no node for a pod")
 
 

@@ -11,7 +11,7 @@ import pytest
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.rollout.program import Job
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.sandbox.staging import Stage, container_user, remove, staged
+from skillopt_airflow.sandbox.staging import ContainerFolder, container_user, remove, staged
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def workload() -> SimpleNamespace:
 
 
 @contextmanager
-def stage_of(workload: Any, files: Sequence[Mapping[str, bytes]] = ()) -> Iterator[Stage]:
-    with staged() as folder, folder.stage("0", workload, workload.items, files) as stage:
+def stage_of(workload: Any, files: Sequence[Mapping[str, bytes]] = ()) -> Iterator[ContainerFolder]:
+    with staged() as folder, folder.container("0", workload, workload.items, files) as stage:
         yield stage
 
 
@@ -70,8 +70,8 @@ def test_an_items_files_are_staged_under_its_place_and_it_may_leave_some(workloa
 
 
 def test_containers_of_one_task_share_the_socket_alone(workload):
-    with staged() as folder, folder.stage("0", workload, workload.items, []) as first:
-        with folder.stage("1", workload, workload.items, []) as second:
+    with staged() as folder, folder.container("0", workload, workload.items, []) as first:
+        with folder.container("1", workload, workload.items, []) as second:
             assert not second.folder.is_relative_to(first.folder)
             assert not folder.gateway.is_relative_to(first.folder)
         assert not second.folder.exists()

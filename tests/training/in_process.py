@@ -30,7 +30,7 @@ from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, St
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.models.prices import price_of
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
-from skillopt_airflow.sandbox.workload import Outcome
+from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.training import candidate, ends, epoch_end, steps
 from skillopt_airflow.training.models import OnCall

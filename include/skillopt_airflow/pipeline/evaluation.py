@@ -12,7 +12,7 @@ from skillopt_airflow.sandbox.operator import RolloutOperator
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from skillopt_airflow.sandbox.workload import SandboxSeconds, Workload
+    from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
     from skillopt_airflow.training.workload import ChunkWorkload
 
 

@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.evaluation import RolloutChunk
-from skillopt_airflow.sandbox.hardening import task_seconds
+from skillopt_airflow.sandbox.docker_limits import task_seconds
 
 TASK_DEFAULTS: Mapping[str, Any] = {
     "owner": "skillopt",

@@ -9,7 +9,7 @@ from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
 from skillopt_airflow.sandbox.pod import START_SECONDS
 
 if TYPE_CHECKING:
-    from skillopt_airflow.sandbox.workload import Workload
+    from skillopt_airflow.sandbox.task_workload import Workload
     from skillopt_airflow.store.exchange import ExchangeFolder
 
 __all__ = ["START_SECONDS", "PodChunk"]

@@ -17,7 +17,7 @@ from skillopt_airflow.pipeline.connections import check_connection, connected, o
 from skillopt_airflow.pipeline.params import PROJECT
 from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
 from skillopt_airflow.rollout.requirements import check_requirements
-from skillopt_airflow.sandbox.engine import image_digest
+from skillopt_airflow.sandbox.docker_connection import image_digest
 from skillopt_airflow.sandbox.pod import pinned
 from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.store.keys import run_name, scoring_name

@@ -9,8 +9,8 @@ from typing import Any
 
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.sandbox.containers import capped, lines
-from skillopt_airflow.sandbox.hardening import KILOBYTE
+from skillopt_airflow.sandbox.docker_container import capped, lines
+from skillopt_airflow.sandbox.docker_limits import KILOBYTE
 from skillopt_airflow.sandbox.pod import (
     BASE,
     EXPIRES_LABEL,

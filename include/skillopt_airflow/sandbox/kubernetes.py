@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
 from skillopt_airflow.sandbox.cluster import Pod, clear_away, reached
-from skillopt_airflow.sandbox.collector import Collector
-from skillopt_airflow.sandbox.exchange import INPUTS, Exchange, PodStage, courier_config, packed
-from skillopt_airflow.sandbox.hardening import MEGABYTE
+from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import (
     INSTALLATION_LABEL,
@@ -26,8 +24,10 @@ from skillopt_airflow.sandbox.pod import (
     labels_of,
     workload_label,
 )
-from skillopt_airflow.sandbox.staging import Folder, staged
-from skillopt_airflow.sandbox.workload import SandboxSeconds, Workload
+from skillopt_airflow.sandbox.pod_exchange import INPUTS, Exchange, PodFolder, packed, transfer_config
+from skillopt_airflow.sandbox.staging import TaskFolder, staged
+from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
+from skillopt_airflow.sandbox.watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from skillopt_airflow.core.types import Item, JsonObject
-    from skillopt_airflow.sandbox.collector import Watch
+    from skillopt_airflow.sandbox.watcher import Watch
 
 
 class PodRolloutOperator(KubernetesPodOperator):
@@ -103,33 +103,33 @@ class PodRolloutOperator(KubernetesPodOperator):
         if left:
             self.log.warning("Removed %d pod(s) that killed tasks left behind", left)
         self.exchange(workload_label(self._identity)).clear()
-        collector = Collector(workload, self._stopped)
+        watcher = Watcher(workload, self._stopped)
         with staged() as folder:
-            collector.start()
+            watcher.start()
             try:
                 try:
-                    self._run_pods(workload, folder, collector, attempt)
+                    self._run_pods(workload, folder, watcher, attempt)
                 finally:
-                    collector.stop()
+                    watcher.stop()
             finally:
-                collector.finish()
-        return SandboxSeconds(wall=time.monotonic() - clock, model=collector.model_seconds)
+                watcher.finish()
+        return SandboxSeconds(wall=time.monotonic() - clock, model=watcher.model_seconds)
 
-    def _run_pods(self, workload: Workload, folder: Folder, collector: Collector, attempt: int) -> None:
+    def _run_pods(self, workload: Workload, folder: TaskFolder, watcher: Watcher, attempt: int) -> None:
         """Every open item, each in a pod of its own, as many at the same time as items may be, or all in one."""
         reading = threading.Lock()
 
         def run_one(number: int, items: Sequence[Item]) -> None:
-            if collector.is_over():
+            if watcher.is_over():
                 return
             with reading:
                 files = [workload.files(item) for item in items]
-            with folder.stage(str(number), workload, items, files) as local:
-                self._run_pod(f"{attempt}-{number}", workload, items, local.folder, collector)
+            with folder.container(str(number), workload, items, files) as local:
+                self._run_pod(f"{attempt}-{number}", workload, items, local.folder, watcher)
 
         with ThreadPoolExecutor(workload.settings.concurrency, thread_name_prefix="pod") as pool:
             try:
-                for wave in collector.waves():
+                for wave in watcher.waves():
                     running = [pool.submit(run_one, number, items) for number, items in wave]
                     for future in wait(running, return_when=FIRST_EXCEPTION).done:
                         future.result()
@@ -139,14 +139,12 @@ class PodRolloutOperator(KubernetesPodOperator):
                 self._clear_away()
                 raise
 
-    def _run_pod(
-        self, number: str, workload: Workload, items: Sequence[Item], folder: Path, collector: Collector
-    ) -> None:
+    def _run_pod(self, number: str, workload: Workload, items: Sequence[Item], folder: Path, watcher: Watcher) -> None:
         """One pod, from its inputs to its last row."""
         limits = workload.limits
         name = f"skillopt-{workload_label(self._identity)}-{number}-{os.urandom(3).hex()}"
         exchange, most = self.exchange(f"{workload_label(self._identity)}/{name}"), limits.output_mb * MEGABYTE
-        stage = PodStage(folder, exchange, len(items), most, collector.on_call)
+        stage = PodFolder(folder, exchange, len(items), most, watcher.on_call)
         exchange.put(INPUTS, packed(stage.inputs))
         plan = PodPlan(
             name=name,
@@ -154,16 +152,16 @@ class PodRolloutOperator(KubernetesPodOperator):
             limits=limits,
             labels=labels_of(self._identity, time.time() + deadline(limits) + START_SECONDS),
         )
-        courier = courier_config(exchange, len(items), most, deadline(limits) + START_SECONDS)
+        courier = transfer_config(exchange, len(items), most, deadline(limits) + START_SECONDS)
         pod = Pod(self.client, plan, self.gateway_document(workload), courier.model_dump(mode="json"))
         followed: list[Watch] = []
         why = ""
         try:
-            why = pod.run(lambda: followed.append(collector.watch(items, stage, pod.kill)), self._stopped)
+            why = pod.run(lambda: followed.append(watcher.watch(items, stage, pod.kill)), self._stopped)
         finally:
             stage.ended = True
-            for watch in followed or [collector.watch(items, stage, pod.kill)]:
-                collector.end(watch, why)
+            for watch in followed or [watcher.watch(items, stage, pod.kill)]:
+                watcher.end(watch, why)
             exchange.clear()
 
     def _prepare_cluster(self, workload: Workload) -> int:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.docker.operators.docker import DockerOperator
 
-from skillopt_airflow.sandbox.workload import SandboxSeconds, Workload
+from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from skillopt_airflow.sandbox.engine import Engine
-    from skillopt_airflow.sandbox.run import Site
-    from skillopt_airflow.sandbox.staging import Folder
+    from skillopt_airflow.sandbox.container_loop import Site
+    from skillopt_airflow.sandbox.docker_connection import Engine
+    from skillopt_airflow.sandbox.staging import TaskFolder
 
 UNSET_IMAGE = "named by the workload"
 
@@ -30,7 +30,7 @@ class RolloutOperator(DockerOperator):
 
     DockerOperator gives what a task of Docker has in Airflow, its arguments and templates. Its `execute` makes one
     container, without most of the limits; here there may be several at the same time, so they are
-    `skillopt_airflow.sandbox.containers.Container`, made through the API client of its hook.
+    `skillopt_airflow.sandbox.docker_container.Container`, made through the API client of its hook.
 
     :param docker_url: address of the engine; $DOCKER_HOST or the default socket when unset.
     """
@@ -78,32 +78,32 @@ class RolloutOperator(DockerOperator):
     def _run(self, workload: Workload, attempt: int) -> SandboxSeconds:
         from contextlib import closing
 
-        from skillopt_airflow.sandbox import engine
-        from skillopt_airflow.sandbox.collector import Collector
+        from skillopt_airflow.sandbox import docker_connection as engine
+        from skillopt_airflow.sandbox.container_loop import Run
         from skillopt_airflow.sandbox.labels import ATTEMPT_LABEL
-        from skillopt_airflow.sandbox.run import Run
         from skillopt_airflow.sandbox.staging import staged
+        from skillopt_airflow.sandbox.watcher import Watcher
 
         clock = time.monotonic()
         found = engine.found(workload.limits.docker_conn_id, str(self.docker_url))
         with closing(self._connect(found, workload)) as client, staged() as folder, engine.judged(found.url):
             site = self._site(workload, folder, found.network)
-            collector = Collector(workload, self._stopped)
+            watcher = Watcher(workload, self._stopped)
             labels = self._identity | {ATTEMPT_LABEL: str(attempt)}
             try:
-                with site.gateway(collector.on_call):
-                    collector.start()
+                with site.gateway(watcher.on_call):
+                    watcher.start()
                     try:
-                        Run(client, workload, site, collector, labels, self._stopped).run()
+                        Run(client, workload, site, watcher, labels, self._stopped).run()
                     finally:
-                        collector.stop()
+                        watcher.stop()
             finally:
-                collector.finish()
-            return SandboxSeconds(wall=time.monotonic() - clock, model=collector.model_seconds)
+                watcher.finish()
+            return SandboxSeconds(wall=time.monotonic() - clock, model=watcher.model_seconds)
 
     def _connect(self, found: Engine, workload: Workload) -> Any:
         """Reach the engine, clear away what killed tasks left behind, and have the image there."""
-        from skillopt_airflow.sandbox import engine
+        from skillopt_airflow.sandbox import docker_connection as engine
         from skillopt_airflow.sandbox.labels import identity, reap, remove_all
 
         with engine.reached(found.url):
@@ -116,12 +116,12 @@ class RolloutOperator(DockerOperator):
         engine.ensure_image(self._client, workload.image, "never" if workload.limits.pull == "never" else "missing")
         return self._client
 
-    def _site(self, workload: Workload, folder: Folder, network: str | None) -> Site:
+    def _site(self, workload: Workload, folder: TaskFolder, network: str | None) -> Site:
         """Where the containers run."""
         if workload.limits.docker_conn_id is None:
-            from skillopt_airflow.sandbox.local import LocalSite
+            from skillopt_airflow.sandbox.docker_runtime import LocalSite
 
             return LocalSite(workload, folder)
-        from skillopt_airflow.sandbox.remote import RemoteSite
+        from skillopt_airflow.sandbox.docker_without_shared_files import RemoteSite
 
         return RemoteSite(self._client, workload, folder, self._identity, network)

@@ -14,9 +14,9 @@ from typing import Any
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.sandbox.courier import CALLS_PATH, CONFIG
-from skillopt_airflow.sandbox.hardening import TMP_MEGABYTES
+from skillopt_airflow.sandbox.docker_limits import TMP_MEGABYTES
 from skillopt_airflow.sandbox.labels import SANDBOX_LABEL
+from skillopt_airflow.sandbox.pod_transfer import CALLS_PATH, CONFIG
 from skillopt_airflow.sandbox.staging import SANDBOX_UID
 
 BASE = "rollout"
@@ -203,13 +203,21 @@ def _gateway(plan: PodPlan) -> JsonObject:
 
 def _courier(plan: PodPlan) -> JsonObject:
     mounts = [_mount("out", "/out", read_only=True), _mount("calls", "/calls", read_only=True)]
-    command = ["python3", "-m", "skillopt_airflow.sandbox.courier", "deliver", f"/secret/{CONFIG}", "/out", CALLS_PATH]
+    command = [
+        "python3",
+        "-m",
+        "skillopt_airflow.sandbox.pod_transfer",
+        "deliver",
+        f"/secret/{CONFIG}",
+        "/out",
+        CALLS_PATH,
+    ]
     return {**_helper(plan, "courier", command, mounts, CONFIG), "restartPolicy": "Always"}
 
 
 def _fetch(plan: PodPlan) -> JsonObject:
     mounts = [_mount("in", "/in"), _mount("out", "/out")]
-    command = ["python3", "-m", "skillopt_airflow.sandbox.courier", "fetch", f"/secret/{CONFIG}", "/in", "/out"]
+    command = ["python3", "-m", "skillopt_airflow.sandbox.pod_transfer", "fetch", f"/secret/{CONFIG}", "/in", "/out"]
     return _helper(plan, "fetch", command, mounts, CONFIG)
 
 

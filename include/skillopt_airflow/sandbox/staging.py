@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from skillopt_airflow.core.types import Item
-from skillopt_airflow.sandbox.workload import Workload
+from skillopt_airflow.sandbox.task_workload import Workload
 
 Files = Sequence[Mapping[str, bytes]]
 """Contents by name, one mapping an item."""
@@ -21,7 +21,7 @@ MAX_SOCKET_CHARS = 100
 
 
 @dataclass
-class Stage:
+class ContainerFolder:
     """The host's side of one container's folders."""
 
     folder: Path
@@ -47,7 +47,7 @@ class Stage:
         """Bring what the container wrote to `outputs`, where it is not written there."""
 
 
-class Folder:
+class TaskFolder:
     """The folder of one task; its containers share the socket's folder and see nothing of each other's."""
 
     def __init__(self, path: Path) -> None:
@@ -57,9 +57,11 @@ class Folder:
         self.socket = self.gateway / "model.sock"
 
     @contextmanager
-    def stage(self, name: str, workload: Workload, items: Sequence[Item], files: Files) -> Iterator[Stage]:
+    def container(
+        self, name: str, workload: Workload, items: Sequence[Item], files: Files
+    ) -> Iterator[ContainerFolder]:
         """The folders of one container, filled; gone afterwards."""
-        stage = Stage(self.path / name)
+        stage = ContainerFolder(self.path / name)
         try:
             for folder in (stage.folder, stage.inputs, stage.outputs):
                 _make(folder)
@@ -74,9 +76,9 @@ class Folder:
 
 
 @contextmanager
-def staged() -> Iterator[Folder]:
+def staged() -> Iterator[TaskFolder]:
     """The folder of one attempt; gone afterwards."""
-    folder = Folder(Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder())))
+    folder = TaskFolder(Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder())))
     try:
         _make(folder.gateway)
         yield folder
@@ -84,7 +86,7 @@ def staged() -> Iterator[Folder]:
         remove(folder.path)
 
 
-def left_folders(stage: Stage, count: int) -> list[Path]:
+def left_folders(stage: ContainerFolder, count: int) -> list[Path]:
     """The folders in which items leave files, outer ones first."""
     files = stage.outputs / "files"
     return [files, *(files / str(index) for index in range(count))]

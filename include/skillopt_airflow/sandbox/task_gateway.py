@@ -2,7 +2,7 @@
 
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.sandbox.labels import identity
-from skillopt_airflow.sandbox.workload import Workload
+from skillopt_airflow.sandbox.task_workload import Workload
 
 
 def gateway_settings(workload: Workload) -> GatewaySettings:

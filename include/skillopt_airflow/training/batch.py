@@ -21,7 +21,7 @@ from skillopt_airflow.core.types import (
     canonical_json,
     sha256,
 )
-from skillopt_airflow.sandbox.workload import Outcome
+from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import batch_folder, batch_job
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload

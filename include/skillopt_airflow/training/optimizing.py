@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.sandbox.workload import union_seconds
+from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.memory import RememberingOptimizer, RememberingTarget
 from skillopt_airflow.training.run import TrainingRun

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from skillopt_airflow.core.types import Value
-from skillopt_airflow.sandbox.workload import union_seconds
+from skillopt_airflow.sandbox.task_workload import union_seconds
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.keys import MomentKeys

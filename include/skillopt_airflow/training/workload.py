@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.gateway.remaining_budget import Allowance
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.rollout.settings import RolloutSettings
-    from skillopt_airflow.sandbox.workload import Outcome
+    from skillopt_airflow.sandbox.task_workload import Outcome
     from skillopt_airflow.store.trajectories import RolloutKey
 
 

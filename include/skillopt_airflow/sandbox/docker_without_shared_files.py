@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.types import Item, ModelCall
-from skillopt_airflow.sandbox.archive import packed, plain_files
-from skillopt_airflow.sandbox.hardening import MEGABYTE, host_options, task_seconds
+from skillopt_airflow.sandbox.docker_limits import MEGABYTE, host_options, task_seconds
+from skillopt_airflow.sandbox.gateway_container import GatewayContainer
 from skillopt_airflow.sandbox.labels import FOLDER_LABEL, GRACE_SECONDS, expiry, remove_container
-from skillopt_airflow.sandbox.satellite import Satellite
-from skillopt_airflow.sandbox.staging import Files, Folder, Stage, container_user
-from skillopt_airflow.sandbox.workload import Workload
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, container_user
+from skillopt_airflow.sandbox.tar_archive import packed, plain_files
+from skillopt_airflow.sandbox.task_workload import Workload
 
 FETCH_SECONDS = 2.0
 MAX_ENTRIES = 10_000
@@ -32,7 +32,7 @@ class RemoteSite:
     """The `Site` of an engine that an Airflow connection leads to; `network` is the one of the gateway there."""
 
     def __init__(
-        self, client: Any, workload: Workload, folder: Folder, labels: Mapping[str, str], network: str | None
+        self, client: Any, workload: Workload, folder: TaskFolder, labels: Mapping[str, str], network: str | None
     ) -> None:
         self._client = client
         self._workload = workload
@@ -49,15 +49,15 @@ class RemoteSite:
     def gateway(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
         """The model gateway, which listens as long as the block runs."""
         with self._volume(MEGABYTE, "0777") as self._sockets:
-            satellite = Satellite(self._client, self._workload, self._labels, self._network, on_call)
+            satellite = GatewayContainer(self._client, self._workload, self._labels, self._network, on_call)
             with satellite.listening(_mount(SOCKET_FOLDER, self._sockets)):
                 yield
 
     @contextmanager
-    def stage(self, name: str, items: Sequence[Item], files: Files) -> Iterator[tuple[Stage, list[Any]]]:
+    def stage(self, name: str, items: Sequence[Item], files: Files) -> Iterator[tuple[ContainerFolder, list[Any]]]:
         """The folders of one container, filled, and how they are mounted; gone afterwards."""
         most = self._workload.limits.output_mb * MEGABYTE
-        with self._folder.stage(name, self._workload, items, files) as mirror:
+        with self._folder.container(name, self._workload, items, files) as mirror:
             inputs = packed(mirror.inputs)
             with (
                 self._volume(len(inputs) + MEGABYTE, "0755") as in_volume,
@@ -67,7 +67,7 @@ class RemoteSite:
                 self._client.put_archive(keeper, "/in", inputs)
                 self._client.put_archive(keeper, "/out", packed(mirror.outputs))
                 yield (
-                    RemoteStage(mirror.folder, self._client, keeper, most),
+                    FetchedFolder(mirror.folder, self._client, keeper, most),
                     [
                         _mount("/in", in_volume, read_only=True),
                         _mount("/out", out_volume),
@@ -110,7 +110,7 @@ class RemoteSite:
             remove_container(self._client, made["Id"])
 
 
-class RemoteStage(Stage):
+class FetchedFolder(ContainerFolder):
     """The task's copy of what a container far away wrote, which `fetch` brings up to date."""
 
     def __init__(self, folder: Path, client: Any, keeper: str, most: int) -> None:

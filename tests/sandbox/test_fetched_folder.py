@@ -13,11 +13,11 @@ from docker.errors import APIError, NotFound
 from requests import RequestException
 from requests.exceptions import ChunkedEncodingError
 
-from skillopt_airflow.sandbox import remote
-from skillopt_airflow.sandbox.hardening import task_seconds
+from skillopt_airflow.sandbox import docker_without_shared_files as remote
+from skillopt_airflow.sandbox.docker_limits import task_seconds
+from skillopt_airflow.sandbox.docker_without_shared_files import FetchedFolder, RemoteSite
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, GRACE_SECONDS
-from skillopt_airflow.sandbox.remote import RemoteSite, RemoteStage
-from skillopt_airflow.sandbox.staging import Folder
+from skillopt_airflow.sandbox.staging import TaskFolder
 
 ROW = b'{"item_id": "a", "status": "ok", "files": ["out.txt"]}\n'
 ROWS, FILES = "/out/trajectories.jsonl", "/out/files"
@@ -61,13 +61,13 @@ def client() -> Client:
 
 
 @pytest.fixture
-def stage(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteStage:
+def stage(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedFolder:
     monkeypatch.setattr(remote, "FETCH_SECONDS", 0.0)
     (tmp_path / "out" / "files" / "0").mkdir(parents=True)
-    return RemoteStage(tmp_path, client, "keeper", 10_000)
+    return FetchedFolder(tmp_path, client, "keeper", 10_000)
 
 
-def left(stage: RemoteStage) -> Path:
+def left(stage: FetchedFolder) -> Path:
     return stage.outputs / "files" / "0" / "out.txt"
 
 
@@ -138,6 +138,6 @@ def test_rows_that_the_container_spoilt_are_refused_once(client, stage, caplog):
 def test_what_a_task_has_on_the_engine_is_its_own_as_long_as_it_may_run(workload, tmp_path, one_item_each, containers):
     fake = workload(None, count=3, timeout=100)
     fake.one_item_each = one_item_each
-    site = RemoteSite(None, fake, Folder(tmp_path), {}, None)
+    site = RemoteSite(None, fake, TaskFolder(tmp_path), {}, None)
     least = task_seconds(fake.limits, containers) + GRACE_SECONDS
     assert int(site._labels[EXPIRES_LABEL]) - time.time() == pytest.approx(least, abs=10)

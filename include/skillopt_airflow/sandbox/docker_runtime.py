@@ -7,15 +7,15 @@ from typing import Any
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.sandbox.labels import FOLDER_LABEL
-from skillopt_airflow.sandbox.staging import Files, Folder, Stage
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
 from skillopt_airflow.sandbox.task_gateway import gateway_settings
-from skillopt_airflow.sandbox.workload import Workload
+from skillopt_airflow.sandbox.task_workload import Workload
 
 
 class LocalSite:
     """The `Site` of the worker's own engine."""
 
-    def __init__(self, workload: Workload, folder: Folder) -> None:
+    def __init__(self, workload: Workload, folder: TaskFolder) -> None:
         self._workload = workload
         self._folder = folder
         self.labels = {FOLDER_LABEL: str(folder.path)}
@@ -27,11 +27,11 @@ class LocalSite:
         return ModelGateway(workload.upstream, self._folder.socket, on_call=on_call, **dict(gateway_settings(workload)))
 
     @contextmanager
-    def stage(self, name: str, items: Sequence[Item], files: Files) -> Iterator[tuple[Stage, list[Any]]]:
+    def stage(self, name: str, items: Sequence[Item], files: Files) -> Iterator[tuple[ContainerFolder, list[Any]]]:
         """The folders of one container, filled, and how they are mounted; gone afterwards."""
         from docker.types import Mount
 
-        with self._folder.stage(name, self._workload, items, files) as stage:
+        with self._folder.container(name, self._workload, items, files) as stage:
             yield (
                 stage,
                 [

@@ -1,5 +1,5 @@
 from skillopt_airflow.core.config import SandboxGroup
-from skillopt_airflow.sandbox.hardening import end_of, host_options, task_seconds, together
+from skillopt_airflow.sandbox.docker_limits import end_of, host_options, task_seconds, together
 
 
 def test_the_limits_reach_docker():

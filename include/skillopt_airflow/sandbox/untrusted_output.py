@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES, Trajectory
-from skillopt_airflow.sandbox.workload import Outcome
+from skillopt_airflow.sandbox.task_workload import Outcome
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 MAX_READ_BYTES = 64 * 1024 * 1024

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
-from skillopt_airflow.sandbox.collect import FileReader, TrajectoryReader, written_bytes
-from skillopt_airflow.sandbox.hardening import MEGABYTE
-from skillopt_airflow.sandbox.staging import Stage
-from skillopt_airflow.sandbox.workload import Outcome, Workload, union_seconds
+from skillopt_airflow.sandbox.docker_limits import MEGABYTE
+from skillopt_airflow.sandbox.staging import ContainerFolder
+from skillopt_airflow.sandbox.task_workload import Outcome, Workload, union_seconds
+from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
 
 POLL_SECONDS = 2.0
 
@@ -19,9 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class Watch:
-    """One container, as the collector follows it."""
+    """One container, as the watcher follows it."""
 
-    def __init__(self, items: Sequence[Item], stage: Stage, limits: SandboxGroup, kill: Callable[[], bool]) -> None:
+    def __init__(
+        self, items: Sequence[Item], stage: ContainerFolder, limits: SandboxGroup, kill: Callable[[], bool]
+    ) -> None:
         ids = [item.id for item in items]
         self.ended: str | None = None
         """Why unfinished items are unfinished once the container has ended; empty if nothing is to be said of them."""
@@ -69,7 +71,7 @@ class Watch:
         return self._killed
 
 
-class Collector:
+class Watcher:
     """Between `start` and `stop` a thread of its own calls `workload.record`; after that, `finish` does.
 
     `stopped` is set when the task is stopped.
@@ -85,7 +87,7 @@ class Collector:
         self._intervals: list[tuple[float, float]] = []
         self._stopping = False
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="collector", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name="watcher", daemon=True)
         self._next_look = time.monotonic() + POLL_SECONDS
         self.settled = False
         """Whether no further row matters, so that this thread ends the containers."""
@@ -117,7 +119,7 @@ class Collector:
         """Return whether no further container is to begin."""
         return self.settled or self.error is not None or self._stopped.is_set()
 
-    def watch(self, items: Sequence[Item], stage: Stage, kill: Callable[[], bool]) -> Watch:
+    def watch(self, items: Sequence[Item], stage: ContainerFolder, kill: Callable[[], bool]) -> Watch:
         """Follow a container that is about to start; its time runs from now on."""
         watch = Watch(items, stage, self._workload.limits, kill)
         self._watches.append(watch)

@@ -9,7 +9,7 @@ from typing import Any
 
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.sandbox.hardening import KILOBYTE, end_of, host_options
+from skillopt_airflow.sandbox.docker_limits import KILOBYTE, end_of, host_options
 from skillopt_airflow.sandbox.labels import remove_container
 from skillopt_airflow.sandbox.staging import container_user
 

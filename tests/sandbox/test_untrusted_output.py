@@ -11,9 +11,9 @@ from unittest.mock import Mock
 import pytest
 
 from skillopt_airflow.core.types import MAX_FILES, Rollout, Score, Status, Trajectory
-from skillopt_airflow.sandbox import collect
-from skillopt_airflow.sandbox.collect import FileReader, TrajectoryReader, written_bytes
-from skillopt_airflow.sandbox.workload import Outcome
+from skillopt_airflow.sandbox import untrusted_output as collect
+from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
 from skillopt_airflow.store.tables import RolloutRow, rollouts_from_table, rollouts_to_table
 
 

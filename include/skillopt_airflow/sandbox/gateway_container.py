@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.gateway.backends import handed_over
-from skillopt_airflow.sandbox.engine import ensure_image
-from skillopt_airflow.sandbox.hardening import gateway_options
+from skillopt_airflow.sandbox.docker_connection import ensure_image
+from skillopt_airflow.sandbox.docker_limits import gateway_options
 from skillopt_airflow.sandbox.labels import remove_container
 from skillopt_airflow.sandbox.task_gateway import gateway_settings
-from skillopt_airflow.sandbox.workload import Workload
+from skillopt_airflow.sandbox.task_workload import Workload
 
 START_SECONDS = 60.0
 STOP_SECONDS = 5
@@ -26,7 +26,7 @@ READY = "listening"
 log = logging.getLogger(__name__)
 
 
-class Satellite:
+class GatewayContainer:
     """The gateway's program on the engine; it gets its credentials through its standard input and nowhere else."""
 
     def __init__(

@@ -10,17 +10,17 @@ import pytest
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
-from skillopt_airflow.sandbox import collector as collector_module
-from skillopt_airflow.sandbox.collector import Collector
-from skillopt_airflow.sandbox.staging import Folder, Stage
-from skillopt_airflow.sandbox.workload import Outcome, Workload
+from skillopt_airflow.sandbox import watcher as watcher_module
+from skillopt_airflow.sandbox.staging import ContainerFolder, TaskFolder
+from skillopt_airflow.sandbox.task_workload import Outcome, Workload
+from skillopt_airflow.sandbox.watcher import Watcher
 
 PATIENCE = 60
 
 
 @dataclass
 class Work:
-    """The part of a workload that a collector acts on."""
+    """The part of a workload that a watcher acts on."""
 
     count: int
     wave: int | None = None
@@ -49,8 +49,8 @@ class Work:
 class Container:
     """Writes a row an item until it is killed."""
 
-    def __init__(self, folder: Folder, work: Work) -> None:
-        self.stage = Stage(folder.path)
+    def __init__(self, folder: TaskFolder, work: Work) -> None:
+        self.stage = ContainerFolder(folder.path)
         self.work = work
         self.killed = threading.Event()
         self.kills_in_vain = 0
@@ -73,31 +73,31 @@ class Container:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    folder = Folder(tmp_path)
-    for path in (folder.gateway, Stage(tmp_path).outputs):
+def folder(tmp_path: Path) -> TaskFolder:
+    folder = TaskFolder(tmp_path)
+    for path in (folder.gateway, ContainerFolder(tmp_path).outputs):
         path.mkdir()
     return folder
 
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector_module, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(watcher_module, "POLL_SECONDS", 0.05)
 
 
 class Following:
-    """A collector and the one container that it follows."""
+    """A watcher and the one container that it follows."""
 
-    def __init__(self, work: Work, folder: Folder, container: Container) -> None:
+    def __init__(self, work: Work, folder: TaskFolder, container: Container) -> None:
         self.stopped = threading.Event()
-        self.collector = Collector(cast("Workload", work), self.stopped)
-        self.collector.start()
-        self.watch = self.collector.watch(work.items, container.stage, container.kill)
+        self.watcher = Watcher(cast("Workload", work), self.stopped)
+        self.watcher.start()
+        self.watch = self.watcher.watch(work.items, container.stage, container.kill)
 
     def finish(self, why: str) -> None:
-        self.collector.end(self.watch, why)
-        self.collector.stop()
-        self.collector.finish()
+        self.watcher.end(self.watch, why)
+        self.watcher.stop()
+        self.watcher.finish()
 
 
 def call() -> ModelCall:
@@ -114,9 +114,9 @@ def call() -> ModelCall:
 @pytest.mark.parametrize("each", [False, True])
 def test_items_are_run_a_wave_at_a_time_in_their_order(each):
     work = Work(count=10, wave=4, one_item_each=each)
-    collector = Collector(cast("Workload", work), threading.Event())
+    watcher = Watcher(cast("Workload", work), threading.Event())
     ids: list[list[str]] = []
-    for wave in collector.waves():
+    for wave in watcher.waves():
         ids.append([item.id for _, items in wave for item in items])
         assert [number for number, _ in wave] == [int(items[0].id[2:]) for _, items in wave]
         assert len(wave) == (len(ids[-1]) if each else 1)
@@ -125,24 +125,24 @@ def test_items_are_run_a_wave_at_a_time_in_their_order(each):
 
 
 def test_without_waves_all_items_run_at_once():
-    ((wave,),) = list(Collector(cast("Workload", Work(count=3)), threading.Event()).waves())
+    ((wave,),) = list(Watcher(cast("Workload", Work(count=3)), threading.Event()).waves())
     assert [item.id for item in wave[1]] == ["i-0", "i-1", "i-2"]
 
 
 def test_a_wave_begins_only_once_the_one_before_was_judged_by_its_rows(folder):
     work = Work(count=6, wave=2, is_settled=lambda work: len(work.rows) >= 4)
     stopped = threading.Event()
-    collector = Collector(cast("Workload", work), stopped)
-    collector.start()
+    watcher = Watcher(cast("Workload", work), stopped)
+    watcher.start()
     begun = []
-    for ((number, items),) in collector.waves():
+    for ((number, items),) in watcher.waves():
         begun.append(number)
-        stage = Stage(folder.path)
-        watch = collector.watch(items, stage, lambda: True)
+        stage = ContainerFolder(folder.path)
+        watch = watcher.watch(items, stage, lambda: True)
         stage.trajectories.write_text("".join(f'{{"item_id": "{item.id}", "status": "ok"}}\n' for item in items))
-        collector.end(watch, "")
-    collector.stop()
-    collector.finish()
+        watcher.end(watch, "")
+    watcher.stop()
+    watcher.finish()
 
     assert begun == [0, 2]
     assert [row.item_id for row in work.rows] == ["i-0", "i-1", "i-2", "i-3"]
@@ -176,7 +176,7 @@ def test_rows_of_other_containers_can_settle_a_workload_too(folder):
     assert container.killed.wait(PATIENCE)
     following.finish("the container ended")
 
-    assert following.collector.settled
+    assert following.watcher.settled
     assert work.rows == []
 
 
@@ -203,7 +203,7 @@ def test_what_a_stopped_task_can_no_longer_read_hides_no_reason_and_loses_no_cal
     work = Work(count=1)
     container = Container(folder, work)
     following = Following(work, folder, container)
-    following.collector.on_call(call())
+    following.watcher.on_call(call())
 
     def gone() -> None:
         raise ConnectionError("the container is marked for removal")
@@ -212,7 +212,7 @@ def test_what_a_stopped_task_can_no_longer_read_hides_no_reason_and_loses_no_cal
     following.stopped.set()
     following.finish("the task was stopped")
 
-    assert isinstance(following.collector.error, ConnectionError)
+    assert isinstance(following.watcher.error, ConnectionError)
     assert len(work.calls) == 1
 
 
@@ -249,7 +249,7 @@ def test_calls_are_stored_without_rows_too(folder):
     work = Work(count=2)
     container = Container(folder, work)
     following = Following(work, folder, container)
-    following.collector.on_call(call())
+    following.watcher.on_call(call())
     assert work.recorded.wait(PATIENCE)
     following.finish("it broke")
 
@@ -264,10 +264,10 @@ def test_calls_are_stored_with_the_rows_and_at_the_end(folder):
     container = Container(folder, work)
     following = Following(work, folder, container)
     for _ in range(5):
-        following.collector.on_call(call())
+        following.watcher.on_call(call())
     assert container.run()
-    following.collector.on_call(call())
+    following.watcher.on_call(call())
     following.finish("")
 
     assert len(work.calls) == 6
-    assert following.collector.model_seconds == 1.0
+    assert following.watcher.model_seconds == 1.0

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.sandbox.workload import SandboxSeconds, union_seconds
+from skillopt_airflow.sandbox.task_workload import SandboxSeconds, union_seconds
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))))
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.sandbox.courier import tar_of_files
-from skillopt_airflow.sandbox.exchange import CALLS, FILES, TRAJECTORIES, PodStage, unpack
+from skillopt_airflow.sandbox.pod_exchange import CALLS, FILES, TRAJECTORIES, PodFolder, unpack
+from skillopt_airflow.sandbox.pod_transfer import tar_of_files
 
 MOST = 1000
 
@@ -97,8 +97,8 @@ class Left:
         return self.objects.pop(name, None)
 
 
-def stage_of(outputs: Path, exchange: Any, calls: list[ModelCall]) -> PodStage:
-    return PodStage(outputs.parent, exchange, 2, MOST, calls.append)
+def stage_of(outputs: Path, exchange: Any, calls: list[ModelCall]) -> PodFolder:
+    return PodFolder(outputs.parent, exchange, 2, MOST, calls.append)
 
 
 def test_rows_are_taken_before_the_files_that_they_name_and_written_behind_them(outputs):
@@ -168,7 +168,9 @@ def test_a_courier_that_does_not_get_through_tells_no_address(outputs, tmp_path,
     (outputs / "trajectories.jsonl").write_text("row\n")
     arguments = [str(tmp_path / "courier.json"), str(outputs), str(tmp_path / "calls.jsonl")]
     courier = subprocess.Popen(
-        [sys.executable, "-m", "skillopt_airflow.sandbox.courier", what, *arguments], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "skillopt_airflow.sandbox.pod_transfer", what, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert courier.stderr is not None
     first = "" if what == "fetch" else courier.stderr.readline()

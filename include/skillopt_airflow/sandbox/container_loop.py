@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
 from skillopt_airflow.core.types import Item, ModelCall
-from skillopt_airflow.sandbox.collector import Collector
-from skillopt_airflow.sandbox.containers import Container, Plan
-from skillopt_airflow.sandbox.hardening import together
+from skillopt_airflow.sandbox.docker_container import Container, Plan
+from skillopt_airflow.sandbox.docker_limits import together
 from skillopt_airflow.sandbox.labels import ITEM_LABEL, expiry, remove_all
-from skillopt_airflow.sandbox.staging import Files, Stage
-from skillopt_airflow.sandbox.workload import Workload
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files
+from skillopt_airflow.sandbox.task_workload import Workload
+from skillopt_airflow.sandbox.watcher import Watcher
 
 
 class Site(Protocol):
@@ -29,7 +29,9 @@ class Site(Protocol):
         """The model gateway, which listens as long as the block runs."""
         ...
 
-    def stage(self, name: str, items: Sequence[Item], files: Files) -> AbstractContextManager[tuple[Stage, list[Any]]]:
+    def stage(
+        self, name: str, items: Sequence[Item], files: Files
+    ) -> AbstractContextManager[tuple[ContainerFolder, list[Any]]]:
         """The folders of one container, filled, and docker.types.Mount of each; gone afterwards."""
         ...
 
@@ -42,14 +44,14 @@ class Run:
         client: Any,
         workload: Workload,
         site: Site,
-        collector: Collector,
+        watcher: Watcher,
         labels: Mapping[str, str],
         stopped: threading.Event,
     ) -> None:
         self._client = client
         self._workload = workload
         self._site = site
-        self._collector = collector
+        self._collector = watcher
         self._labels = labels
         self._stopped = stopped
         self._reading = threading.Lock()
@@ -84,8 +86,8 @@ class Run:
         return together(self._workload.limits, self._workload.settings.concurrency, memory)
 
     def _run_one(self, number: int, items: Sequence[Item]) -> None:
-        workload, collector = self._workload, self._collector
-        if collector.is_over():
+        workload, watcher = self._workload, self._collector
+        if watcher.is_over():
             return
         with self._reading:
             files: Files = [workload.files(item) for item in items]
@@ -95,10 +97,10 @@ class Run:
                 labels[ITEM_LABEL] = str(number)
             plan = Plan(workload.image, workload.limits, labels, mounts)
             container = Container(self._client, plan, self._stopped)
-            watch = collector.watch(items, stage, container.kill)
+            watch = watcher.watch(items, stage, container.kill)
             why = ""
             try:
                 why = container.run()
             finally:
                 stage.ended = True
-                collector.end(watch, why)
+                watcher.end(watch, why)

@@ -9,7 +9,7 @@ import pytest
 
 from skillopt_airflow.core.errors import ImageMissing, SandboxError
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.sandbox.hardening import MEGABYTE
+from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.labels import identity
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.fake_workload import (
@@ -22,7 +22,7 @@ from tests.sandbox.fake_workload import (
     processes_of,
 )
 from tests.sandbox.task_process import task_process
-from tests.sandbox.test_run import WORKS
+from tests.sandbox.test_container_loop import WORKS
 
 pytestmark = pytest.mark.engine
 

@@ -1,7 +1,8 @@
-"""In a pod: fetch the inputs, and bring outward what the rollout program and the gateway wrote.
+"""The program that moves a pod's inputs in and its outputs out.
 
-`python -m skillopt_airflow.sandbox.courier fetch CONFIG /in /out` runs before, `deliver CONFIG /out CALLS` beside the
-rollout program, until it is told to end. Both hold addresses of single objects of the store and no other credentials.
+`python -m skillopt_airflow.sandbox.pod_transfer fetch CONFIG /in /out` runs before the rollout program, and `deliver
+CONFIG /out CALLS` beside it until it is told to end. Both hold addresses of single objects of the store and no other
+credentials.
 """
 
 import io
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.types import MAX_FILES, Value
-from skillopt_airflow.sandbox.collect import opened_folder, plain_file
+from skillopt_airflow.sandbox.untrusted_output import opened_folder, plain_file
 
 if TYPE_CHECKING:
     import httpx
@@ -33,7 +34,7 @@ HTTP_SECONDS = 60.0
 log = logging.getLogger(__name__)
 
 
-class CourierConfig(Value):
+class TransferConfig(Value):
     """Where a courier goes; the addresses are signed, and good for the pod's life."""
 
     inputs: str
@@ -49,7 +50,7 @@ class CourierConfig(Value):
     """Of each upload; what is larger stays where it is."""
 
 
-def fetch(config: CourierConfig, inputs: Path, outputs: Path) -> None:
+def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
     """Fill the folder of the inputs, and make the folders that items may leave files in.
 
     Raises:
@@ -71,7 +72,7 @@ def fetch(config: CourierConfig, inputs: Path, outputs: Path) -> None:
 class Delivery:
     """Uploads what has changed since the last time."""
 
-    def __init__(self, config: CourierConfig, client: "httpx.Client", outputs: Path, calls: Path) -> None:
+    def __init__(self, config: TransferConfig, client: "httpx.Client", outputs: Path, calls: Path) -> None:
         self._config = config
         self._client = client
         self._outputs = outputs
@@ -139,7 +140,7 @@ def _files(outputs: Path, items: int, most: int) -> Iterator[tuple[str, bytes]]:
             continue
 
 
-def deliver(config: CourierConfig, outputs: Path, calls: Path, ended: threading.Event) -> None:
+def deliver(config: TransferConfig, outputs: Path, calls: Path, ended: threading.Event) -> None:
     """Upload every few seconds until `ended`, and then once more."""
     import httpx
 
@@ -165,7 +166,7 @@ def _try(delivery: Delivery) -> bool:
     return True
 
 
-def _fetch_or_exit(config: CourierConfig, inputs: Path, outputs: Path) -> None:
+def _fetch_or_exit(config: TransferConfig, inputs: Path, outputs: Path) -> None:
     import httpx
 
     try:
@@ -181,7 +182,7 @@ def main(arguments: list[str]) -> None:
     # It tells the addresses that it asks for.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     what, config_path, *folders = arguments
-    config = CourierConfig.model_validate(json.loads(Path(config_path).read_bytes()))
+    config = TransferConfig.model_validate(json.loads(Path(config_path).read_bytes()))
     first, second = (Path(folder) for folder in folders)
     if what == "fetch":
         _fetch_or_exit(config, first, second)

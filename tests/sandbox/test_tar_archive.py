@@ -3,7 +3,7 @@ import tarfile
 
 import pytest
 
-from skillopt_airflow.sandbox.archive import OVERHEAD_BYTES, packed, plain_files
+from skillopt_airflow.sandbox.tar_archive import OVERHEAD_BYTES, packed, plain_files
 
 
 def tar(*members: tuple[str, bytes, bytes]) -> bytes:

@@ -13,9 +13,9 @@ from requests import ConnectionError as RequestsConnectionError
 
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.sandbox.containers import Container, Plan, capped, lines
-from skillopt_airflow.sandbox.remote import RemoteSite
-from skillopt_airflow.sandbox.staging import Folder
+from skillopt_airflow.sandbox.docker_container import Container, Plan, capped, lines
+from skillopt_airflow.sandbox.docker_without_shared_files import RemoteSite
+from skillopt_airflow.sandbox.staging import TaskFolder
 
 
 @given(st.lists(st.binary()), st.integers(1, 64))
@@ -125,7 +125,7 @@ def behind_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_the_workers_proxies_stay_out_of_the_sandbox(behind_a_proxy, workload, tmp_path):
     with pytest.raises(SandboxError):
         container_on(behind_a_proxy, stopped=True).run()
-    with RemoteSite(behind_a_proxy, workload(None), Folder(tmp_path), {}, None)._keeper([]):
+    with RemoteSite(behind_a_proxy, workload(None), TaskFolder(tmp_path), {}, None)._keeper([]):
         pass
     assert len(behind_a_proxy.created) == 2
     assert "secret" not in json.dumps(behind_a_proxy.created)

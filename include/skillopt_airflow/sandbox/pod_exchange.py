@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 from pydantic import ValidationError
 
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES, ModelCall
-from skillopt_airflow.sandbox.courier import CourierConfig
-from skillopt_airflow.sandbox.staging import Stage
+from skillopt_airflow.sandbox.pod_transfer import TransferConfig
+from skillopt_airflow.sandbox.staging import ContainerFolder
 
 FETCH_SECONDS = 2.0
 INPUTS, TRAJECTORIES, FILES, CALLS = "inputs.tar", "trajectories.jsonl", "files.tar", "calls.jsonl"
@@ -41,9 +41,9 @@ class Exchange(Protocol):
         ...
 
 
-def courier_config(exchange: Exchange, items: int, most: int, seconds: int) -> CourierConfig:
+def transfer_config(exchange: Exchange, items: int, most: int, seconds: int) -> TransferConfig:
     """What a pod's courier is told; its addresses are good for so many seconds."""
-    return CourierConfig(
+    return TransferConfig(
         inputs=exchange.address(INPUTS, "get", seconds),
         trajectories=exchange.address(TRAJECTORIES, "put", seconds),
         files=exchange.address(FILES, "put", seconds),
@@ -61,7 +61,7 @@ def packed(folder: Path) -> bytes:
     return body.getvalue()
 
 
-class PodStage(Stage):
+class PodFolder(ContainerFolder):
     """The task's copy of a pod's folders; what a pod left is as little to be trusted as what a container wrote."""
 
     def __init__(
