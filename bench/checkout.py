@@ -22,9 +22,9 @@ from local.airflow_api import AirflowApi
 from local.environment import REGION, UNCHECKED_KEY, airflow_url, s3_url
 from local.home import ADMIN, PROJECT, Home, Settings
 from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store.keys import RunKeys, run_name
-from skillopt_airflow.training.history import History
 
 PLACE = PROJECT / ".local" / "bench"
 RUN_SECONDS = 4 * 3600.0

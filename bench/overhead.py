@@ -5,7 +5,7 @@ from statistics import mean, median
 
 from bench import tables
 from bench.checkout import PLACE, checkout, write_sample
-from skillopt_airflow.training.history import History
+from skillopt_airflow.core.run_history import History
 
 SHAPES = {"bench_4x10": (4, 10), "bench_10x20": (10, 20)}
 EPOCHS = {"bench_4x10": 4, "bench_10x20": 2}

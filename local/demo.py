@@ -17,8 +17,8 @@ from local.environment import airflow_url, s3_url, stand_in_serves
 from local.home import ADMIN, Home, Settings
 from skillopt_airflow.core.config import StorageGroup
 from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.run_history import History
 from skillopt_airflow.store.keys import RunKeys, run_name
-from skillopt_airflow.training.history import History
 from skillopt_airflow.training.run import RunRecord
 
 BENCHMARK = "searchqa"

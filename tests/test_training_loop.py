@@ -11,13 +11,14 @@ from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ConfigError, ModelOutputError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.provenance import LinesOfSkill
+from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
 from skillopt_airflow.store.items import load_items
 from skillopt_airflow.training import steps
 from skillopt_airflow.training.candidate import gate as decide_again
-from skillopt_airflow.training.history import History, history_of
+from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
 from skillopt_airflow.training.rollouts import RolloutPlan
 from skillopt_airflow.training.steps import ReflectedItems

@@ -12,10 +12,10 @@ import pandas as pd
 
 from local.environment import airflow_url
 from local.home import ADMIN
+from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.history import History
 
 DAG = "train_searchqa"
 EPOCH_DAGS = ("train_searchqa_epoch", "train_searchqa_epoch_end")

@@ -6,21 +6,14 @@ from skillopt_airflow.core.early_rejection import certain_loss, cut_short, evalu
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
-from skillopt_airflow.core.paired import interval
+from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.provenance import LineOrigin, seed_lines, trace
+from skillopt_airflow.core.run_history import Publication, RolloutCounts, StepSeconds
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.types import Edit, FailurePattern, Status
-from skillopt_airflow.report.view import (
-    Estimate,
-    MomentView,
-    ReportView,
-    RolloutCounts,
-    Seconds,
-    TestMark,
-    diff_of,
-)
+from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 
 RULES = EvaluationGroup(early_reject=True)
 ITEMS = 80
@@ -51,9 +44,8 @@ def evaluation(wrong: int, failed: int = 0, shift: int = 0) -> Evaluation:
     return Evaluation(scores=scores, failures={Status.TIMEOUT: failed} if failed else {})
 
 
-def estimate(of: Evaluation) -> Estimate:
-    low, high = interval(of, RULES)
-    return Estimate(mean=of.mean("hard"), low=low, high=high, items=of.size, coverage=of.coverage)
+def estimate(of: Evaluation, version: int = 0) -> SplitScore:
+    return SplitScore.of(of, RULES, version=version)
 
 
 class Training:
@@ -81,12 +73,18 @@ class Training:
             "step": moment.step,
             "decision": decision,
             "candidate": None if measured is None or decision.bound is not None else estimate(measured),
-            "current_score": self.current.mean("hard"),
+            "candidate_score": None,
+            "current_score": None,
+            "score_after": self.current.mean("hard"),
             "best_score": self.best.mean("hard"),
-            "version": self.version,
+            "skill_version": self.version,
             "edits": report.rows,
+            "edits_applied": 0,
+            "edits_skipped": 0,
+            "fallbacks": (),
+            "cancelled": 0,
             "diff": diff_of(self.skill.text, candidate.text),
-            "seconds": Seconds(
+            "seconds": StepSeconds(
                 wall=61.5 + moment.step, model=38.25, container=9.5, own=4.5, airflow=9.25 + moment.step
             ),
         }
@@ -178,21 +176,23 @@ def _view(training: Training) -> ReportView:
         run="manual__2026-11-21T04-00-00-1a2b3c4d",
         target="openai-chat:stand-in",
         optimizer="openai-chat:stand-in",
-        standin=True,
         created="2026-11-21T04:00:07Z",
         metric="hard",
         gate_policy="paper",
         total_steps=12,
         stopped="",
-        published="v0003-0123456789ab",
+        published=Publication(
+            version="v0003-0123456789ab", sha256="0123", key="s3://skillopt/best_skill.md", created=True
+        ),
         seed=estimate(training.seed),
-        best=estimate(training.best),
+        best=estimate(training.best, training.best_version),
         best_version=training.best_version,
         moments=tuple(training.moments),
-        test=tuple(
-            TestMark.model_validate({"name": name, "version": version, "score": estimate(evaluation(lost))})
-            for name, (version, lost) in tested.items()
-        ),
+        test={name: estimate(evaluation(lost), version) for name, (version, lost) in tested.items()},
+        seed_val_score=training.seed.mean("hard"),
+        best_val_score=training.best.mean("hard"),
+        val_items=ITEMS,
+        test_items=ITEMS,
         skill=training.skill.text,
         lines=training.lines,
         costs=(
@@ -205,5 +205,5 @@ def _view(training: Training) -> ReportView:
             cost("slow_update", "optimizer", 1, 22_100, 420, 6.1),
             cost("test", "target", 240, 290_700, 4_100, 215.0),
         ),
-        rollouts=RolloutCounts(ran=1616, reused=122, cancelled=80, speculated=40, wasted=20),
+        rollouts=RolloutCounts(planned=1818, ran=1616, reused=122, cancelled=80, speculated=40, wasted=20),
     )

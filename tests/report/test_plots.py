@@ -53,7 +53,7 @@ def test_every_verdict_that_occurs_has_its_own_mark(view: ReportView) -> None:
 def test_the_description_tells_the_scores(view: ReportView) -> None:
     description = ElementTree.fromstring(plots.learning_curve(view)).find(f"{SVG}desc")
     assert description is not None
-    assert f"{view.best.mean:.4f}" in (description.text or "")
+    assert f"{view.best.score:.4f}" in (description.text or "")
 
 
 def test_a_long_run_and_an_empty_one_are_drawn(view: ReportView) -> None:
@@ -64,12 +64,12 @@ def test_a_long_run_and_an_empty_one_are_drawn(view: ReportView) -> None:
     long = view.model_copy(update={"moments": tuple(training.moments)})
     assert len(plots.learning_curve(long)) < 400_000
     assert "epoch 1" not in texts(plots.learning_curve(long))
-    empty = view.model_copy(update={"moments": (), "test": ()})
+    empty = view.model_copy(update={"moments": (), "test": {}})
     assert "test split" not in texts(plots.learning_curve(empty))
 
 
 def test_a_skill_that_was_never_measured_leaves_a_gap(view: ReportView) -> None:
-    gap = view.moments[2].model_copy(update={"current_score": float("nan")})
+    gap = view.moments[2].model_copy(update={"score_after": float("nan")})
     curve = plots.learning_curve(view.model_copy(update={"moments": (*view.moments[:2], gap, *view.moments[3:])}))
     assert "nan" not in curve.lower()
 

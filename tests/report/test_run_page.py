@@ -184,10 +184,11 @@ def test_a_run_that_stopped_at_once_has_a_page(view: ReportView) -> None:
     bare = view.model_copy(
         update={
             "moments": (),
-            "test": (),
+            "test": {},
             "costs": (),
-            "published": "",
-            "standin": False,
+            "published": None,
+            "target": "openai-chat:qwen3",
+            "optimizer": "openai-chat:gpt-5",
             "stopped": "budget.max_calls = 80: 80 are spent and a step takes up to 0 more",
             "best": view.seed,
             "best_version": 0,

@@ -2,8 +2,9 @@ import pytest
 from example_run import example
 from pydantic import ValidationError
 
+from skillopt_airflow.core.run_history import StepSeconds
 from skillopt_airflow.report import summary
-from skillopt_airflow.report.view import ReportView, Seconds, diff_of
+from skillopt_airflow.report.view import ReportView, diff_of
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def test_the_paragraph_tells_what_came_out(view: ReportView) -> None:
 
 
 def test_a_run_that_improved_nothing_says_so(view: ReportView) -> None:
-    told = summary.outcome(view.model_copy(update={"best_version": 0, "best": view.seed, "published": ""}))
+    told = summary.outcome(view.model_copy(update={"best_version": 0, "best": view.seed, "published": None}))
     assert told.startswith("No candidate was better than the seed skill, which scores 0.5500")
     assert told.endswith("The run published nothing.")
     assert "test split" not in told
@@ -36,8 +37,8 @@ def test_the_total_of_a_price_that_is_not_known_is_not_known(view: ReportView) -
 
 
 def test_seconds_add_up() -> None:
-    part = Seconds(wall=10, model=4, container=3, own=2, airflow=1)
-    assert summary.total_seconds([part, part]) == Seconds(wall=20, model=8, container=6, own=4, airflow=2)
+    part = StepSeconds(wall=10, model=4, container=3, own=2, airflow=1)
+    assert summary.total_seconds([part, part]) == StepSeconds(wall=20, model=8, container=6, own=4, airflow=2)
     assert summary.total_seconds([]).wall == 0
 
 

@@ -7,7 +7,7 @@ import yaml
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
 from skillopt_airflow.core.types import DATA_SPLITS, sha256
-from skillopt_airflow.store.artifacts import ArtifactStore, MeasuredScore, Provenance, Published, SplitScores
+from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, Published, PublishedScore, SplitScores
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 
@@ -22,8 +22,8 @@ def provenance(run: str = "run-1") -> Provenance:
         models={"target": "openai-chat:org/model", "optimizer": "openai-chat:org/teacher"},
         harness="chat",
         data_fingerprints={split: sha256(split) for split in DATA_SPLITS},
-        seed_scores=SplitScores(val=MeasuredScore(hard=0.0, soft=0.1, items=60, low=0.0, high=0.1)),
-        best_scores=SplitScores(val=MeasuredScore(hard=0.5, soft=0.6, items=60, low=0.4, high=0.6)),
+        seed_scores=SplitScores(val=PublishedScore(hard=0.0, soft=0.1, items=60, low=0.0, high=0.1)),
+        best_scores=SplitScores(val=PublishedScore(hard=0.5, soft=0.6, items=60, low=0.4, high=0.6)),
         gate_history=({"step": 1, "accepted": True},),
         lines=(),
     )

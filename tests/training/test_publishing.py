@@ -10,6 +10,7 @@ import pytest
 from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.errors import ConfigError, Conflict, DataError
 from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
@@ -17,7 +18,6 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.approval import MAX_DIFF_CHARS, fenced, publication_body
 from skillopt_airflow.training.publishing import (
     FIRST_FRESH_DRAW,
-    Publication,
     PublishContest,
     fresh,
     gate_publication,
@@ -95,7 +95,9 @@ def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Trainin
     broken = copy.copy(trained)
     down = iter(range(12))
     broken.fail = lambda stage, item: Status.MODEL_ERROR if next(down, None) is not None else None
-    with pytest.raises(DataError, match=r"only \d\d% of the items have a fresh score under the candidate skill.*clear"):
+    with pytest.raises(
+        DataError, match=r"the candidate skill .* rollouts: only \d\d% of the items have a score .*clear"
+    ):
         contest(broken, artifacts, "broken")
     trained._run_containers(plan_publication(trained.run, artifacts, "broken", PublishingGroup()))
     assert gate_publication(trained.run, "broken") == ""

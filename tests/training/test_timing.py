@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.training.timing import StageTiming, StepSeconds, step_seconds
+from skillopt_airflow.core.run_history import StepSeconds
+from skillopt_airflow.training.timing import StageTiming, step_seconds
 
 
 def task(stage: str, started: float, ended: float, model: float = 0.0, container: float = 0.0) -> StageTiming:

@@ -49,6 +49,10 @@ class Evaluation(Value):
             raise DataError("no item of this evaluation was scored, so it has no mean")
         return _mean(metric_value(score, metric, mixed_weight) for score in self.scores.values())
 
+    def gate_mean(self, rules: EvaluationGroup) -> float:
+        """Return the mean of the metric that the gate compares."""
+        return self.mean(rules.gate_metric, rules.gate_mixed_weight)
+
 
 def evaluation_of(
     item_ids: Sequence[str], rollouts: Iterable[Rollout], cancelled: int = 0, draws: int = 1

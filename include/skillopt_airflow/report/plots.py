@@ -13,7 +13,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.gate import Action
-from skillopt_airflow.report.view import Estimate, MomentView, ReportView
+from skillopt_airflow.core.measured_score import SplitScore
+from skillopt_airflow.report.view import MomentView, ReportView
 
 # Okabe and Ito's palette (2008), which people with colour vision deficiencies tell apart; each also has a marker.
 GREEN, VERMILLION, ORANGE, PURPLE, BLUE, SKY = "#007a5a", "#c04e00", "#b87700", "#a0527f", "#0060a0", "#8cc4ea"
@@ -116,8 +117,8 @@ def _place(moment: MomentView) -> float:
 
 def _lines(axes: Axes, view: ReportView) -> None:
     places = [0.0, *(_place(moment) for moment in view.moments)]
-    best = [view.seed.mean, *(moment.best_score for moment in view.moments)]
-    current = [view.seed.mean, *(moment.current_score for moment in view.moments)]
+    best = [view.seed.score, *(moment.best_score for moment in view.moments)]
+    current = [view.seed.score, *(moment.score_after for moment in view.moments)]
     axes.plot(places, best, drawstyle="steps-post", color=SKY, linewidth=5, solid_capstyle="butt", label="best skill")
     axes.plot(places, current, drawstyle="steps-post", color=BLUE, linewidth=1.5, label="current skill")
     seed = Mark("seed", "P", INK, filled=True)
@@ -135,14 +136,14 @@ def _candidates(axes: Axes, moments: Sequence[MomentView]) -> None:
         axes.plot(*zip(*early, strict=True), linestyle="none", label=EARLY.name, **_look(EARLY, size))
 
 
-def _marks(axes: Axes, mark: Mark, places: Sequence[float], estimates: Sequence[Estimate], size: float = 8.0) -> None:
-    """Points with their intervals, fainter where there are many; a kind that does not occur has no legend."""
+def _marks(axes: Axes, mark: Mark, places: Sequence[float], scores: Sequence[SplitScore], size: float = 8.0) -> None:
+    """Draw points with their intervals, fainter where there are many; a kind that does not occur has no legend."""
     if not places:
         return
-    means = [estimate.mean for estimate in estimates]
+    means = [each.score for each in scores]
     # Rounding may leave an interval's end on the wrong side of the mean.
-    below = [max(0.0, estimate.mean - estimate.low) for estimate in estimates]
-    above = [max(0.0, estimate.high - estimate.mean) for estimate in estimates]
+    below = [max(0.0, each.score - each.low) for each in scores]
+    above = [max(0.0, each.high - each.score) for each in scores]
     axes.errorbar(
         places,
         means,
@@ -193,8 +194,8 @@ def _epochs(axes: Axes, moments: Sequence[MomentView]) -> None:
 def _test(axes: Axes, view: ReportView) -> None:
     mark = Mark("test split", "h", BLUE, filled=True)
     places = range(len(view.test))
-    _marks(axes, mark, list(places), [test.score for test in view.test], 9.0)
-    axes.set_xticks(places, [test.name for test in view.test])
+    _marks(axes, mark, list(places), list(view.test.values()), 9.0)
+    axes.set_xticks(places, list(view.test))
     axes.set_xlim(-0.6, len(view.test) - 0.4)
     axes.set(title="test split", facecolor="#f4f6f8")
     axes.tick_params(axis="y", length=0, labelleft=False)
@@ -203,10 +204,10 @@ def _test(axes: Axes, view: ReportView) -> None:
 def _described(view: ReportView) -> str:
     accepted = sum(moment.decision.action.accepted for moment in view.moments)
     text = (
-        f"The seed skill scores {view.seed.mean:.4f} on the selection split, the best skill {view.best.mean:.4f}. "
+        f"The seed skill scores {view.seed.score:.4f} on the selection split, the best skill {view.best.score:.4f}. "
         f"Of {len(view.moments)} candidates, {accepted} were accepted."
     )
-    on_test = [f"{test.name} {test.score.mean:.4f}" for test in view.test]
+    on_test = [f"{name} {score.score:.4f}" for name, score in view.test.items()]
     return f"{text} On the test split: {', '.join(on_test)}." if on_test else text
 
 

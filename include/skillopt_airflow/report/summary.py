@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from skillopt_airflow.core.budget import StageCost
-from skillopt_airflow.report.view import ReportView, Seconds
+from skillopt_airflow.core.run_history import StepSeconds
+from skillopt_airflow.report.view import ReportView
 
 SECONDS = 60
 MINUTES = 60
@@ -47,10 +48,10 @@ def total(costs: Iterable[StageCost]) -> Total:
     )
 
 
-def total_seconds(parts: Iterable[Seconds]) -> Seconds:
+def total_seconds(parts: Iterable[StepSeconds]) -> StepSeconds:
     """The sums of the table of seconds."""
     rows = [part.model_dump() for part in parts]
-    return Seconds.model_validate({field: sum(row[field] for row in rows) for field in Seconds.model_fields})
+    return StepSeconds.model_validate({field: sum(row[field] for row in rows) for field in StepSeconds.model_fields})
 
 
 def outcome(view: ReportView) -> str:
@@ -87,28 +88,26 @@ def duration(seconds: float) -> str:
 
 def _best(view: ReportView) -> str:
     if view.best_version == 0:
-        return (
-            f"No candidate was better than the seed skill, which scores {score(view.seed.mean)} on the selection split."
-        )
+        seed = score(view.seed.score)
+        return f"No candidate was better than the seed skill, which scores {seed} on the selection split."
     return (
-        f"The best skill, version {view.best_version}, scores {score(view.best.mean)} on the selection split, where "
-        f"the seed scores {score(view.seed.mean)}."
+        f"The best skill, version {view.best_version}, scores {score(view.best.score)} on the selection split, where "
+        f"the seed scores {score(view.seed.score)}."
     )
 
 
 def _tested(view: ReportView) -> str:
-    marks = {mark.name: mark.score for mark in view.test}
-    if "best" not in marks or "seed" not in marks or view.best_version == 0:
+    best, seed = view.test.get("best"), view.test.get("seed")
+    if best is None or seed is None or view.best_version == 0:
         return ""
-    best, seed = marks["best"], marks["seed"]
     if min(best.coverage, seed.coverage) < 1.0:
         return (
             f"On the test split only {best.coverage:.0%} of the items have a score under it and {seed.coverage:.0%} "
             "under the seed, so the two are not compared."
         )
     return (
-        f"On the test split, which had no say in the choice, it scores {score(best.mean)} against {score(seed.mean)} "
-        f"({signed(best.mean - seed.mean)})."
+        f"On the test split, which had no say in the choice, it scores {score(best.score)} against {score(seed.score)} "
+        f"({signed(best.score - seed.score)})."
     )
 
 
@@ -121,5 +120,5 @@ def _gated(view: ReportView) -> str:
 
 def _ended(view: ReportView) -> str:
     if view.published:
-        return f"The run published {view.published}."
+        return f"The run published {view.published.version}."
     return f"The run published nothing: {view.withheld}." if view.withheld else "The run published nothing."

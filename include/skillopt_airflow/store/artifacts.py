@@ -9,8 +9,9 @@ import yaml
 from pydantic import AwareDatetime
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
+from skillopt_airflow.core.measured_score import MeasuredScore
 from skillopt_airflow.core.provenance import LineOrigin
-from skillopt_airflow.core.types import JsonObject, Split, UnitInterval, Value, sha256
+from skillopt_airflow.core.types import JsonObject, Split, Value, sha256
 from skillopt_airflow.store.aliases import Alias, ChampionAlias
 from skillopt_airflow.store.keys import ArtifactKeys, version_name
 from skillopt_airflow.store.objects import ObjectStore, model_bytes
@@ -23,22 +24,18 @@ def is_version(name: str) -> bool:
     return _VERSION.fullmatch(name) is not None
 
 
-class MeasuredScore(Value):
-    """Mean scores over the items of a split that were scored."""
+class PublishedScore(MeasuredScore):
+    """Mean scores on a split as the manifest keeps them."""
 
-    hard: UnitInterval
-    soft: UnitInterval
     items: int
-    low: UnitInterval
-    """Lower end of the 95 % interval of the gate's metric."""
-    high: UnitInterval
+    """Number of items that have a score."""
 
 
 class SplitScores(Value):
     """What a skill scored; None on a split where it was not measured."""
 
-    val: MeasuredScore | None = None
-    test: MeasuredScore | None = None
+    val: PublishedScore | None = None
+    test: PublishedScore | None = None
 
 
 class Provenance(Value):

@@ -3,9 +3,9 @@
 import logging
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.gate import decide
 from skillopt_airflow.core.item_scores import covers
+from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill, seed_lines
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, compete, seed_state
@@ -56,17 +56,10 @@ def start(run: TrainingRun) -> RunState:
     """
     moment, seed = run.timeline[0], run.skill(0)
     evaluation = measured(run, Split.VAL, seed)
-    if not covers(evaluation, run.config.evaluation):
-        raise DataError(
-            f"the seed skill has a score on {evaluation.coverage:.0%} of the selection split only, so nothing can be "
-            f"compared with it; what failed: {dict(evaluation.failures)}; clear evaluate_seed and what follows it to "
-            "try these again"
-        )
+    rules, advice = run.config.evaluation, "clear evaluate_seed and what follows it to try these again"
+    require_coverage(evaluation, rules, "the seed skill on the selection split", advice)
     state = seed_state(moment, Measured(version=0, sha256=seed.sha256, evaluation=evaluation))
-    rules = run.config.evaluation
-    log.info(
-        "seed skill: %.4f on %d items", evaluation.mean(rules.gate_metric, rules.gate_mixed_weight), evaluation.size
-    )
+    log.info("seed skill: %.4f on %d items", evaluation.gate_mean(rules), evaluation.size)
     if run.is_newest(moment):
         run.store.put_text(run.keys.best_skill, seed.text)
         run.store.put_model(run.keys.runtime_state, state)

@@ -4,115 +4,21 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from pydantic import Field
-
-from skillopt_airflow.core.budget import StageCost, by_stage
+from skillopt_airflow.core.budget import by_stage
 from skillopt_airflow.core.edits import EditApplyReport
-from skillopt_airflow.core.gate import Action, GateDecision
-from skillopt_airflow.core.item_scores import Evaluation
-from skillopt_airflow.core.paired import interval
+from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.measured_score import SplitScore
+from skillopt_airflow.core.run_history import History, MomentHistory, Publication, RolloutCounts, StepSeconds
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.timeline import Moment, MomentKind
-from skillopt_airflow.core.types import Patch, Split, Value
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import Patch, Split
 from skillopt_airflow.optimizer.answers import separate
 from skillopt_airflow.store.trajectories import RolloutKey
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.evaluation import draws_of, measured
-from skillopt_airflow.training.publishing import Publication
 from skillopt_airflow.training.rollouts import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
-
-
-class MomentHistory(Value):
-    """One gated moment; scores are means of the gate metric."""
-
-    name: str
-    kind: MomentKind
-    step: int
-    epoch: int
-    decision: GateDecision
-    candidate_score: float | None
-    """On the items that ran, None if none of them has a score; see the decision's bound after an early rejection."""
-    current_score: float | None
-    """Of the skill that the candidate was compared with, on all items; None if none of them has a score."""
-    best_score: float
-    """After the moment."""
-    edits_applied: int
-    edits_skipped: int
-    skill_version: int
-    """Current version after the moment."""
-    fallbacks: tuple[str, ...]
-    """Where an optimizer's answer gave way to a deterministic rule."""
-    cancelled: int
-    """Rollouts of the selection split that an early rejection saved."""
-    seconds: timing.StepSeconds
-
-    @property
-    def action(self) -> Action:
-        """The gate's verdict."""
-        return self.decision.action
-
-
-class SplitScore(Value):
-    """A skill's means on a split; `low` and `high` are the 95 % interval of the gate metric's."""
-
-    version: int
-    hard: float
-    soft: float
-    score: float
-    low: float
-    high: float
-    coverage: float
-
-
-class RolloutCounts(Value):
-    """What became of the rollouts that the run planned."""
-
-    planned: int
-    ran: int
-    """Carried out by this run, tries again included."""
-    cancelled: int
-    """Left out because an early rejection was certain without them."""
-    speculated: int
-    """Carried out for a batch before it was known under which skill it would run."""
-    wasted: int
-    """Of these, those whose skill had gone by then."""
-    reused: int = 0
-    """Taken from the store: of another run, or another step."""
-
-
-class History(Value):
-    """The whole run."""
-
-    benchmark: str
-    run: str
-    target: str
-    optimizer: str
-    metric: str
-    seed_val_score: float
-    best_val_score: float
-    best_version: int
-    stopped: str
-    """Why the run stopped before its end, or empty."""
-    moments: tuple[MomentHistory, ...]
-    test: dict[str, SplitScore] = Field(default_factory=dict)
-    """The seed, the best and the last skill on the test split; empty if that was not measured."""
-    costs: tuple[StageCost, ...]
-    """What this run paid for, by stage."""
-    rollouts: RolloutCounts
-    published: Publication | None = None
-    withheld: str = ""
-    """Why nothing was published, or empty."""
-
-    @property
-    def steps(self) -> tuple[MomentHistory, ...]:
-        """The moments that are steps."""
-        return tuple(moment for moment in self.moments if moment.kind == "step")
-
-    def calls(self, role: str) -> int:
-        """Model calls of one role."""
-        return sum(cost.calls for cost in self.costs if cost.role == role)
 
 
 def history_of(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
@@ -128,8 +34,8 @@ def history_of(run: TrainingRun, published: Publication | None = None, withheld:
         target=str(record.config.model.target),
         optimizer=str(record.config.model.optimizer),
         metric=rules.gate_metric,
-        seed_val_score=_mean(run, seed),
-        best_val_score=_mean(run, final.best.evaluation),
+        seed_val_score=seed.gate_mean(rules),
+        best_val_score=final.best.evaluation.gate_mean(rules),
         best_version=final.best.version,
         stopped=final.stopped,
         moments=moments,
@@ -162,10 +68,8 @@ def _moments(run: TrainingRun, final: RunState) -> tuple[MomentHistory, ...]:
     return tuple(rows)
 
 
-def _moment(
-    run: TrainingRun, moment: Moment, before: RunState, after: RunState, seconds: timing.StepSeconds
-) -> MomentHistory:
-    keys = run.keys.moment(moment)
+def _moment(run: TrainingRun, moment: Moment, before: RunState, after: RunState, seconds: StepSeconds) -> MomentHistory:
+    keys, rules = run.keys.moment(moment), run.config.evaluation
     decision = run.store.get_model(keys.gate, GateDecision)
     report = run.store.get_model(keys.edit_apply_report, EditApplyReport)
     return MomentHistory(
@@ -175,8 +79,8 @@ def _moment(
         epoch=moment.epoch,
         decision=decision,
         candidate_score=decision.against_current.score if decision.against_current.pairs else None,
-        current_score=_mean(run, before.current.evaluation) if before.current.evaluation.scores else None,
-        best_score=_mean(run, after.best.evaluation),
+        current_score=before.current.evaluation.gate_mean(rules) if before.current.evaluation.scores else None,
+        best_score=after.best.evaluation.gate_mean(rules),
         edits_applied=report.count("applied", "applied_as_append"),
         edits_skipped=report.count("skipped"),
         skill_version=after.current.version,
@@ -192,11 +96,6 @@ def _not_run(run: TrainingRun, skill: SkillDocument) -> int:
     return whole - sum(len(draws) for draws in draws_of(run, Split.VAL, skill).values())
 
 
-def _mean(run: TrainingRun, evaluation: Evaluation) -> float:
-    rules = run.config.evaluation
-    return evaluation.mean(rules.gate_metric, rules.gate_mixed_weight)
-
-
 def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:
     if not run.config.evaluation.eval_test or final.stopped:
         return {}
@@ -205,16 +104,7 @@ def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:
     for name, version in versions.items():
         evaluation = measured(run, Split.TEST, run.skill(version))
         if evaluation.scores:
-            low, high = interval(evaluation, run.config.evaluation)
-            scores[name] = SplitScore(
-                version=version,
-                hard=evaluation.mean("hard"),
-                soft=evaluation.mean("soft"),
-                score=_mean(run, evaluation),
-                low=low,
-                high=high,
-                coverage=evaluation.coverage,
-            )
+            scores[name] = SplitScore.of(evaluation, run.config.evaluation, version=version)
     return scores
 
 

@@ -4,11 +4,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
-from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.gate import GateDecision, decide
-from skillopt_airflow.core.item_scores import Evaluation, covers
-from skillopt_airflow.core.paired import interval
+from skillopt_airflow.core.item_scores import Evaluation
+from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
+from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.types import JsonObject, Split, Value, sha256
@@ -20,7 +21,7 @@ from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import unaffordable
 
 if TYPE_CHECKING:
-    from skillopt_airflow.store.artifacts import ArtifactStore, MeasuredScore, Provenance, SplitScores
+    from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, PublishedScore, SplitScores
     from skillopt_airflow.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
@@ -31,17 +32,6 @@ MOST_DRAWS = 100
 """Of a publication; each has as many numbers of its own."""
 PUBLICATIONS = 100_000
 """Among so many places the hash of a publication's name picks one."""
-
-
-class Publication(Value):
-    """What a run published."""
-
-    version: str
-    sha256: str
-    key: str
-    """Address of best_skill.md."""
-    created: bool
-    """False if the same skill was the champion already."""
 
 
 class PublishContest(Value):
@@ -160,11 +150,8 @@ def publish_rules(run: TrainingRun, rules: PublishingGroup) -> EvaluationGroup:
 
 def _covered(run: TrainingRun, name: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
     evaluation = fresh(run, skill, contest)
-    if not covers(evaluation, run.config.evaluation):
-        raise DataError(
-            f"publishing: only {evaluation.coverage:.0%} of the items have a fresh score under the {name} skill; what "
-            f"failed: {dict(evaluation.failures)}; clear the task measure and what follows it to try these again"
-        )
+    advice = "clear the task measure and what follows it to try these again"
+    require_coverage(evaluation, run.config.evaluation, f"publishing, the {name} skill on fresh rollouts", advice)
     return evaluation
 
 
@@ -233,12 +220,9 @@ def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "Spli
     return SplitScores(val=_measured(run, skill.evaluation) if val is None else val, test=_measured(run, tested))
 
 
-def _measured(run: TrainingRun, evaluation: Evaluation | None) -> "MeasuredScore | None":
-    from skillopt_airflow.store.artifacts import MeasuredScore
+def _measured(run: TrainingRun, evaluation: Evaluation | None) -> "PublishedScore | None":
+    from skillopt_airflow.store.artifacts import PublishedScore
 
     if evaluation is None or not evaluation.scores:
         return None
-    low, high = interval(evaluation, run.config.evaluation)
-    return MeasuredScore(
-        hard=evaluation.mean("hard"), soft=evaluation.mean("soft"), items=len(evaluation.scores), low=low, high=high
-    )
+    return PublishedScore.of(evaluation, run.config.evaluation)

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.errors import ConfigError, DataError
-from skillopt_airflow.core.item_scores import Evaluation, covers
+from skillopt_airflow.core.item_scores import Evaluation
+from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.night_verdict import Judgement, NightCounts, NightVerdict, judge_nights
 from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.skill import SkillDocument
@@ -221,11 +222,8 @@ def _evaluations(run: TrainingRun, contest: Contest) -> dict[str, Evaluation]:
     found = {}
     for version, role in _roles(contest):
         found[role] = measured(run, Split.FRESH, run.skill(version))
-        if not covers(found[role], run.config.evaluation):
-            raise DataError(
-                f"{contest.date}: only {found[role].coverage:.0%} of the fresh items have a score under the {role} "
-                f"skill; what failed: {dict(found[role].failures)}"
-            )
+        measured_on = f"{contest.date}, the {role} skill on the fresh items"
+        require_coverage(found[role], run.config.evaluation, measured_on)
     return found
 
 

@@ -3,9 +3,9 @@
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from skillopt_airflow.core.errors import ConfigError, DataError
-from skillopt_airflow.core.item_scores import Evaluation, covers
-from skillopt_airflow.core.paired import PairedTable, interval, paired
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.measured_score import MeasuredScore, require_coverage
+from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Status, Value
 from skillopt_airflow.training.evaluation import measured
@@ -21,20 +21,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class SkillScore(Value):
-    """One skill's scores on the split; `low` and `high` are the 95 % interval of the gate metric's mean."""
+class SkillScore(MeasuredScore):
+    """One skill's scores on the split."""
 
     source: str
-    """As it was asked for: seed, champion, a version, an address, or the text itself."""
+    """As the user named it: seed, champion, a version, an address, or the text itself."""
     sha256: str
-    hard: float
-    soft: float
     score: float
     """Mean of the gate metric."""
-    low: float
-    high: float
     items: int
-    """That have a score."""
+    """Number of items that have a score."""
     failures: dict[Status, int]
 
 
@@ -119,22 +115,23 @@ def scorecard(run: TrainingRun, question: Question) -> Scorecard:
     Raises:
         DataError: rows cannot be concluded from, or too few items have a score.
     """
+    rules = run.config.evaluation
     sources = [question.skill, question.other] if question.other else [question.skill]
     names = ("first", "second")[: len(sources)]
     check_measured(run, question.split, {name: run.skill(version) for version, name in enumerate(names)})
     evaluations = [measured(run, question.split, run.skill(version)) for version in range(len(sources))]
-    scores = [
-        _score(run, source, run.skill(version), evaluation)
-        for version, (source, evaluation) in enumerate(zip(sources, evaluations, strict=True))
-    ]
-    compared = paired(evaluations[0], evaluations[1], run.config.evaluation) if question.other else None
+    scores = []
+    for version, (source, evaluation) in enumerate(zip(sources, evaluations, strict=True)):
+        require_coverage(evaluation, rules, source[:60])
+        scores.append(SkillScore.of(evaluation, rules, source=source, sha256=run.skill(version).sha256))
+    compared = paired(evaluations[0], evaluations[1], rules) if question.other else None
     card = Scorecard(
         benchmark=run.ref.benchmark,
         run=run.ref.run,
         target=str(run.config.model.target),
         harness=run.config.model.harness,
         split=question.split,
-        metric=run.config.evaluation.gate_metric,
+        metric=rules.gate_metric,
         skill=scores[0],
         other=scores[1] if question.other else None,
         paired=compared,
@@ -150,24 +147,3 @@ def scorecard(run: TrainingRun, question: Question) -> Scorecard:
             *(compared.wins, compared.losses, compared.ties, compared.delta, compared.low, compared.high),
         )
     return card
-
-
-def _score(run: TrainingRun, source: str, skill: SkillDocument, evaluation: Evaluation) -> SkillScore:
-    rules = run.config.evaluation
-    if not covers(evaluation, rules):
-        raise DataError(
-            f"{source[:60]}: only {evaluation.coverage:.0%} of the items have a score ({rules.min_coverage:.0%} are "
-            f"wanted); what failed: {dict(evaluation.failures)}"
-        )
-    low, high = interval(evaluation, rules)
-    return SkillScore(
-        source=source,
-        sha256=skill.sha256,
-        hard=evaluation.mean("hard"),
-        soft=evaluation.mean("soft"),
-        score=evaluation.mean(rules.gate_metric, rules.gate_mixed_weight),
-        low=low,
-        high=high,
-        items=len(evaluation.scores),
-        failures=evaluation.failures,
-    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from skillopt_airflow.core.run_history import StepSeconds
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.sandbox.task_workload import union_seconds
 
@@ -25,19 +26,6 @@ class StageTiming(Value):
     ended: float
     model: float = Field(default=0.0, ge=0.0)
     container: float = Field(default=0.0, ge=0.0)
-
-
-class StepSeconds(Value):
-    """The seconds of a step, from the end of the one before to its own.
-
-    `airflow` is the time in which no task's body ran: scheduling, starting processes, parsing.
-    """
-
-    wall: float
-    model: float
-    container: float
-    own: float
-    airflow: float
 
 
 class StageClock:

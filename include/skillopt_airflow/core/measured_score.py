@@ -1,0 +1,57 @@
+"""A skill's measured score on a split, and how many of the items must have one."""
+
+from typing import Self
+
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.item_scores import Evaluation, covers
+from skillopt_airflow.core.paired import interval
+from skillopt_airflow.core.types import UnitInterval, Value
+
+
+class MeasuredScore(Value):
+    """Mean scores over the items that have one; each document adds what else it keeps of the evaluation."""
+
+    hard: UnitInterval
+    soft: UnitInterval
+    low: UnitInterval
+    """Lower end of the 95 % interval of the gate metric's mean."""
+    high: UnitInterval
+
+    @classmethod
+    def of(cls, evaluation: Evaluation, rules: EvaluationGroup, **more: object) -> Self:
+        """Summarize an evaluation in the fields that the class has; `more` holds those that an evaluation lacks."""
+        low, high = interval(evaluation, rules)
+        values = {
+            "hard": evaluation.mean("hard"),
+            "soft": evaluation.mean("soft"),
+            "score": evaluation.gate_mean(rules),
+            "low": low,
+            "high": high,
+            "items": len(evaluation.scores),
+            "coverage": evaluation.coverage,
+            "failures": evaluation.failures,
+        }
+        return cls.model_validate({name: values[name] for name in cls.model_fields if name in values} | more)
+
+
+class SplitScore(MeasuredScore):
+    """A version of the skill on a split of its run."""
+
+    version: int
+    score: float
+    """Mean of the gate metric."""
+    coverage: float
+
+
+def require_coverage(evaluation: Evaluation, rules: EvaluationGroup, measured: str, advice: str = "") -> None:
+    """Refuse to conclude from too few scores; `measured` says who was measured on what.
+
+    Raises:
+        DataError: fewer than `min_coverage` of the items have a score.
+    """
+    if not covers(evaluation, rules):
+        raise DataError(
+            f"{measured}: only {evaluation.coverage:.0%} of the items have a score ({rules.min_coverage:.0%} are "
+            f"wanted); what failed: {dict(evaluation.failures)}{advice and f'; {advice}'}"
+        )

@@ -1,0 +1,115 @@
+"""The history of a run as values: a row for each moment, the test, the costs, and what was published."""
+
+from pydantic import Field
+
+from skillopt_airflow.core.budget import StageCost
+from skillopt_airflow.core.gate import Action, GateDecision
+from skillopt_airflow.core.item_scores import Metric
+from skillopt_airflow.core.measured_score import SplitScore
+from skillopt_airflow.core.timeline import MomentKind
+from skillopt_airflow.core.types import Value
+
+
+class StepSeconds(Value):
+    """The wall seconds of a moment, from the end of the one before to its own."""
+
+    wall: float
+    model: float
+    container: float
+    own: float
+    airflow: float
+    """Time in which no task's body ran: scheduling, starting processes, parsing."""
+
+
+class MomentHistory(Value):
+    """One gated moment; scores are means of the gate metric."""
+
+    name: str
+    """See `Moment.name`."""
+    kind: MomentKind
+    step: int
+    """Number of steps taken when it was over."""
+    epoch: int
+    decision: GateDecision
+    candidate_score: float | None
+    """On the items that ran, None if none of them has a score; see the decision's bound after an early rejection."""
+    current_score: float | None
+    """Of the skill that the candidate was compared with, on all items; None if none of them has a score."""
+    best_score: float
+    """After the moment."""
+    edits_applied: int
+    edits_skipped: int
+    skill_version: int
+    """Current version after the moment."""
+    fallbacks: tuple[str, ...]
+    """Each optimizer answer that gave way to a deterministic rule, as `<stage>: why`."""
+    cancelled: int
+    """Rollouts of the selection split that an early rejection saved."""
+    seconds: StepSeconds
+
+    @property
+    def action(self) -> Action:
+        """The gate's verdict."""
+        return self.decision.action
+
+
+class RolloutCounts(Value):
+    """Numbers of the rollouts that the run planned, by what became of them."""
+
+    planned: int
+    ran: int
+    """Carried out by this run, retries included."""
+    cancelled: int
+    """Left out because an early rejection was certain without them."""
+    speculated: int
+    """Carried out for a batch before it was known under which skill it would run."""
+    wasted: int
+    """Of these, those whose skill had gone by then."""
+    reused: int = 0
+    """Taken from the store: of another run, or another step."""
+
+
+class Publication(Value):
+    """The version that a run published."""
+
+    version: str
+    sha256: str
+    key: str
+    """Address of best_skill.md."""
+    created: bool
+    """False if the same skill was the champion already."""
+
+
+class History(Value):
+    """The whole run."""
+
+    benchmark: str
+    run: str
+    target: str
+    optimizer: str
+    metric: Metric
+    seed_val_score: float
+    best_val_score: float
+    best_version: int
+    """0 is the seed."""
+    stopped: str
+    """The reason why the run stopped before its end, or empty."""
+    moments: tuple[MomentHistory, ...]
+    """In order, without the seed's measurement and the run's end."""
+    test: dict[str, SplitScore] = Field(default_factory=dict)
+    """The seed, the best and the last skill on the test split; empty if that was not measured."""
+    costs: tuple[StageCost, ...]
+    """What this run paid for, by stage, in the order in which the stages began."""
+    rollouts: RolloutCounts
+    published: Publication | None = None
+    withheld: str = ""
+    """The reason why nothing was published, or empty."""
+
+    @property
+    def steps(self) -> tuple[MomentHistory, ...]:
+        """The moments that are steps."""
+        return tuple(moment for moment in self.moments if moment.kind == "step")
+
+    def calls(self, role: str) -> int:
+        """Return the number of model calls of one role."""
+        return sum(cost.calls for cost in self.costs if cost.role == role)
