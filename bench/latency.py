@@ -15,8 +15,9 @@ from pydantic import SecretStr
 from bench import tables
 from local import engine, image
 from local.home import PROJECT
-from skillopt_airflow.core.config import IMAGES, SandboxGroup
+from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import Item, ModelCall, Status
 from skillopt_airflow.gateway.remaining_budget import Allowance
 from skillopt_airflow.gateway.upstream import Upstream
@@ -47,7 +48,7 @@ class Chunk:
     run: str
     skill: str = "Answer in few words."
     stage: str = "evaluate"
-    image: str = IMAGES["chat"]
+    image: str = HARNESSES["chat"].image
     one_item_each: bool = False
     wave: int | None = None
     allowance: Allowance = field(default_factory=Allowance)

@@ -18,8 +18,9 @@ from uv import find_uv_bin
 
 from local import npm
 from local.engine import install_packages
-from skillopt_airflow.core.config import IMAGES, SandboxGroup
+from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ImageMissing
+from skillopt_airflow.core.harnesses import HARNESSES
 
 Report = Callable[[str], None]
 
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("include/skillopt_airflow")
 DOCKERFILE = Path("docker/sandbox.Dockerfile")
 REQUIREMENTS = Path("docker/sandbox-requirements.txt")
-IMAGE = IMAGES["chat"]
+IMAGE = HARNESSES["chat"].image
 INPUTS_LABEL = "skillopt.inputs"
 BASE = "python:3.11-slim-bookworm"
 BOOTSTRAPPED_BASE = "skillopt-sandbox-base:bookworm"
@@ -72,8 +73,8 @@ class Recipe:
 
 RECIPES: Mapping[str, Recipe] = {
     "sandbox": Recipe(IMAGE, DOCKERFILE, REQUIREMENTS, program_files),
-    "codex": Recipe(IMAGES["codex"], Path("docker/codex.Dockerfile"), cli=npm.CODEX),
-    "claude_code": Recipe(IMAGES["claude_code"], Path("docker/claude_code.Dockerfile"), cli=npm.CLAUDE_CODE),
+    "codex": Recipe(HARNESSES["codex"].image, Path("docker/codex.Dockerfile"), cli=npm.CODEX),
+    "claude_code": Recipe(HARNESSES["claude_code"].image, Path("docker/claude_code.Dockerfile"), cli=npm.CLAUDE_CODE),
     "gateway": Recipe(
         SandboxGroup().gateway_image,
         Path("docker/gateway.Dockerfile"),

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.config import Harness, ModelGroup
+from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
+from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.models.connection import (
     check,
     check_harness,
@@ -284,7 +285,7 @@ def test_anthropics_address_with_the_version_that_its_client_adds(connect: Conne
     ],
 )
 def test_the_agent_clis_send_their_own_wire_format(
-    connect: Connect, fields: dict[str, Any], harness: Harness, dialect: str, base_url: str
+    connect: Connect, fields: dict[str, Any], harness: HarnessName, dialect: str, base_url: str
 ) -> None:
     upstream = target_upstream(connect(**({"password": "secret-key"} | fields)), None, harness)
     assert (upstream.dialect, upstream.base_url) == (dialect, base_url)
@@ -302,7 +303,7 @@ def test_the_agent_clis_send_their_own_wire_format(
     ],
 )
 def test_a_harness_that_the_server_does_not_understand(
-    connect: Connect, fields: dict[str, Any], harness: Harness, path: str
+    connect: Connect, fields: dict[str, Any], harness: HarnessName, path: str
 ) -> None:
     conn_id = connect(**({"password": "secret-key"} | fields))
     with pytest.raises(
@@ -314,7 +315,7 @@ def test_a_harness_that_the_server_does_not_understand(
 
 @pytest.mark.parametrize(("harness", "path"), [("codex", "/v1/responses"), ("claude_code", "/v1/messages")])
 def test_a_server_of_ones_own_is_asked_for_the_path_of_an_agent_cli(
-    connect: Connect, provider: Serve, harness: Harness, path: str
+    connect: Connect, provider: Serve, harness: HarnessName, path: str
 ) -> None:
     """It has chat completions alone, like many compatible servers, or more."""
     chat_alone = provider(dialects.vllm(parser=True))
@@ -344,7 +345,7 @@ def test_a_server_of_ones_own_is_asked_for_the_path_of_an_agent_cli(
         ("openai:m", {"seed": 7}, "model.seed = 7: requests to /v1/responses have no field"),
         ("anthropic:m", {"seed": 0}, "model.seed = 0: requests to /v1/messages have no field"),
         ("openai-chat:m", {"seed": 7, "harness": "codex"}, "model.seed = 7: requests to /v1/responses have no field"),
-        ("openai:m", {"thinking": "off"}, "model.thinking = 'off': the responses API has no such switch"),
+        ("openai:m", {"thinking": "off"}, "model.thinking = 'off': requests to /v1/responses have no such switch"),
         (
             "openai-chat:m",
             {"harness": "codex", "temperature": 0.0},

@@ -14,7 +14,8 @@ from pydantic import SecretStr
 from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat
 from local.standin.directives import DIRECTIVES
-from skillopt_airflow.core.config import CLI_HARNESSES, IMAGES, Harness, SandboxGroup
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import Allowance
@@ -26,7 +27,7 @@ from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 
 MODEL = "stand-in-target"
 SPOKEN = {"codex": "openai", "claude_code": "anthropic"}
-CLIS = list(CLI_HARNESSES)
+CLIS = [name for name, harness in HARNESSES.items() if harness.is_cli]
 SKILL = f"""# How to answer
 
 - {DIRECTIVES["question_words"].rules[0]}
@@ -51,7 +52,7 @@ def run(cli_docker_host: str, tmp_path: Path) -> Iterator[Run]:
     client = docker.DockerClient(base_url=cli_docker_host, timeout=300)
 
     def once(
-        harness: Harness,
+        harness: HarnessName,
         base_url: str,
         items: list[dict[str, Any]],
         skill: str = SKILL,
@@ -78,7 +79,8 @@ def run(cli_docker_host: str, tmp_path: Path) -> Iterator[Run]:
             api = client.api
             binds = [f"{folder}:/{name}:{'ro' if name == 'in' else 'rw'}" for name, folder in folders.items()]
             container = api.create_container(
-                IMAGES[harness], host_config=api.create_host_config(binds=binds, **host_options(SandboxGroup()))
+                HARNESSES[harness].image,
+                host_config=api.create_host_config(binds=binds, **host_options(SandboxGroup())),
             )["Id"]
             try:
                 api.start(container)
@@ -94,7 +96,7 @@ def run(cli_docker_host: str, tmp_path: Path) -> Iterator[Run]:
     client.close()
 
 
-def workload(harness: Harness, base_url: str, items: list[Item], benchmark: str = "searchqa") -> FakeWorkload:
+def workload(harness: HarnessName, base_url: str, items: list[Item], benchmark: str = "searchqa") -> FakeWorkload:
     dialect: Any = SPOKEN.get(harness, "openai-chat")
     settings: dict[str, Any] = {"benchmark": benchmark, "model": MODEL, "max_tokens": 512, "concurrency": 2}
     settings |= {"harness": harness, "dialect": dialect, "call_timeout": 60, "max_attempts": 1}
@@ -105,8 +107,8 @@ def workload(harness: Harness, base_url: str, items: list[Item], benchmark: str 
         limits=SandboxGroup(),
         labels={"run": "agent-clis", "step": "1", "chunk": harness},
         skill=SKILL,
-        image=IMAGES[harness],
-        one_item_each=harness in CLI_HARNESSES,
+        image=HARNESSES[harness].image,
+        one_item_each=HARNESSES[harness].is_cli,
     )
 
 
@@ -118,7 +120,7 @@ def in_chat(item: dict[str, Any], skill: str) -> str:
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", CLIS)
 def test_the_answers_are_those_of_the_chat_harness(
-    run: Run, standin_url: str, harness: Harness, caplog: pytest.LogCaptureFixture
+    run: Run, standin_url: str, harness: HarnessName, caplog: pytest.LogCaptureFixture
 ):
     trajectories, calls = run(harness, standin_url, ITEMS)
 
@@ -137,7 +139,7 @@ def test_the_answers_are_those_of_the_chat_harness(
 
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", ["chat", *CLIS])
-def test_the_operator_runs_every_harness_to_the_same_end(cli_docker_host: str, standin_url: str, harness: Harness):
+def test_the_operator_runs_every_harness_to_the_same_end(cli_docker_host: str, standin_url: str, harness: HarnessName):
     items = [Item(id=item["id"], public=item["public"], reference={}) for item in ITEMS]
     fake = workload(harness, standin_url, items)
     FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
@@ -150,14 +152,14 @@ def test_the_operator_runs_every_harness_to_the_same_end(cli_docker_host: str, s
 
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", CLIS)
-def test_a_skill_without_text_is_delivered_too(run: Run, standin_url: str, harness: Harness):
+def test_a_skill_without_text_is_delivered_too(run: Run, standin_url: str, harness: HarnessName):
     (trajectory,), _ = run(harness, standin_url, ITEMS[:1], skill="")
     assert (trajectory.status, trajectory.messages[-1].content) == (Status.OK, in_chat(ITEMS[0], ""))
 
 
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", CLIS)
-def test_the_skill_reaches_the_model_as_it_is_with_the_settings(run: Run, harness: Harness):
+def test_the_skill_reaches_the_model_as_it_is_with_the_settings(run: Run, harness: HarnessName):
     def refuse(asked: Asked) -> Reply:
         return failure(400, "seen")
 
@@ -183,7 +185,7 @@ def test_the_skill_reaches_the_model_as_it_is_with_the_settings(run: Run, harnes
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", CLIS)
 @pytest.mark.parametrize("code", [401, 402, 500])
-def test_what_a_provider_does_wrong_becomes_the_status(run: Run, harness: Harness, code: int):
+def test_what_a_provider_does_wrong_becomes_the_status(run: Run, harness: HarnessName, code: int):
     with ScriptedProvider(lambda asked: failure(code, "refused here")) as provider:
         (trajectory,), calls = run(harness, provider.base_url, ITEMS[:1])
 
@@ -195,7 +197,7 @@ def test_what_a_provider_does_wrong_becomes_the_status(run: Run, harness: Harnes
 
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", CLIS)
-def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: Harness):
+def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: HarnessName):
     trajectories, calls = run(harness, standin_url, ITEMS, allowance=Allowance(calls=1))
 
     assert [trajectory.status for trajectory in trajectories] == [Status.OK, Status.BUDGET]
@@ -205,7 +207,7 @@ def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: Harness):
 
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", CLIS)
-def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: str, harness: Harness):
+def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: str, harness: HarnessName):
     book, content = Workbook(), io.BytesIO()
     book.active.title = "Sales"  # type: ignore[union-attr]
     for row in (["name", "price", "count"], ["a", 2, 3], ["b", 4, 5]):
@@ -255,7 +257,7 @@ def claude_turn(start: dict[str, Any], delta: dict[str, Any], stop: str, number:
     )
 
 
-def shell(harness: Harness, command: str) -> Callable[[Asked], Reply]:
+def shell(harness: HarnessName, command: str) -> Callable[[Asked], Reply]:
     """A model that runs one command and then answers."""
 
     def codex(asked: Asked) -> Reply:
@@ -279,7 +281,7 @@ def shell(harness: Harness, command: str) -> Callable[[Asked], Reply]:
 
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", CLIS)
-def test_commands_run_without_asking_inside_the_containers_limits(run: Run, harness: Harness):
+def test_commands_run_without_asking_inside_the_containers_limits(run: Run, harness: HarnessName):
     command = "id -u; touch made.txt && pwd; env | grep -i 'sk-' ; cat /proc/net/route | wc -l; python3 -c 'print(6*7)'"
     with ScriptedProvider(shell(harness, command)) as provider:
         (trajectory,), calls = run(harness, provider.base_url, ITEMS[:1])

@@ -1,6 +1,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def run(
     **settings: Any,
 ) -> tuple[Trajectory, list[Asked]]:
     async def main(base_url: str) -> Trajectory:
-        async with ChatHarness(RolloutSettings(**PLAIN | settings), benchmark, base_url) as harness:
+        async with aclosing(ChatHarness(RolloutSettings(**PLAIN | settings), benchmark, base_url)) as harness:
             return await harness.run(ITEM, "Be short.", ItemFolders(Path("/nowhere"), outputs, 20.0))
 
     with ScriptedProvider(answer) as provider:

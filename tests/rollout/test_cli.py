@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def run(code: str, outputs: Path, timeout: float = 30.0, benchmark: Benchmark = 
     harness.code = code
 
     async def main() -> Trajectory:
-        async with harness:
+        async with aclosing(harness):
             return await harness.run(ITEM, "Be short.", Folders("/nowhere", str(outputs)))
 
     return asyncio.run(main())

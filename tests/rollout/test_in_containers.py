@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from skillopt_airflow.core.config import IMAGES, Harness, SandboxGroup
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.types import Item, Status
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
@@ -31,7 +32,7 @@ pandas.DataFrame({"a": [7]}).to_excel(os.environ["OUTPUTS"] + "/output.xlsx", in
 """
 
 
-def workload(harness: Harness, dialect: Any, base_url: str, items: list[Item], **changed: Any) -> FakeWorkload:
+def workload(harness: HarnessName, dialect: Any, base_url: str, items: list[Item], **changed: Any) -> FakeWorkload:
     plain: dict[str, Any] = {"benchmark": "searchqa", "model": MODEL, "max_tokens": 512, "concurrency": 2}
     plain |= {"harness": harness, "dialect": dialect, "call_timeout": 60, "max_attempts": 1, "max_turns": 4}
     settings = RolloutSettings(**plain | changed)
@@ -41,7 +42,7 @@ def workload(harness: Harness, dialect: Any, base_url: str, items: list[Item], *
         settings=settings,
         limits=SandboxGroup(),
         labels={"run": "in-containers", "step": "1", "chunk": f"{harness}-{dialect}"},
-        image=IMAGES[harness],
+        image=HARNESSES[harness].image,
         one_item_each=settings.benchmark != "searchqa",
     )
 

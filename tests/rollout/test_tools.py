@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def run(
     **settings: Any,
 ) -> tuple[Trajectory, list[Asked]]:
     async def main(base_url: str) -> Trajectory:
-        async with ToolsHarness(RolloutSettings(**PLAIN | settings), benchmark, base_url) as harness:
+        async with aclosing(ToolsHarness(RolloutSettings(**PLAIN | settings), benchmark, base_url)) as harness:
             return await harness.run(ITEM, "Be short.", ItemFolders(Path("/nowhere"), outputs, 20.0))
 
     with ScriptedProvider(answer) as provider:
@@ -222,7 +223,7 @@ def test_several_items_at_once_keep_to_themselves():
         return says("openai-chat", results(asked)[0])
 
     async def main(base_url: str) -> list[Trajectory]:
-        async with ToolsHarness(RolloutSettings(**PLAIN), BENCHMARK, base_url) as harness:
+        async with aclosing(ToolsHarness(RolloutSettings(**PLAIN), BENCHMARK, base_url)) as harness:
             items = [PublicItem(id=f"i-{n}", public={"question": f"Q{n}", "context": f"[DOC] Q{n}"}) for n in range(5)]
             folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0)
             return await asyncio.gather(*(harness.run(item, "Be short.", folders) for item in items))
@@ -245,7 +246,7 @@ def test_the_stand_in_searches_too(dialect: str, standin_url: str):
 
     async def main() -> Trajectory:
         settings = RolloutSettings(**PLAIN | {"dialect": dialect})
-        async with ToolsHarness(settings, BENCHMARK, standin_url.removesuffix("/v1")) as harness:
+        async with aclosing(ToolsHarness(settings, BENCHMARK, standin_url.removesuffix("/v1"))) as harness:
             return await harness.run(item, "", ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0))
 
     trajectory = asyncio.run(main())

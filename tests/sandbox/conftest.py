@@ -12,7 +12,8 @@ import pytest
 from pydantic import SecretStr
 
 from local import image
-from skillopt_airflow.core.config import IMAGES, SandboxGroup
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
@@ -35,7 +36,7 @@ def workload(request: pytest.FixtureRequest) -> Callable[..., FakeWorkload]:
         provider: ScriptedProvider | None,
         count: int = 1,
         concurrency: int = 1,
-        image: str = IMAGES["chat"],
+        image: str = HARNESSES["chat"].image,
         **limits: Any,
     ) -> FakeWorkload:
         public = {"question": "Which tower?", "context": "[DOC] Eiffel"}

@@ -9,7 +9,8 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
-from skillopt_airflow.core.config import IMAGES, SandboxGroup
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.remaining_budget import Allowance
 from skillopt_airflow.gateway.upstream import Upstream
@@ -41,7 +42,7 @@ class FakeWorkload:
     on_record: Callable[[Sequence[Trajectory]], None] = lambda _: None
     wave: int | None = None
     is_settled: Callable[[], bool] = lambda: False
-    image: str = IMAGES["chat"]
+    image: str = HARNESSES["chat"].image
     one_item_each: bool = False
     allowance: Allowance = field(default_factory=Allowance)
 

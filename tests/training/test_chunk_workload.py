@@ -2,7 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from skillopt_airflow.core.config import CLI_HARNESSES, StorageGroup, TrainConfig
+from skillopt_airflow.core.config import StorageGroup, TrainConfig
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
 from skillopt_airflow.training import ends
@@ -19,7 +20,7 @@ def test_whatever_executes_a_models_words_gets_one_container_an_item(harness: st
     workload = ChunkWorkload.__new__(ChunkWorkload)
     object.__setattr__(workload, "run", run)
 
-    assert workload.one_item_each is (runs_code or harness in CLI_HARNESSES)
+    assert workload.one_item_each is (runs_code or HARNESSES[harness].is_cli)
 
 
 def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each_others_containers() -> None:

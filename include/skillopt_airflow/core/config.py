@@ -11,12 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.fields import FieldInfo
 
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
-Harness = Literal["chat", "tools", "codex", "claude_code"]
-CLI_HARNESSES: tuple[Harness, ...] = ("codex", "claude_code")
-"""Agents that decide by themselves what they do, and run code."""
 Effort = Literal["minimal", "low", "medium", "high"]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 ObjectName = Annotated[str, Field(min_length=1)]
@@ -230,7 +228,7 @@ class ModelGroup(Group):
     """Target model such as openai-chat:gpt-5; the connection's own when unset."""
     optimizer: ObjectName | None = None
     """Optimizer model; the connection's own when unset."""
-    harness: Harness = "chat"
+    harness: HarnessName = "chat"
     """How the target runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
     max_turns: Positive = 1
     """Most answers of the target to one item: of a conversation with the benchmark's feedback, or the model calls of
@@ -338,15 +336,6 @@ class StorageGroup(Group):
     """Key prefix inside both buckets; empty, or ends with a slash."""
 
 
-IMAGES: Mapping[Harness, str] = {
-    "chat": "skillopt-sandbox:latest",
-    "tools": "skillopt-sandbox:latest",
-    "codex": "skillopt-sandbox-codex:latest",
-    "claude_code": "skillopt-sandbox-claude-code:latest",
-}
-"""The project's own image for each harness, as local/image.py builds them."""
-
-
 class TrainConfig(Group):
     """The whole configuration of one run."""
 
@@ -367,7 +356,7 @@ class TrainConfig(Group):
     @property
     def image(self) -> str:
         """Name of the image that rollouts run in."""
-        return IMAGES[self.model.harness] if self.sandbox.image is None else self.sandbox.image
+        return HARNESSES[self.model.harness].image if self.sandbox.image is None else self.sandbox.image
 
     @classmethod
     def from_layers(cls, *layers: Mapping[str, Any]) -> "TrainConfig":

@@ -6,12 +6,13 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.config import Effort
 from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 
 THOUGHT_END = "</think>"
 
 
 def without_thinking(answer: str) -> str:
-    """An answer without the thinking that a server left in it.
+    """Return an answer without the thinking that a server left in it.
 
     Some chat templates, such as Qwen3.5's, open the block themselves: only its end is in the answer, and pydantic-ai
     looks for both. A server with a reasoning parser leaves neither.
@@ -20,7 +21,7 @@ def without_thinking(answer: str) -> str:
 
 
 def sampling_settings(
-    dialect: Literal["openai-chat", "openai", "anthropic"] | None,
+    dialect: Dialect | None,
     *,
     max_tokens: int | None = None,
     temperature: float | None = None,
@@ -29,31 +30,23 @@ def sampling_settings(
     thinking: Literal["on", "off"] | None = None,
     timeout: float | None = None,
 ) -> JsonObject:
-    """The settings of a call; what is None is left to the server.
+    """Return the settings of a call; what is None is left to the server.
 
     Args:
         dialect: the wire format; None for a provider with one of its own, and for several of them.
         max_tokens: most tokens of the answer, those of its thinking included.
         temperature: sampling temperature.
-        seed: sampling seed; neither responses nor messages have a field for it.
+        seed: sampling seed, where the format has a field for it.
         reasoning_effort: how much the model thinks before it answers.
-        thinking: for chat completions the switch in the chat template of servers like vLLM, for messages and other
-            providers the model's own thinking; the responses API has none but the effort.
+        thinking: whether it thinks at all, where the format can say so.
         timeout: seconds of one try.
     """
-    settings: dict[str, JsonValue | None] = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "timeout": timeout,
-    }
-    if dialect in ("anthropic", None):
-        switched = None if thinking is None else thinking == "on"
-        settings["thinking"] = switched if reasoning_effort is None else reasoning_effort
-    if dialect != "anthropic":
-        # pydantic-ai's `thinking` would leave it out for every model that it does not know to think.
-        settings["openai_reasoning_effort"] = reasoning_effort
-    if dialect in ("openai-chat", None):
+    settings: dict[str, JsonValue | None] = {"max_tokens": max_tokens, "temperature": temperature, "timeout": timeout}
+    if dialect is None:
+        # Each provider takes what its own model has a word for, and passes over the rest.
+        for name in ("anthropic", "openai"):
+            settings |= WIRE_FORMATS[name].sampling(seed, reasoning_effort, thinking)
         settings["seed"] = seed
-    if dialect == "openai-chat" and thinking is not None:
-        settings["extra_body"] = {"chat_template_kwargs": {"enable_thinking": thinking == "on"}}
+    else:
+        settings |= WIRE_FORMATS[dialect].sampling(seed, reasoning_effort, thinking)
     return {name: value for name, value in settings.items() if value is not None}

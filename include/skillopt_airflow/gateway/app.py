@@ -15,13 +15,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.gateway.backends import PATHS
-from skillopt_airflow.gateway.dialects import MAX_PARTS, QUERIES, Document, NotUsable, contained, has_many_parts, parsed
+from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
+from skillopt_airflow.gateway.dialects import MAX_PARTS, NotUsable, contained, has_many_parts, parsed
 from skillopt_airflow.gateway.fallbacks import Call, Provider
 from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
 from skillopt_airflow.gateway.redaction import Blanking
 from skillopt_airflow.gateway.shared_state import Commons, State
-from skillopt_airflow.gateway.token_usage import Meter, Tokens, estimated, tokens_of
+from skillopt_airflow.gateway.token_usage import Meter, estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
@@ -74,7 +74,8 @@ class Surface:
         self._provider = provider
         self._commons = commons
         self._purpose = purpose
-        self._path = f"/v1/{PATHS[upstream.dialect]}"
+        self._wire_format = upstream.wire_format
+        self._path = f"/v1/{self._wire_format.path}"
         self._waiting_bytes = 0
         self._refusals = 0
 
@@ -105,7 +106,7 @@ class Surface:
         if scope["method"] != "POST" or raw_path != self._path:
             asked = f"{scope['method']} {raw_path}"[:MAX_SHOWN]
             raise Refused(403, f"this sandbox may only POST {self._path}, not {asked}")
-        if scope["query_string"] not in QUERIES[self._upstream.dialect]:
+        if scope["query_string"] not in self._wire_format.queries:
             raise Refused(403, f"this sandbox may only POST {self._path} without a query")
 
     @asynccontextmanager
@@ -136,11 +137,11 @@ class Surface:
         if has_many_parts(body):
             raise Refused(413, f"a request may have at most {MAX_PARTS} lists, objects and values")
         try:
-            document: Document = parsed(body)
+            document = parsed(body)
             model = document.get("model")
             if model != self._upstream.model:
                 raise Refused(403, f"this sandbox may only use {self._upstream.model}, not {model!r:.{MAX_SHOWN}}")
-            return contained(document, self._upstream.dialect)
+            return contained(document, self._wire_format)
         except NotUsable as error:
             raise Refused(400, f"the request is not usable: {error}") from None
 
@@ -171,8 +172,8 @@ class Surface:
                 return _problem(status, f"the model server {reply.why}, tries: {call.attempts}")
             if reply.rest is not None:
                 streams = True
-                return Streamed(reply, reply.rest, self._blanking, partial(self._settle, begun))
-            tokens = tokens_of(reply.body)
+                return Streamed(reply, reply.rest, self._blanking, self._wire_format, partial(self._settle, begun))
+            tokens = tokens_of(reply.body, self._wire_format)
             headers = FINAL if reply.status >= 400 else None
             media_type = self._blanking.words(reply.media_type)
             return Response(self._blanking.whole(reply.body), reply.status, headers, media_type)
@@ -187,7 +188,7 @@ class Surface:
         """
         call = begun.call
         if call.attempts and broken_at is not None:
-            tokens = estimated(call.body, broken_at, tokens, self._upstream.dialect)
+            tokens = estimated(call.body, broken_at, tokens, self._wire_format)
         if call.attempts:
             self._purpose.on_call(
                 ModelCall(
@@ -231,7 +232,12 @@ class Streamed(Response):
     """
 
     def __init__(
-        self, reply: Reply, rest: Rest, blanking: Blanking, settle: Callable[[Tokens, int | None], Awaitable[None]]
+        self,
+        reply: Reply,
+        rest: Rest,
+        blanking: Blanking,
+        wire_format: WireFormat,
+        settle: Callable[[Tokens, int | None], Awaitable[None]],
     ) -> None:
         super().__init__(None, reply.status, media_type=blanking.words(reply.media_type))
         # Its length is not known.
@@ -240,7 +246,7 @@ class Streamed(Response):
         self._rest = rest
         self._blanked = blanking.stream()
         self._settle = settle
-        self._meter = Meter()
+        self._meter = Meter(wire_format)
         self._came = 0
         self._finished = False
 

@@ -11,10 +11,7 @@ from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.gateway.entra import EntraToken
 from skillopt_airflow.gateway.upstream import Upstream
 
-PATHS = {"openai-chat": "chat/completions", "openai": "responses", "anthropic": "messages"}
-"""Below the base address, by dialect."""
 PASSED_HEADERS = ("accept", "content-type", "anthropic-version", "anthropic-beta")
-ANTHROPIC_VERSION = "2023-06-01"
 KEPT_CONNECTIONS = 64
 
 
@@ -85,7 +82,7 @@ class HttpBackend:
             f"{self._upstream.base_url.rstrip('/')}/{self._path()}",
             params=self._upstream.query,
             content=_naming(self._upstream.model, body),
-            headers=self._required_headers() | passed | credentials,
+            headers={**self._upstream.wire_format.headers, **passed, **credentials},
         )
         return await self._client.send(request, stream=True)
 
@@ -97,20 +94,17 @@ class HttpBackend:
             ModelConnectionError: the identity gives no token.
         """
         url = f"{self._upstream.base_url.rstrip('/')}/models"
-        headers = self._required_headers() | await self._credentials()
+        headers = {**self._upstream.wire_format.headers, **await self._credentials()}
         return await self._client.get(url, params=self._upstream.query, headers=headers)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    def _required_headers(self) -> dict[str, str]:
-        return {"anthropic-version": ANTHROPIC_VERSION} if self._upstream.dialect == "anthropic" else {}
-
     def _path(self) -> str:
-        path = PATHS[self._upstream.dialect]
-        deployed = self._upstream.deployments and self._upstream.dialect == "openai-chat"
-        return f"deployments/{self._upstream.model}/{path}" if deployed else path
+        wire_format = self._upstream.wire_format
+        deployed = self._upstream.deployments and wire_format.below_deployment
+        return f"deployments/{self._upstream.model}/{wire_format.path}" if deployed else wire_format.path
 
     async def _credentials(self) -> dict[str, str]:
         if self._token is not None:

@@ -1,19 +1,9 @@
-"""The three wire formats: what a sandbox may ask in each, and what an answer looks like."""
+"""What a sandbox's request may ask for: the answer of one model, and nothing that the provider does beside it."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
-from skillopt_airflow.gateway.upstream import Dialect
-
-QUERIES: dict[Dialect, tuple[bytes, ...]] = {
-    "openai-chat": (b"",),
-    "openai": (b"",),
-    "anthropic": (b"", b"beta=true"),
-}
-"""What may follow the path; it is not passed on, as the header anthropic-beta says it all."""
-
-Document = dict[str, Any]
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 
 KEPT_BACK = frozenset(
     {
@@ -36,7 +26,7 @@ class NotUsable(ValueError):
     """A text is not what the wire format has in its place; the message says why, without quoting it."""
 
 
-def parsed(text: bytes | str) -> Document:
+def parsed(text: bytes | str) -> JsonObject:
     """The JSON object that a text holds.
 
     Raises:
@@ -59,7 +49,7 @@ def has_many_parts(text: bytes) -> bool:
     return sum(text.count(mark) for mark in (b"[", b"{", b",")) > MAX_PARTS
 
 
-def contained(document: Document, dialect: Dialect) -> bytes:
+def contained(request: JsonObject, wire_format: WireFormat) -> bytes:
     """The request as it may leave: without what lets the provider act for it, and with usage in its stream.
 
     It is written anew, so that the provider reads the same fields as this module, also where a name is there twice.
@@ -69,36 +59,20 @@ def contained(document: Document, dialect: Dialect) -> bytes:
     Raises:
         NotUsable: the provider is to fetch something from an address, or the document is nested too deeply.
     """
-    kept = {name: value for name, value in document.items() if name not in KEPT_BACK}
+    kept = {name: value for name, value in request.items() if name not in KEPT_BACK}
     tools = kept.get("tools")
     if isinstance(tools, list):
         kept["tools"] = [tool for tool in tools if _is_local(tool)]
     if not kept.get("tools", True):
         # An empty list, or a choice among no tools, is refused by some servers.
         kept = {name: value for name, value in kept.items() if name not in ("tools", "tool_choice")}
-    if dialect == "openai-chat" and kept.get("stream") is True:
-        options = kept.get("stream_options")
-        kept["stream_options"] = (options if isinstance(options, dict) else {}) | {"include_usage": True}
+    kept = wire_format.prepared(kept)
     if _fetches(kept):
         raise NotUsable("it has the provider fetch an address; contents go along as data")
     try:
         return json.dumps(kept).encode()
     except RecursionError:
         raise NotUsable("nested too deeply") from None
-
-
-def is_answer(document: Document, dialect: Dialect) -> bool:
-    """Whether a whole document is an answer of this format, and not only a success by its status."""
-    return _ANSWERS[dialect](document)
-
-
-def is_event(document: Document, dialect: Dialect) -> bool:
-    """Whether an answer's stream may begin with this document."""
-    if document.get("error") or document.get("type") == "error":
-        return False
-    if dialect == "openai-chat":
-        return isinstance(document.get("choices"), list)
-    return isinstance(document.get("type"), str)
 
 
 def _no_constant(name: str) -> None:
@@ -119,7 +93,7 @@ def _is_here(environment: object) -> bool:
     return environment is None or (isinstance(environment, dict) and environment.get("type") == "local")
 
 
-def _fetches(document: Document) -> bool:
+def _fetches(document: JsonObject) -> bool:
     """Whether a part of a message is an address; what a tool is called with, or described by, does not count."""
     open_parts: list[object] = [value for name, value in document.items() if name != "tools"]
     while open_parts:
@@ -135,7 +109,7 @@ def _fetches(document: Document) -> bool:
     return False
 
 
-def _is_reference(part: Document) -> bool:
+def _is_reference(part: JsonObject) -> bool:
     source = part.get("source")
     return (
         any(_is_address(part.get(name)) for name in ADDRESSES)
@@ -147,19 +121,3 @@ def _is_reference(part: Document) -> bool:
 def _is_address(value: object) -> bool:
     text = value.get("url") if isinstance(value, dict) else value
     return isinstance(text, str) and not text.startswith("data:")
-
-
-def _is_completion(document: Document) -> bool:
-    choices = document.get("choices")
-    return (
-        isinstance(choices, list)
-        and bool(choices)
-        and all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
-    )
-
-
-_ANSWERS: dict[Dialect, Callable[[Document], bool]] = {
-    "openai-chat": _is_completion,
-    "openai": lambda document: isinstance(document.get("output"), list),
-    "anthropic": lambda document: isinstance(document.get("content"), list),
-}

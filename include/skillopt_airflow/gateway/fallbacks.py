@@ -101,7 +101,9 @@ class Provider:
         ended = Ended("failed")
         streams = False
         try:
-            call.reply = await ask(route.backend, call.body, call.headers, route.upstream.dialect, self._call_timeout)
+            call.reply = await ask(
+                route.backend, call.body, call.headers, route.upstream.wire_format, self._call_timeout
+            )
             ended = self._judged(call.reply)
             if call.reply.rest is not None:
                 call.reply.rest.on_close = partial(route.turns.end, turn, ended)

@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from skillopt_airflow.core.types import Value
+from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.remaining_budget import Allowance
-from skillopt_airflow.gateway.upstream import Dialect
 
 
 class GatewaySettings(Value):

@@ -15,12 +15,13 @@ from starlette.types import Receive, Scope, Send
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.app import Purpose, Surface
 from skillopt_airflow.gateway.fallbacks import Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.listening import GuardedProtocol, listen
 from skillopt_airflow.gateway.shared_state import shared
-from skillopt_airflow.gateway.upstream import Dialect, Upstream
+from skillopt_airflow.gateway.upstream import Upstream
 
 MAX_HEAD_BYTES = 32 * 1024
 CLOSING_SECONDS = 1

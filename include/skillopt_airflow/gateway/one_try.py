@@ -8,10 +8,10 @@ from typing import Literal
 
 import httpx
 
+from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 from skillopt_airflow.gateway.backends import Backend
-from skillopt_airflow.gateway.dialects import NotUsable, is_answer, is_event, parsed
+from skillopt_airflow.gateway.dialects import NotUsable, parsed
 from skillopt_airflow.gateway.pacing import OVERLOADED
-from skillopt_airflow.gateway.upstream import Dialect
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
@@ -85,12 +85,12 @@ class Reply:
         return failed or self.status in (408, 429) or self.status >= 500
 
 
-async def ask(backend: Backend, body: bytes, headers: httpx.Headers, dialect: Dialect, seconds: float) -> Reply:
+async def ask(backend: Backend, body: bytes, headers: httpx.Headers, wire_format: WireFormat, seconds: float) -> Reply:
     """One try of so many seconds; every failure is a reply."""
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         async with asyncio.timeout_at(deadline):
-            return await _fetch(backend, body, headers, dialect, deadline)
+            return await _fetch(backend, body, headers, wire_format, deadline)
     except (TimeoutError, httpx.TimeoutException):
         return Reply(failure="timeout", why=f"did not answer within {seconds:g} s")
     except (httpx.RequestError, httpx.InvalidURL) as error:
@@ -101,7 +101,9 @@ async def ask(backend: Backend, body: bytes, headers: httpx.Headers, dialect: Di
         return Reply(failure="too_long", why=f"sent more than {MAX_ANSWER_BYTES} bytes")
 
 
-async def _fetch(backend: Backend, body: bytes, headers: httpx.Headers, dialect: Dialect, deadline: float) -> Reply:
+async def _fetch(
+    backend: Backend, body: bytes, headers: httpx.Headers, wire_format: WireFormat, deadline: float
+) -> Reply:
     response = await backend.send(body, headers)
     kept_open = False
     try:
@@ -113,13 +115,13 @@ async def _fetch(backend: Backend, body: bytes, headers: httpx.Headers, dialect:
             return Reply(status, media_type, text, retry_after=retry_after(response))
         if media_type.startswith(EVENT_STREAM):
             chunks = response.aiter_bytes()
-            head = await _first_event(chunks, dialect)
+            head = await _first_event(chunks, wire_format)
             kept_open = True
             return Reply(response.status_code, media_type, head, Rest(response, chunks, deadline))
         text = await _beginning(response, MAX_ANSWER_BYTES + 1)
         if len(text) > MAX_ANSWER_BYTES:
             raise TooLong
-        if not is_answer(parsed(text), dialect):
+        if not wire_format.is_answer(parsed(text)):
             raise NotUsable("a JSON object of another shape")
         return Reply(response.status_code, media_type, text)
     finally:
@@ -136,7 +138,7 @@ async def _beginning(response: httpx.Response, most: int) -> bytes:
     return bytes(text[:most])
 
 
-async def _first_event(chunks: AsyncIterator[bytes], dialect: Dialect) -> bytes:
+async def _first_event(chunks: AsyncIterator[bytes], wire_format: WireFormat) -> bytes:
     """All bytes up to the chunk that completes the first event's data, which is still too early to have answered."""
     head = bytearray()
     async for chunk in chunks:
@@ -144,7 +146,7 @@ async def _first_event(chunks: AsyncIterator[bytes], dialect: Dialect) -> bytes:
         *lines, _ = head.split(b"\n")
         data = next((line.removeprefix(b"data:").strip() for line in lines if line.startswith(b"data:")), None)
         if data is not None:
-            if not is_event(parsed(bytes(data)), dialect):
+            if not wire_format.is_event(parsed(bytes(data))):
                 raise NotUsable("a stream that begins with an error, or with another shape")
             return bytes(head)
         if len(head) > MAX_FIRST_EVENT_BYTES:

@@ -1,14 +1,10 @@
-"""The tokens that a provider says it counted, in whichever wire format."""
+"""The tokens that a provider says it counted, and an estimate where it was not heard out."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
-from skillopt_airflow.gateway.upstream import Dialect
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat, count
 
-MOST = 10**12
-"""No answer has more tokens; a larger number would not fit into the usage table."""
 MOST_ESTIMATED = 1_000_000
 """No model of today reads or writes more in a call; what a client writes into a request shall not spend a budget."""
 BYTES_PER_TOKEN = 4
@@ -16,18 +12,11 @@ BYTES_PER_STREAMED_TOKEN = 16
 """Most of a stream is the frame of its events, of which each has one token or a few."""
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """Tokens of one call; zero where the provider says nothing."""
-
-    prompt: int = 0
-    completion: int = 0
-
-
 class Meter:
     """Reads along with a stream of server-sent events, of which the largest counts hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, wire_format: WireFormat) -> None:
+        self._wire_format = wire_format
         self._line = bytearray()
         self._tokens = Tokens()
 
@@ -41,63 +30,41 @@ class Meter:
 
     @property
     def tokens(self) -> Tokens:
-        """What was counted so far, also if the stream ended within a line."""
+        """The tokens counted so far, also if the stream ended within a line."""
         self._read(bytes(self._line))
         return self._tokens
 
     def _read(self, line: bytes) -> None:
+        # Only few events tell it, and the others need not be parsed.
         if line.startswith(b"data:") and b'"usage"' in line:
-            more = tokens_of(line.removeprefix(b"data:"))
+            more = tokens_of(line.removeprefix(b"data:"), self._wire_format)
             self._tokens = Tokens(max(self._tokens.prompt, more.prompt), max(self._tokens.completion, more.completion))
 
 
-def tokens_of(text: bytes) -> Tokens:
-    """The usage inside a JSON document: an answer, or the data of one event."""
-    usages = list(_usages(text))
-    return Tokens(
-        prompt=max([0, *map(_prompt, usages)]),
-        completion=max([0, *(_count(usage, "completion_tokens", "output_tokens") for usage in usages)]),
-    )
+def tokens_of(text: bytes, wire_format: WireFormat) -> Tokens:
+    """Return the usage inside a JSON document: an answer, or the data of one event."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return Tokens()
+    return wire_format.tokens(document) if isinstance(document, dict) else Tokens()
 
 
-def estimated(request: bytes, streamed: int, seen: Tokens, dialect: Dialect) -> Tokens:
-    """About what a call costs of whose answer nobody saw the end.
+def estimated(request: bytes, streamed: int, seen: Tokens, wire_format: WireFormat) -> Tokens:
+    """Return about what a call costs of whose answer nobody saw the end.
 
     Args:
         request: a JSON object.
         streamed: bytes of the answer that came; if none did, all tokens count that the request allows.
         seen: what the provider told so far.
-        dialect: messages tell at their beginning the first few tokens of an answer, the others tell all at the end.
+        wire_format: the format of the request.
     """
-    allowed = _count(json.loads(request), "max_tokens", "max_completion_tokens", "max_output_tokens")
+    document: JsonObject = json.loads(request)
+    allowed = count(document, *wire_format.limits)
     most = min(allowed or MOST_ESTIMATED, MOST_ESTIMATED)
     completion = min(streamed // BYTES_PER_STREAMED_TOKEN, most) if streamed else min(allowed, most)
-    told_all = bool(seen.completion) and dialect != "anthropic"
+    told_all = bool(seen.completion) and wire_format.usage_at_end
     return Tokens(
         prompt=seen.prompt or min(len(request) // BYTES_PER_TOKEN, MOST_ESTIMATED),
         completion=seen.completion if told_all else max(seen.completion, completion),
     )
-
-
-def _usages(text: bytes) -> Iterator[dict[str, Any]]:
-    """At the top (all formats), in `response` (streamed responses), in `message` (streamed messages)."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(document, dict):
-        return
-    for holder in (document, document.get("response"), document.get("message")):
-        if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
-            yield holder["usage"]
-
-
-def _prompt(usage: dict[str, Any]) -> int:
-    """Anthropic counts what was read from or written to its cache beside the rest, the others within it."""
-    beside = sum(_count(usage, name) for name in ("cache_read_input_tokens", "cache_creation_input_tokens"))
-    return max(_count(usage, "prompt_tokens"), _count(usage, "input_tokens") + beside)
-
-
-def _count(usage: dict[str, Any], *names: str) -> int:
-    counts = (usage.get(name) for name in names)
-    return min(MOST, max([0, *(count for count in counts if isinstance(count, int))]))

@@ -6,9 +6,9 @@ from typing import Literal
 from pydantic import Field, SecretStr, SerializationInfo, field_serializer
 
 from skillopt_airflow.core.types import JsonObject, Value
+from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
+from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 
-Dialect = Literal["openai-chat", "openai", "anthropic"]
-"""Wire format: chat completions, responses or messages."""
 SECRET_WORDS = ("key", "secret", "token")
 """In the names of a provider's arguments whose values are secrets."""
 
@@ -35,8 +35,8 @@ class Upstream(Value):
     """The provider's name of the model, without the dialect."""
     api_key: SecretStr = SecretStr("")
     """Empty for a server without keys, and where `identity` or `arguments` hold the credentials."""
-    auth: Literal["bearer", "api-key", "x-api-key"] = "bearer"
-    """The header that carries the key."""
+    auth: str = "bearer"
+    """The header that carries the key; `bearer` is the header Authorization."""
     identity: AzureIdentity | None = None
     """Asked for a token in the place of the key."""
     query: dict[str, str] = Field(default_factory=dict)
@@ -49,6 +49,11 @@ class Upstream(Value):
     """What that provider is made with, as a JSON object."""
     fallbacks: tuple["Upstream", ...] = ()
     """Other servers of the same dialect, in the order in which they are tried."""
+
+    @property
+    def wire_format(self) -> WireFormat:
+        """The format that the server speaks."""
+        return WIRE_FORMATS[self.dialect]
 
     def secrets(self) -> frozenset[str]:
         """Every secret text, of the fallbacks too, for whoever has to keep them out of something."""

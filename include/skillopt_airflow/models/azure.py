@@ -9,6 +9,7 @@ from pydantic_ai.providers.azure import AzureProvider
 
 from skillopt_airflow.gateway.entra import EntraToken
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
+from skillopt_airflow.models.providers import AZURE_DIALECTS
 
 
 class IdentityProvider(AzureProvider):
@@ -36,5 +37,5 @@ def azure_model(upstream: Upstream, identity: AzureIdentity) -> Model:
     )
     # The base is annotated for the dated API versions only; of the client it uses what both have.
     provider = IdentityProvider(openai_client=cast("AsyncAzureOpenAI", client))
-    name = "azure-responses" if upstream.dialect == "openai" else "azure"
+    name = next(provider for provider, dialect in AZURE_DIALECTS.items() if dialect == upstream.dialect)
     return infer_model(f"{name}:{upstream.model}", provider_factory=lambda _: provider)

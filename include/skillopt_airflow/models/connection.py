@@ -7,15 +7,14 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import SecretStr
 
-from skillopt_airflow.core.config import Harness
 from skillopt_airflow.core.errors import ModelConnectionError
-from skillopt_airflow.gateway.upstream import Dialect, Upstream
+from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.wire_formats import Dialect
+from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.models.providers import (
     ADDRESSES,
-    DIALECTS,
     OWN_TYPES,
-    SPOKEN,
-    SPOKEN_PATHS,
+    SPEAKS,
     Connected,
     azure_upstream,
     http_upstream,
@@ -36,7 +35,7 @@ CHECK_SECONDS = 20.0
 JSON_CONTENT = {"content-type": "application/json"}
 
 
-def target_upstream(conn_id: str, model: str | None, harness: Harness = "chat") -> Upstream:
+def target_upstream(conn_id: str, model: str | None, harness: HarnessName = "chat") -> Upstream:
     """Where the gateway sends a target's calls, in the wire format of the harness.
 
     Raises:
@@ -110,18 +109,18 @@ def check(conn_id: str, model: str | None = None) -> None:
             _check(connected, _upstream(connected))
 
 
-def check_harness(upstream: Upstream, harness: Harness) -> None:
+def check_harness(upstream: Upstream, harness: HarnessName) -> None:
     """Ask servers of one's own whether they have the path that an agent CLI posts to; no model is called.
 
     Raises:
         ModelConnectionError: a server does not have it.
     """
     for server in (upstream, *upstream.fallbacks):
-        if harness in SPOKEN and server.base_url not in ADDRESSES.values():
+        if HARNESSES[harness].wire_format is not None and server.base_url not in ADDRESSES:
             _check_path(server, harness)
 
 
-def _check_path(server: Upstream, harness: Harness) -> None:
+def _check_path(server: Upstream, harness: HarnessName) -> None:
     import json
 
     import httpx
@@ -134,7 +133,7 @@ def _check_path(server: Upstream, harness: Harness) -> None:
         raise ModelConnectionError(f"connection {server.conn_id}: no model server answers ({error})") from error
     if response.status_code in (404, 405):
         raise ModelConnectionError(
-            f"connection {server.conn_id}: model.harness {harness} posts {SPOKEN_PATHS[server.dialect]}, and "
+            f"connection {server.conn_id}: model.harness {harness} posts /v1/{server.wire_format.path}, and "
             f"{server.base_url} has no such path ({response.status_code}); use harness chat or tools, or a connection "
             "to a server that has it"
         )
@@ -266,13 +265,13 @@ def _is_provider(name: str) -> bool:
 
 
 def _is_translated(connected: Connected) -> bool:
-    return connected.conn_type != OWN_TYPES["azure"] and connected.provider not in DIALECTS
+    return connected.conn_type != OWN_TYPES["azure"] and connected.provider not in SPEAKS
 
 
 def _upstream(connected: Connected) -> Upstream:
     if connected.conn_type == OWN_TYPES["azure"]:
         return azure_upstream(connected)
-    if connected.provider in DIALECTS:
+    if connected.provider in SPEAKS:
         return http_upstream(connected)
     hook = _hook(_connection(connected.conn_id))
     # The hook's model could not go to a gateway in another process; what it is made of can.

@@ -7,18 +7,17 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError
 
-from skillopt_airflow.core.config import Harness, ModelGroup
+from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
+from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.types import Value
-from skillopt_airflow.gateway.upstream import AzureIdentity, Dialect, Upstream
+from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
+from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream
 
-DIALECTS: Mapping[str, Dialect] = {
-    "openai-chat": "openai-chat",
-    "openai": "openai",
-    "openai-responses": "openai",
-    "anthropic": "anthropic",
+SPEAKS: Mapping[str, Dialect] = {
+    provider: dialect for dialect, spoken in WIRE_FORMATS.items() for provider in (dialect, *spoken.aliases)
 }
-"""By the provider in a model's name, for connections of type pydanticai."""
+"""The wire format by the provider in a model's name, for connections of type pydanticai."""
 AZURE_DIALECTS: Mapping[str, Dialect] = {"azure": "openai-chat", "azure-responses": "openai"}
 OWN_TYPES = {
     "azure": "pydanticai_azure",
@@ -27,14 +26,8 @@ OWN_TYPES = {
     "google-cloud": "pydanticai_vertex",
 }
 """Providers that need more than a key and an address, and the connection type that has it."""
-ADDRESSES = {
-    "openai-chat": "https://api.openai.com/v1",
-    "openai": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com/v1",
-}
-SPOKEN: Mapping[Harness, Dialect] = {"codex": "openai", "claude_code": "anthropic"}
-"""What the agent CLIs send, whatever the connection; the other harnesses follow the connection."""
-SPOKEN_PATHS: Mapping[Dialect, str] = {"openai": "/v1/responses", "anthropic": "/v1/messages"}
+ADDRESSES = frozenset(wire_format.address for wire_format in WIRE_FORMATS.values())
+"""Of providers themselves, each of which has the wire formats of its own alone."""
 
 
 class Connected(Value):
@@ -62,18 +55,19 @@ def http_upstream(connected: Connected) -> Upstream:
     Raises:
         ModelConnectionError: its host cannot be right.
     """
-    dialect, host = DIALECTS[connected.provider], connected.host.rstrip("/")
-    if dialect == "anthropic" and host:
+    dialect, host = SPEAKS[connected.provider], connected.host.rstrip("/")
+    wire_format = WIRE_FORMATS[dialect]
+    if wire_format.client_adds_version and host:
         if host.endswith("/v1"):
-            raise connected.error("its host ends in /v1, which Anthropic's client adds itself; leave it out")
+            raise connected.error("its host ends in /v1, which the provider's client adds itself; leave it out")
         host += "/v1"
     return Upstream(
         conn_id=connected.conn_id,
         dialect=dialect,
-        base_url=host or ADDRESSES[dialect],
+        base_url=host or wire_format.address,
         model=connected.model,
         api_key=connected.password,
-        auth="x-api-key" if dialect == "anthropic" else "bearer",
+        auth=wire_format.key_header,
     )
 
 
@@ -164,20 +158,21 @@ def translated_upstream(connected: Connected, arguments: Mapping[str, Any]) -> U
     )
 
 
-def spoken_by(harness: Harness, connected: Connected, upstream: Upstream) -> Upstream:
+def spoken_by(harness: HarnessName, connected: Connected, upstream: Upstream) -> Upstream:
     """The connection's upstream in the wire format of a harness.
 
     Raises:
         ModelConnectionError: the server does not have that format.
     """
-    dialect = SPOKEN.get(harness, upstream.dialect)
-    if dialect == upstream.dialect:
+    dialect = HARNESSES[harness].wire_format
+    if dialect is None or dialect == upstream.dialect:
         return upstream
-    anothers = upstream.base_url in ADDRESSES.values() and upstream.base_url != ADDRESSES[dialect]
-    azure = connected.conn_type == OWN_TYPES["azure"]
-    if upstream.provider or anothers or (azure and dialect == "anthropic"):
+    spoken = WIRE_FORMATS[dialect]
+    anothers = upstream.base_url in ADDRESSES - {spoken.address}
+    azures = connected.conn_type == OWN_TYPES["azure"] and dialect not in AZURE_DIALECTS.values()
+    if upstream.provider or anothers or azures:
         raise connected.error(
-            f"model.harness {harness} posts {SPOKEN_PATHS[dialect]}, which {connected.provider} does not have; use "
+            f"model.harness {harness} posts /v1/{spoken.path}, which {connected.provider} does not have; use "
             f"harness chat or tools, or a connection of type pydanticai to a server that has it, with {dialect}:NAME "
             "as its model"
         )
@@ -190,27 +185,27 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
     Raises:
         ConfigError: naming the key and what to do.
     """
-    if model.harness in SPOKEN and model.temperature is not None:
+    if HARNESSES[model.harness].is_cli and model.temperature is not None:
         raise ConfigError(
             f"model.temperature = {model.temperature}: the CLI of harness {model.harness} has no option for it; unset "
             "model.temperature"
         )
     if model.seed is not None and not _takes_seed(upstream):
-        asked = upstream.provider or SPOKEN_PATHS[upstream.dialect]
+        asked = upstream.provider or f"/v1/{upstream.wire_format.path}"
         raise ConfigError(
             f"model.seed = {model.seed}: requests to {asked} have no field for a seed; unset it, or use a connection "
             "whose model is openai-chat:NAME"
         )
-    if model.thinking is not None and upstream.dialect == "openai":
+    if model.thinking is not None and not upstream.wire_format.sets(thinking=model.thinking):
         raise ConfigError(
-            f"model.thinking = {model.thinking!r}: the responses API has no such switch; unset it, and set "
-            "model.reasoning_effort"
+            f"model.thinking = {model.thinking!r}: requests to /v1/{upstream.wire_format.path} have no such switch; "
+            "unset it, and set model.reasoning_effort"
         )
 
 
 def _takes_seed(upstream: Upstream) -> bool:
     if not upstream.provider:
-        return upstream.dialect == "openai-chat"
+        return upstream.wire_format.sets(seed=1)
     from skillopt_airflow.gateway.translation import translated_model
 
     return "seed" not in translated_model(upstream, timeout=1.0).unsupported_settings

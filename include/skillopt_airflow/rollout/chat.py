@@ -1,40 +1,22 @@
 """The chat harness: the skill as system message, and a conversation in which the benchmark may answer each reply."""
 
 import time
-from types import TracebackType
-from typing import Self
 
-from skillopt_airflow.core.protocols import Benchmark, Conversing, Workspace
+from skillopt_airflow.core.protocols import Conversing, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
-from skillopt_airflow.rollout.replies import Reply, TargetModel
-from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.rollout.replies import Reply, TargetRunner
+from skillopt_airflow.rollout.settings import PublicItem
 from skillopt_airflow.rollout.texts import shortened
 
 MAX_FEEDBACK_CHARS = 24_000
 
 
-class ChatHarness:
+class ChatHarness(TargetRunner):
     """Opens a conversation as the benchmark says; the target's answer is in its last reply.
 
     A `Conversing` benchmark sees each reply, the last one too, and what it says is told to the target while that has
     turns left.
     """
-
-    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
-        self._benchmark = benchmark
-        self._max_turns = settings.max_turns
-        self._target = TargetModel(settings, base_url)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._target.__aexit__(kind, error, traceback)
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         """One item's trajectory; what the provider does wrong becomes its status."""

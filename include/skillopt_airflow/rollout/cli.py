@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from skillopt_airflow.core.protocols import Benchmark, Equipped, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
@@ -91,16 +90,9 @@ class CLIHarness(ABC):
         self.benchmark = benchmark
         self.base_url = base_url
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        return None
+    async def aclose(self) -> None:
+        """Do nothing: every CLI ends with its item."""
+        return
 
     @abstractmethod
     def prepare(self, home: Path, skill: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -9,7 +10,7 @@ from typing import TextIO
 import benchmarks
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.forwarder import forwarded
-from skillopt_airflow.rollout.harness import HARNESSES, Harness
+from skillopt_airflow.rollout.harness import Runner, runner
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 
@@ -44,14 +45,13 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
     job = Job.read(in_folder)
     benchmark = benchmarks.load(job.settings.benchmark)
     free = asyncio.Semaphore(job.settings.concurrency)
-    new_harness = HARNESSES[job.settings.harness]
-    async with forwarded(gateway) as base_url, new_harness(job.settings, benchmark, base_url) as harness:
+    async with forwarded(gateway) as base_url, aclosing(runner(job.settings, benchmark, base_url)) as running:
 
         async def work(index: int, item: PublicItem, out: TextIO) -> None:
             inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
             workspace = ItemFolders(inputs, outputs, job.settings.code_timeout)
             async with free:
-                trajectory = await _trajectory(harness, item, job.skill, workspace)
+                trajectory = await _trajectory(running, item, job.skill, workspace)
             out.write(trajectory.model_dump_json() + "\n")
             out.flush()
 
@@ -61,10 +61,10 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
                     group.create_task(work(index, item, out))
 
 
-async def _trajectory(harness: Harness, item: PublicItem, skill: str, workspace: ItemFolders) -> Trajectory:
+async def _trajectory(running: Runner, item: PublicItem, skill: str, workspace: ItemFolders) -> Trajectory:
     try:
         Path(workspace.outputs).mkdir(parents=True, exist_ok=True)
-        trajectory = await harness.run(item, skill, workspace)
+        trajectory = await running.run(item, skill, workspace)
     except Exception as error:  # noqa: BLE001 - one broken item must not end the others; the row keeps what happened
         text = f"{type(error).__name__}: {error}"[:500]
         return Trajectory(item_id=item.id, status=Status.SANDBOX_ERROR, error=text)

@@ -1,12 +1,10 @@
 """The target behind the gateway, and what its answers and its failures mean."""
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self, cast
+from typing import Any, cast
 
-from openai import AsyncOpenAI
+import httpx2
 from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import (
     AgentRunError,
@@ -24,12 +22,15 @@ from pydantic_ai.messages import (
     TextPart,
     UserPromptPart,
 )
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import ModelRequestParameters, infer_model
 from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
+from skillopt_airflow.core.ports import Benchmark
 from skillopt_airflow.core.sampling import sampling_settings, without_thinking
 from skillopt_airflow.core.types import Message, Status
+from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.rollout.texts import REFUSALS, reason
 
@@ -50,8 +51,16 @@ class TargetModel:
     """The model in the wire format of its connection; the gateway adds the key and owns the retries."""
 
     def __init__(self, settings: RolloutSettings, base_url: str) -> None:
-        self._clients = AsyncExitStack()
-        self.model = _Guarded(self._opened(settings, base_url))
+        unlimited = httpx2.Limits(max_connections=None)
+        self._client = client = httpx2.AsyncClient(timeout=settings.patience, limits=unlimited)
+        address = base_url if WIRE_FORMATS[settings.dialect].client_adds_version else f"{base_url}/v1"
+        arguments: dict[str, Any] = {"base_url": address, "api_key": "none", "http_client": client}
+
+        def provider(name: str) -> Provider[Any]:
+            made: Provider[Any] = infer_provider_class(name)(**arguments)
+            return made
+
+        self.model = _Guarded(infer_model(f"{settings.dialect}:{settings.model}", provider))
         sampling = sampling_settings(
             settings.dialect,
             max_tokens=settings.max_tokens,
@@ -61,18 +70,11 @@ class TargetModel:
             thinking=settings.thinking,
             timeout=settings.patience,
         )
-        self.settings = cast("ModelSettings", sampling)
+        self.settings = cast("ModelSettings", sampling | {"max_retries": 0})
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._clients.aclose()
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
 
     async def ask(self, messages: Sequence[Message]) -> Reply:
         """The next turn of a conversation, or why there is none."""
@@ -83,22 +85,18 @@ class TargetModel:
         status, why = ending(response)
         return Reply(status, why, text_of(response), response.usage.input_tokens, response.usage.output_tokens)
 
-    def _opened(self, settings: RolloutSettings, base_url: str) -> Model:
-        if settings.dialect == "anthropic":
-            from anthropic import AsyncAnthropic
-            from pydantic_ai.models.anthropic import AnthropicModel
-            from pydantic_ai.providers.anthropic import AnthropicProvider
 
-            claude = AsyncAnthropic(base_url=base_url, api_key="none", max_retries=0, timeout=settings.patience)
-            self._clients.push_async_callback(claude.close)
-            return AnthropicModel(settings.model, provider=AnthropicProvider(anthropic_client=claude))
-        from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
-        from pydantic_ai.providers.openai import OpenAIProvider
+class TargetRunner:
+    """Base of the runners that call the target themselves."""
 
-        client = AsyncOpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0, timeout=settings.patience)
-        self._clients.push_async_callback(client.close)
-        kind = OpenAIResponsesModel if settings.dialect == "openai" else OpenAIChatModel
-        return kind(settings.model, provider=OpenAIProvider(openai_client=client))
+    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
+        self._benchmark = benchmark
+        self._max_turns = settings.max_turns
+        self._target = TargetModel(settings, base_url)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._target.aclose()
 
 
 class _Guarded(WrapperModel):

@@ -2,6 +2,7 @@
 
 from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.protocols import Benchmark, Equipped
 
 
@@ -12,9 +13,10 @@ def equipped(benchmark: Benchmark) -> Equipped:
         ConfigError: it has none.
     """
     if not isinstance(benchmark, Equipped):
+        others = " or ".join(name for name, harness in HARNESSES.items() if not harness.needs_tools)
         raise ConfigError(
-            "model.harness = 'tools': this benchmark has no tools; use harness chat, codex or claude_code, or give its "
-            "adapter the methods task and tools (Equipped in include/skillopt_airflow/core/protocols.py)"
+            f"model.harness = 'tools': this benchmark has no tools; use harness {others}, or give its adapter the "
+            "methods task and tools (Equipped in include/skillopt_airflow/core/protocols.py)"
         )
     return benchmark
 
@@ -25,7 +27,7 @@ def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
     Raises:
         ConfigError: naming the key and what to do.
     """
-    if model.harness != "tools":
+    if not HARNESSES[model.harness].needs_tools:
         return
     equipped(benchmark)
     if model.max_turns < 2:

@@ -4,17 +4,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from skillopt_airflow.core.config import Effort, Harness
+from skillopt_airflow.core.config import Effort
+from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.types import JsonObject, Value
+from skillopt_airflow.core.wire_formats import Dialect
 
 
 class RolloutSettings(Value):
     """How every item of a container is run."""
 
     benchmark: str = Field(min_length=1)
-    harness: Harness = "chat"
-    dialect: Literal["openai-chat", "openai", "anthropic"]
-    """Wire format: chat completions, responses or messages."""
+    harness: HarnessName = "chat"
+    dialect: Dialect
+    """The wire format of the model calls."""
     model: str = Field(min_length=1)
     """The provider's name of the model, without the dialect."""
     max_turns: int = Field(default=1, ge=1)

@@ -3,8 +3,6 @@
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
-from types import TracebackType
-from typing import Self
 
 from pydantic_ai import Agent, Tool, ToolFailed, UsageLimits, capture_run_messages
 from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded
@@ -12,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Retr
 
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
-from skillopt_airflow.rollout.replies import TargetModel, ending, failure, text_of
+from skillopt_airflow.rollout.replies import TargetRunner, ending, failure, text_of
 from skillopt_airflow.rollout.requirements import equipped
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import reason, shortened
@@ -23,7 +21,7 @@ MAX_MESSAGES = 200
 MAX_MESSAGE_CHARS = 8000
 
 
-class ToolsHarness:
+class ToolsHarness(TargetRunner):
     """Lets the target call the benchmark's tools until it answers, in at most `max_turns` model calls.
 
     What a tool raises is told to the target. A target that used up its turns has answered with its last text, or with
@@ -31,21 +29,8 @@ class ToolsHarness:
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
-        self._benchmark = benchmark
+        super().__init__(settings, benchmark, base_url)
         self._equipped = equipped(benchmark)
-        self._max_turns = settings.max_turns
-        self._target = TargetModel(settings, base_url)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._target.__aexit__(kind, error, traceback)
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         """One item's trajectory; what the provider does wrong becomes its status."""

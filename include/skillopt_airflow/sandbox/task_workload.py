@@ -6,8 +6,9 @@ from typing import Protocol
 
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Trajectory
+from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.remaining_budget import Allowance
-from skillopt_airflow.gateway.upstream import Dialect, Upstream
+from skillopt_airflow.gateway.upstream import Upstream
 
 
 class Settings(Protocol):

@@ -8,8 +8,9 @@ from typing import Literal
 
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import BATCH_SHARE, ModelPrice, Prices, Role
-from skillopt_airflow.core.config import CLI_HARNESSES, BudgetGroup, Harness, TrainConfig
+from skillopt_airflow.core.config import BudgetGroup, TrainConfig
 from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.types import Split, Value
 from skillopt_airflow.optimizer.minibatches import most_minibatches
@@ -67,7 +68,7 @@ class Estimate(Value):
     models: dict[Role, str]
     prices: dict[Role, ModelPrice | None]
     budget: BudgetGroup
-    harness: Harness
+    harness: HarnessName
     batch: bool
     """Whether evaluations go as jobs of the provider's batch API."""
 
@@ -131,7 +132,7 @@ class Estimate(Value):
         ]
 
     def _cli_lines(self) -> list[str]:
-        if self.harness not in CLI_HARNESSES:
+        if not HARNESSES[self.harness].is_cli:
             return []
         return [f"  {self.harness} decides by itself how many calls an item takes; here an item counts as one"]
 
@@ -226,7 +227,7 @@ class _Counts:
         gated = self._steps + self._slow_updates + self._meta_reflects
         evaluation = self._val * rules.draws
         forced = not rules.use_gate or (self._slow_updates > 0 and not config.optimizer.slow_update_gate)
-        turns = 1 if config.model.harness in CLI_HARNESSES else config.model.max_turns
+        turns = 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
         follow_ups = self._over_all_steps(min(self._asked_about, sum(slices)) for slices in self._slices)
         rollouts = {
             "seed": evaluation,

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.config import CLI_HARNESSES, SandboxGroup
+from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.protocols import JudgesFiles
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Status
@@ -122,7 +123,7 @@ class ChunkWorkload:
     @property
     def one_item_each(self) -> bool:
         """Where what the model writes is executed, and in an agent's CLI, which may execute anything."""
-        return self.run.benchmark.runs_code or self.run.config.model.harness in CLI_HARNESSES
+        return self.run.benchmark.runs_code or HARNESSES[self.run.config.model.harness].is_cli
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         """The item's public files."""

@@ -1,0 +1,20 @@
+"""The wire formats of model servers, by name; each is one object in a file of its own."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from skillopt_airflow.core.wire_formats.anthropic_messages import AnthropicMessages
+from skillopt_airflow.core.wire_formats.openai_chat import OpenAIChat
+from skillopt_airflow.core.wire_formats.openai_responses import OpenAIResponses
+from skillopt_airflow.core.wire_formats.wire_format import WireFormat
+
+WIRE_FORMATS: Mapping[str, WireFormat] = {
+    "openai-chat": OpenAIChat(),
+    "openai": OpenAIResponses(),
+    "anthropic": AnthropicMessages(),
+}
+
+if TYPE_CHECKING:
+    Dialect = str
+else:
+    Dialect = Literal[tuple(WIRE_FORMATS)]

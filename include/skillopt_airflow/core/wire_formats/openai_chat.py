@@ -1,0 +1,50 @@
+"""OpenAI's chat completions, which most compatible servers speak."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import JsonValue
+
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.wire_formats.wire_format import WireFormat
+
+
+class OpenAIChat(WireFormat):
+    """Chat completions."""
+
+    name = "openai-chat"
+    path = "chat/completions"
+    address = "https://api.openai.com/v1"
+    below_deployment = True
+    event_field = ("choices", list)
+    prompt_tokens = ("prompt_tokens",)
+    completion_tokens = "completion_tokens"
+    limits = ("max_tokens", "max_completion_tokens")
+
+    def is_answer(self, document: JsonObject) -> bool:
+        """Return whether every choice holds a message."""
+        choices = document.get("choices")
+        return (
+            isinstance(choices, list)
+            and bool(choices)
+            and all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
+        )
+
+    def prepared(self, request: JsonObject) -> JsonObject:
+        """Ask for the usage of a stream, which is left out otherwise."""
+        if request.get("stream") is not True:
+            return request
+        options = request.get("stream_options")
+        return request | {"stream_options": (options if isinstance(options, dict) else {}) | {"include_usage": True}}
+
+    def sampling(
+        self, seed: int | None = None, reasoning_effort: str | None = None, thinking: Literal["on", "off"] | None = None
+    ) -> Mapping[str, JsonValue | None]:
+        """Switch thinking in the chat template of servers like vLLM."""
+        template: JsonObject = {"chat_template_kwargs": {"enable_thinking": thinking == "on"}}
+        return {
+            # pydantic-ai's own `thinking` would leave it out for every model that it does not know to think.
+            "openai_reasoning_effort": reasoning_effort,
+            "seed": seed,
+            "extra_body": None if thinking is None else template,
+        }

@@ -1,0 +1,101 @@
+"""What the connections, the gateway and the harnesses have to know of a wire format."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from pydantic import JsonValue
+
+from skillopt_airflow.core.types import JsonObject
+
+MAX_TOKENS = 10**12
+"""No answer has more tokens; a larger number would not fit into the usage table."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens of one call; zero where the provider says nothing."""
+
+    prompt: int = 0
+    completion: int = 0
+
+
+class WireFormat(ABC):
+    """The format of requests and answers that a family of model servers shares."""
+
+    name: ClassVar[str]
+    """pydantic-ai's name of a provider that speaks it: the part of a model's name before the colon."""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other such names."""
+    path: ClassVar[str]
+    """Path of its calls below the version, which is /v1."""
+    address: ClassVar[str]
+    """Address of the provider whose own format it is, with the version."""
+    client_adds_version: ClassVar[bool] = False
+    """Whether its clients take an address without the version."""
+    key_header: ClassVar[str] = "bearer"
+    """Header that carries the key; `bearer` is the header Authorization."""
+    headers: ClassVar[Mapping[str, str]] = {}
+    """Headers that every request needs; the client's own win."""
+    queries: ClassVar[tuple[bytes, ...]] = (b"",)
+    """Queries that a request may have; they are not passed on."""
+    below_deployment: ClassVar[bool] = False
+    """Whether Azure's dated API versions have the path below deployments/<model>."""
+
+    event_field: ClassVar[tuple[str, type]] = ("type", str)
+    """A field of the events of a stream, and what it holds."""
+    prompt_tokens: ClassVar[tuple[str, ...]]
+    """Counts of a `usage` object that add up to the prompt."""
+    completion_tokens: ClassVar[str]
+    """The count of the answer."""
+    usage_within: ClassVar[str] = ""
+    """Field whose object holds `usage` in the events of a stream, where it does not always stand at the top."""
+    usage_at_end: ClassVar[bool] = True
+    """Whether a stream tells the answer's tokens only once they are all counted."""
+    limits: ClassVar[tuple[str, ...]]
+    """Fields of a request that bound the tokens of its answer."""
+
+    @abstractmethod
+    def is_answer(self, document: JsonObject) -> bool:
+        """Return whether a whole document is an answer of this format, not only a success by its status."""
+
+    def is_event(self, document: JsonObject) -> bool:
+        """Return whether an answer's stream may begin with this document."""
+        name, kind = self.event_field
+        failed = document.get("error") or document.get("type") == "error"
+        return not failed and isinstance(document.get(name), kind)
+
+    def prepared(self, request: JsonObject) -> JsonObject:
+        """Return a request, from which the gateway took what no format may ask for, as it leaves."""
+        return request
+
+    @abstractmethod
+    def sampling(
+        self, seed: int | None = None, reasoning_effort: str | None = None, thinking: Literal["on", "off"] | None = None
+    ) -> Mapping[str, JsonValue | None]:
+        """Return pydantic-ai's settings for what the format can say of these; None stands for what is not set."""
+
+    def sets(self, **wanted: Any) -> bool:
+        """Return whether a request can say what is wanted of its sampling."""
+        return any(value is not None for value in self.sampling(**wanted).values())
+
+    def tokens(self, document: JsonObject) -> Tokens:
+        """Return the usage that an answer, or the data of one event, tells."""
+        usages = list(self._usages(document))
+        return Tokens(
+            prompt=max([0, *(sum(count(usage, name) for name in self.prompt_tokens) for usage in usages)]),
+            completion=max([0, *(count(usage, self.completion_tokens) for usage in usages)]),
+        )
+
+    def _usages(self, document: JsonObject) -> Iterator[JsonObject]:
+        for holder in (document, document.get(self.usage_within)):
+            usage = holder.get("usage") if isinstance(holder, dict) else None
+            if isinstance(usage, dict):
+                yield usage
+
+
+def count(holder: JsonObject, *names: str) -> int:
+    """Return the largest of some counts; what is no sensible number counts as zero."""
+    values = (holder.get(name) for name in names)
+    return min(MAX_TOKENS, max([0, *(value for value in values if isinstance(value, int))]))
