@@ -27,7 +27,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
-from skillopt_airflow.core.ports import Benchmark
+from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.sampling import sampling_settings, without_thinking
 from skillopt_airflow.core.types import Message, Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS

@@ -1,0 +1,74 @@
+from pathlib import Path
+
+from tests.core.extended import output_of
+
+SOURCE = '''
+"""Chat completions with a mandatory header and a count of its own, as a server might have them."""
+
+from skillopt_airflow.core.wire_formats.openai_chat import OpenAIChat
+
+
+class Ollama(OpenAIChat):
+    """The format."""
+
+    name = "ollama"
+    address = "https://ollama.invalid/v1"
+    key_header = "x-own-key"
+    headers = {"x-own-version": "7"}
+    completion_tokens = "answered_tokens"
+
+    def sampling(self, seed=None, reasoning_effort=None, thinking=None):
+        """Return nothing."""
+        return {}
+'''
+SCRIPT = """
+import asyncio, json
+from contextlib import aclosing
+import benchmarks
+from skillopt_airflow.core.config import ModelGroup
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.models.connection import target_dialect, target_upstream
+from skillopt_airflow.models.providers import check_sampling
+from skillopt_airflow.rollout.harness import runner
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from tests.gateway.scripted_provider import Reply, ScriptedProvider, completion
+import os
+
+def answer(asked):
+    assert asked.headers["x-own-key"] == "secret" and asked.headers["x-own-version"] == "7", asked.headers
+    said = json.loads(completion("<answer>Eiffel</answer>").body)
+    return Reply(body=json.dumps(said | {"usage": said["usage"] | {"prompt_tokens": 5, "answered_tokens": 4}}).encode())
+
+async def rolled_out(port, upstream):
+    settings = RolloutSettings(benchmark="searchqa", dialect=upstream.dialect, model=upstream.model, max_tokens=9,
+                               concurrency=1, call_timeout=9, max_attempts=1)
+    async with aclosing(runner(settings, benchmarks.load("searchqa"), f"http://127.0.0.1:{port}")) as running:
+        return await running.run(PublicItem(id="i", public={"question": "q", "context": "c"}), "skill", None)
+
+calls = []
+with ScriptedProvider(answer) as provider:
+    os.environ["AIRFLOW_CONN_OWN"] = json.dumps(
+        {"conn_type": "pydanticai", "host": provider.base_url, "password": "secret", "extra": {"model": "ollama:m"}})
+    upstream = target_upstream("own", None)
+    with ModelGateway(upstream, ("127.0.0.1", 0), stage="s", on_call=calls.append, max_attempts=1, call_timeout=9) as g:
+        row = asyncio.run(rolled_out(g.port, upstream))
+try:
+    check_sampling(upstream, ModelGroup(seed=1))
+except ConfigError as error:
+    print(error)
+print(target_dialect("own", None), row.status, row.answer, calls[0].prompt_tokens, calls[0].completion_tokens)
+"""
+
+
+def test_a_wire_format_is_one_file_and_one_line(tmp_path: Path) -> None:
+    registry = "core/wire_formats/__init__.py"
+    lines = {
+        "import AnthropicMessages\n": "from skillopt_airflow.core.wire_formats.ollama import Ollama\n",
+        '    "anthropic": AnthropicMessages(),\n': '    "ollama": Ollama(),\n',
+    }
+    refused, told = (
+        output_of(SCRIPT, tmp_path, "core/wire_formats/ollama.py", SOURCE, registry, lines).strip().splitlines()[-2:]
+    )
+    assert refused.startswith("model.seed = 1: requests to /v1/chat/completions have no field for a seed")
+    assert told == "ollama ok Eiffel 5 4"
