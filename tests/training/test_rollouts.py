@@ -1,14 +1,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.rollouts import (
     chunks_of,
     cut,
+    cut_contested,
     ids,
     planned,
     store_plan,
-    striped,
 )
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training
@@ -28,7 +29,7 @@ def test_chunks_cover_all_items_once_evenly_and_as_few_as_possible(count: int, s
 
 @given(COUNTS, SIZES)
 def test_stripes_advance_through_the_order_together(count: int, size: int) -> None:
-    parts = striped(range(count), size)
+    parts = cut_contested(range(count), one_block(size), draws=1)
     assert sorted(item for part in parts for item in part) == list(range(count))
     assert len(parts) == -(-count // size)
     for rank in range(max(map(len, parts), default=0)):
@@ -36,8 +37,23 @@ def test_stripes_advance_through_the_order_together(count: int, size: int) -> No
         assert begun <= set(range(rank * len(parts), (rank + 1) * len(parts)))
 
 
+@given(COUNTS, SIZES, st.integers(1, 8), st.integers(1, 5))
+def test_blocks_are_what_all_containers_take_with_every_draw(
+    count: int, size: int, containers: int, draws: int
+) -> None:
+    sandbox = SandboxGroup(items_per_container=size, max_containers=containers)
+    parts = cut_contested(range(count), sandbox, draws)
+    width = max(1, size * containers // draws)
+    blocks = [range(start, min(start + width, count)) for start in range(0, count, width)]
+    assert parts == [part for block in blocks for part in cut_contested(block, one_block(size), draws=1)]
+
+
+def one_block(size: int) -> SandboxGroup:
+    return SandboxGroup(items_per_container=size, max_containers=10_000)
+
+
 def test_no_items_no_chunks() -> None:
-    assert cut([], 20) == striped([], 20) == []
+    assert cut([], 20) == cut_contested([], one_block(20), draws=1) == []
 
 
 def test_a_plan_never_gets_shorter() -> None:

@@ -8,7 +8,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Rollout, Split
-from skillopt_airflow.training.rollouts import Chunk, Stage, chunks_of, ids, striped
+from skillopt_airflow.training.rollouts import Chunk, Stage, chunks_of, cut_contested, ids
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -24,19 +24,16 @@ def may_end_early(run: TrainingRun, moment: Moment) -> bool:
 def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chunk]:
     """The rollouts that measure a candidate, by its key, on the selection split; every draw on its own.
 
-    Where the evaluation may end early, the items on which the current skill leaves most to win come first, and are
-    dealt out so that containers side by side advance through that order together.
+    Where the evaluation may end early, the items on which the current skill leaves most to win come first.
     """
     draws = range(run.config.evaluation.draws)
     if not may_end_early(run, moment):
         item_ids = ids(run.items(Split.VAL))
         return [chunk for draw in draws for chunk in chunks_of(run, "evaluate", skill, Split.VAL, item_ids, draw)]
-    order, sandbox = order_of(run, run.state_before(moment)), run.config.sandbox
+    order = order_of(run, run.state_before(moment))
     return [
         Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
-        # Item by item, all draws of it: an item that lacks one is not known yet.
-        for block in blocks(order, max(1, sandbox.items_per_container * sandbox.max_containers // len(draws)))
-        for part in striped(block, sandbox.items_per_container)
+        for part in cut_contested(order, run.config.sandbox, len(draws))
         for draw in draws
     ]
 
@@ -90,11 +87,6 @@ def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:
     """The order in which a candidate's items are begun where its evaluation may end early."""
     rules = run.config.evaluation
     return evaluation_order(ids(run.items(Split.VAL)), state.current.evaluation, rules, state.record)
-
-
-def blocks(values: Sequence[str], size: int) -> list[Sequence[str]]:
-    """As many as all containers together take at a time, in order."""
-    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 def fresh_draw(run: TrainingRun, moment: Moment) -> int:

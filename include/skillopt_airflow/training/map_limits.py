@@ -1,33 +1,31 @@
-"""How many chunks a run's plans may have: Airflow makes mapped tasks of lists up to a length, and of no longer ones."""
+"""The limit on mapped tasks: Airflow makes them of lists up to a length, so no plan may have more chunks than that."""
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.rollouts import cut, cut_contested
 
 
 class Demand(NamedTuple):
-    """The chunks of the largest plan of a kind."""
+    """The number of chunks of the largest plan of a kind."""
 
     kind: str
     chunks: int
     knobs: tuple[str, ...]
-    """That it grows with, by path."""
+    """Paths of the knobs that make it larger."""
 
 
 def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand]:
-    """What a training makes mapped tasks of, at most; `sizes` are those of the splits before the limits.
+    """Return the largest plans of a training; `sizes` are those of the splits before the limits.
 
     A confirmation is no larger than publishing is.
     """
     train, rules = config.train, config.evaluation
-    val, test = (
-        size if limit is None else min(size, limit)
-        for size, limit in ((sizes[Split.VAL], rules.val_limit), (sizes[Split.TEST], rules.test_limit))
-    )
+    limits = {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}
+    val, test = (len(range(sizes[split])[:limit]) for split, limit in limits.items())
     batch = _parts(config, min(sizes[Split.TRAIN], train.batch_size * train.accumulation))
     samples = min(sizes[Split.TRAIN], config.optimizer.slow_update_samples)
     demands = [
@@ -37,7 +35,9 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
     ]
     # Those go as one batch job each, whatever the number of their chunks.
     if not config.model.batch:
-        evaluated = _contested(config, val) + (batch if train.speculative_rollout else 0)
+        contested = rules.early_reject and rules.use_gate
+        parts = len(cut_contested(range(val), config.sandbox, rules.draws)) if contested else _parts(config, val)
+        evaluated = rules.draws * parts + (batch if train.speculative_rollout else 0)
         tested = 2 * rules.draws * _parts(config, test) if rules.eval_test else 0
         demands += [
             Demand("the evaluation of a candidate", evaluated, ("evaluation.draws", "evaluation.val_limit")),
@@ -47,12 +47,12 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
 
 
 def publishing_demand(config: TrainConfig, val: int) -> Demand:
-    """Candidate and champion on the selection split."""
+    """Return the plan of candidate and champion on the selection split."""
     return Demand("publishing", 2 * config.publishing.draws * _parts(config, val), ("publishing.draws",))
 
 
 def scoring_demand(config: TrainConfig, skills: int, items: int) -> Demand:
-    """Skills on items, every draw of an evaluation."""
+    """Return the plan of skills on items with every draw of an evaluation."""
     knobs = ("evaluation.draws",)
     return Demand(f"the rollouts of {skills} skills", skills * config.evaluation.draws * _parts(config, items), knobs)
 
@@ -74,15 +74,5 @@ def check_mappable(config: TrainConfig, demands: Iterable[Demand], most: int) ->
         )
 
 
-def _contested(config: TrainConfig, items: int) -> int:
-    """The chunks of an evaluation, which are more where it goes block by block, so that it may end early."""
-    rules, sandbox = config.evaluation, config.sandbox
-    block = items
-    if rules.early_reject and rules.use_gate:
-        block = max(1, sandbox.items_per_container * sandbox.max_containers // rules.draws)
-    blocks, rest = divmod(items, max(1, block))
-    return rules.draws * (blocks * _parts(config, block) + _parts(config, rest))
-
-
 def _parts(config: TrainConfig, items: int) -> int:
-    return math.ceil(items / config.sandbox.items_per_container)
+    return len(cut(range(items), config.sandbox.items_per_container))

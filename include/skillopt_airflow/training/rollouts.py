@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
+from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, JsonObject, Split, Value
@@ -91,10 +92,18 @@ def cut(values: Sequence[T], size: int) -> list[list[T]]:
     return [list(values[start:stop]) for start, stop in pairwise(edges)]
 
 
-def striped(values: Sequence[T], size: int) -> list[list[T]]:
-    """Dealt out like cards into the fewest parts of at most `size`, so that all parts advance in order together."""
-    parts = math.ceil(len(values) / size)
-    return [list(values[part::parts]) for part in range(parts)]
+def cut_contested(order: Sequence[T], sandbox: SandboxGroup, draws: int) -> list[list[T]]:
+    """Cut an evaluation that may end early into blocks, as much as all containers take at a time with all draws.
+
+    Each block is dealt out like cards into the fewest parts, so that containers side by side advance in order together.
+    """
+    size, found = sandbox.items_per_container, []
+    width = max(1, size * sandbox.max_containers // draws)
+    for start in range(0, len(order), width):
+        block = order[start : start + width]
+        parts = math.ceil(len(block) / size)
+        found += [list(block[part::parts]) for part in range(parts)]
+    return found
 
 
 def ids(items: Sequence[Item]) -> list[str]:
