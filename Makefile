@@ -68,8 +68,8 @@ format: venv  ## format the code and fix what ruff can fix
 
 COMPILE := $(VENV)/bin/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
 
-lock: venv  ## make requirements.txt from requirements.in, and by it the locks of the images
-	$(COMPILE) requirements.in -o requirements.txt
+lock: venv  ## make requirements.txt from pyproject.toml, and by it the locks of the images
+	$(COMPILE) --all-extras pyproject.toml -o requirements.txt
 	$(COMPILE) --no-annotate -c requirements.txt docker/sandbox-requirements.in -o docker/sandbox-requirements.txt
 	$(COMPILE) --no-annotate -c requirements.txt docker/gateway-requirements.in -o docker/gateway-requirements.txt
 

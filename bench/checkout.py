@@ -119,8 +119,7 @@ def _copy_tracked(target: Path) -> None:
 def _add_benchmark(root: Path, name: str, layer: Mapping[str, Any]) -> None:
     source, folder = root / "benchmarks" / "searchqa", root / "benchmarks" / name
     folder.mkdir()
-    for file in ("__init__.py", "adapter.py"):
-        shutil.copy2(source / file, folder / file)
+    shutil.copy2(source / "adapter.py", folder)
     (folder / "benchmark.yaml").write_text(yaml.safe_dump(dict(layer)), encoding="utf-8")
     skill = root / "skills" / name / "initial.md"
     skill.parent.mkdir()

@@ -1,6 +1,6 @@
 """Airflow DAGs that keep the buckets small: `cleanup_<benchmark>` for every folder in benchmarks/."""
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.pipeline.operations import cleanup_dag
 from skillopt_airflow.pipeline.params import benchmark_config
 

@@ -1,6 +1,6 @@
 """Airflow DAGs that score a skill: `evaluate_<benchmark>` for every folder in benchmarks/."""
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.pipeline.params import benchmark_config
 from skillopt_airflow.pipeline.scoring import evaluate_dag
 

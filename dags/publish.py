@@ -1,6 +1,6 @@
 """Airflow DAGs that publish and roll back: `publish_<benchmark>` and `rollback_<benchmark>` for every benchmark."""
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.pipeline.params import benchmark_config
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 

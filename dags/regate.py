@@ -1,6 +1,6 @@
 """Airflow DAGs that check champions every night: `regate_<benchmark>` for every folder in benchmarks/."""
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.pipeline.params import benchmark_config
 from skillopt_airflow.pipeline.regate import regate_dag
 

@@ -1,6 +1,6 @@
 """Airflow DAGs that train a skill: `train_<benchmark>` for every folder in benchmarks/, and its epochs."""
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.pipeline.params import benchmark_config
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 

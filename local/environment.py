@@ -96,7 +96,6 @@ def _airflow(home: Home, settings: Settings) -> dict[str, str]:
     """Airflow's options as SECTION__OPTION; measured values are chosen for few seconds a task on two cores."""
     return {
         "CORE__DAGS_FOLDER": str(PROJECT / "dags"),
-        "CORE__PLUGINS_FOLDER": str(PROJECT / "plugins"),
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "CORE__EXECUTOR": "LocalExecutor",

@@ -26,6 +26,7 @@ Report = Callable[[str], None]
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("include/skillopt_airflow")
+CARRIED = Path("skillopt_airflow/project")
 DOCKERFILE = Path("docker/sandbox.Dockerfile")
 REQUIREMENTS = Path("docker/sandbox-requirements.txt")
 IMAGE = HARNESSES["chat"].image
@@ -44,10 +45,8 @@ BUILDERS = (Path("local/image.py"), Path("local/npm.py"))
 def program_files(root: Path) -> Sequence[Path]:
     """What of the project enters the sandbox image, relative to its root: no data, no configuration of a benchmark."""
     package = root / PACKAGE
-    files = [package / "__init__.py", root / "benchmarks" / "__init__.py"]
+    files = [package / "__init__.py", package / "benchmarks.py", *root.glob("benchmarks/[!_]*/adapter.py")]
     files += [path for folder in ("core", "rollout") for path in (package / folder).rglob("*.py")]
-    for adapter in root.glob("benchmarks/[!_]*/adapter.py"):
-        files += [adapter, adapter.with_name("__init__.py")]
     return sorted(path.relative_to(root) for path in files)
 
 
@@ -132,8 +131,9 @@ def _make(client: docker.DockerClient, docker_host: str, home: Path, report: Rep
 def stage_program(root: Path, target: Path, files: Callable[[Path], Sequence[Path]] = program_files) -> None:
     """Copy what an image gets into a folder; by default what `python -m skillopt_airflow.rollout` runs from."""
     for path in files(root):
-        # In the folder, the package and the benchmarks stand side by side: one entry of the import path serves both.
-        copy = target / (path.relative_to("include") if path.parts[0] == "include" else path)
+        # The benchmarks lie within the package, as they do in the wheel.
+        inside = path.relative_to("include") if path.parts[0] == "include" else CARRIED / path
+        copy = target / inside
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / path, copy)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
 from skillopt_airflow.pipeline.params import FIXED_IN_GRAPH, FORM_GROUPS

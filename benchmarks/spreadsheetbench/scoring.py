@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.spreadsheetbench.adapter import Cells
 from skillopt_airflow.core.types import Score
+
+from .adapter import Cells
 
 if TYPE_CHECKING:
     from openpyxl.workbook.workbook import Workbook

@@ -3,33 +3,29 @@
 import inspect
 import json
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
 
-FOLDER = Path(benchmarks.__file__).parent
+FOLDER = benchmarks.project() / "benchmarks"
 COPY = "copied_template"
 METHODS = [name for name, member in vars(Benchmark).items() if inspect.isfunction(member) and name[0] != "_"]
 
 
 @pytest.fixture
-def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Benchmark]:
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     """The template as a contributor's own folder, found in the way that every benchmark is found."""
-    shutil.copytree(FOLDER / "_template", tmp_path / COPY, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(benchmarks, "__file__", str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(benchmarks, "__path__", [str(tmp_path)])
-    yield benchmarks.load(COPY)
-    for name in [name for name in sys.modules if name.startswith(f"benchmarks.{COPY}")]:
-        del sys.modules[name]
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(FOLDER / "_template", tmp_path / "benchmarks" / COPY, ignore=ignored)
+    monkeypatch.setenv(benchmarks.PROJECT_VARIABLE, str(tmp_path))
+    return benchmarks.load(COPY)
 
 
 def satisfies_protocol(benchmark: Benchmark) -> None:

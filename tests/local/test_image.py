@@ -35,7 +35,7 @@ def test_the_image_gets_the_program_and_no_data():
         for name in files
     )
     benchmark_files = {Path(name).name for name in files if name.startswith("benchmarks/")}
-    assert benchmark_files == {"__init__.py", "adapter.py"}
+    assert benchmark_files == {"adapter.py"}
 
 
 def test_the_gateways_image_gets_what_calls_a_model():

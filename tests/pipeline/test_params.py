@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from airflow.sdk.definitions.param import ParamsDict
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, fields_by_path
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.pipeline import params
@@ -103,7 +103,7 @@ def test_bad_overrides_are_explained(overrides: Any, said: str) -> None:
 
 
 def test_a_bad_benchmark_file_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(params, "PROJECT", tmp_path)
+    monkeypatch.setenv(benchmarks.PROJECT_VARIABLE, str(tmp_path))
     path = tmp_path / "benchmarks" / "mine" / "benchmark.yaml"
     path.parent.mkdir(parents=True)
     for text, said in (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import Item, Split
 from skillopt_airflow.quality.drift import FEWEST_FRESH, FEWEST_REFERENCE, TOLERANCE, length_of, standing, tolerance

@@ -20,8 +20,10 @@ pytestmark = pytest.mark.slow
 
 MODEL = "stand-in-target"
 COPYING = """
-from benchmarks.searchqa.adapter import SearchQA
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.types import Message
+
+SearchQA = type(benchmarks.load("searchqa"))
 
 class Copying(SearchQA):
     runs_code = True
@@ -100,9 +102,9 @@ def test_a_gateway_with_an_address_and_the_files_of_an_item(python: Path, tmp_pa
     """A benchmark that runs code, as a project could have it, by a gateway in another container."""
     program, out = tmp_path / "program", tmp_path / "out"
     image.stage_program(image.ROOT, program)
-    (program / "benchmarks" / "copying").mkdir()
-    (program / "benchmarks" / "copying" / "__init__.py").touch()
-    (program / "benchmarks" / "copying" / "adapter.py").write_text(COPYING)
+    benchmark = program / "skillopt_airflow" / "project" / "benchmarks" / "copying"
+    benchmark.mkdir()
+    (benchmark / "adapter.py").write_text(COPYING)
     folder = inputs(tmp_path / "in", [{"id": "i-0", "public": {}}, {"id": "i-1", "public": {}}], benchmark="copying")
     (folder / "files" / "1").mkdir(parents=True)
     (folder / "files" / "1" / "data.txt").write_text("seven")

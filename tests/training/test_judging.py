@@ -242,13 +242,13 @@ def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypa
     spy.write_text(
         f"#!{judging.sys.executable}\n"
         "import os, sys, json, runpy, resource\n"
-        "import benchmarks.spreadsheetbench.adapter as adapter\n"
+        "from skillopt_airflow import benchmarks\n"
         "from skillopt_airflow.core.types import Score\n"
         "def found(*_):\n"
         "    names = ('AS', 'CPU', 'FSIZE', 'CORE')\n"
         "    limits = [resource.getrlimit(getattr(resource, f'RLIMIT_{name}'))[0] for name in names]\n"
         "    return Score(hard=0, soft=0, feedback=json.dumps([limits, dict(os.environ), os.listdir('.')]))\n"
-        "adapter.SpreadsheetBench.score_files = lambda self, *files: found()\n"
+        "type(benchmarks.load('spreadsheetbench')).score_files = lambda self, *files: found()\n"
         "sys.argv = sys.argv[3:]\n"
         "runpy.run_module('skillopt_airflow.training.judging', run_name='__main__')\n"
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.night_verdict import NightVerdict
 from skillopt_airflow.core.skill import SkillDocument

@@ -11,7 +11,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from local.airflow_api import FINISHED
 from local.environment import airflow_url
 from local.home import ADMIN
-from skillopt_airflow.pipeline.params import PROJECT
+from skillopt_airflow import benchmarks
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
@@ -46,7 +46,7 @@ class Published:
         self.prefix = f"{self.name}/"
         keys = ArtifactKeys(self.prefix, "searchqa", TARGET)
         self.artifacts = ArtifactStore(ObjectStore(platform.s3, "skillopt-artifacts"), keys)
-        seed = (PROJECT / "skills" / "searchqa" / "initial.md").read_text(encoding="utf-8")
+        seed = benchmarks.seed_skill("searchqa").read_text(encoding="utf-8")
         self.first = self.artifacts.publish(seed, provenance("earlier"), None).version
 
     def more(self, **overrides: Any) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from sqlalchemy import create_engine, insert
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
-from plugins.skillopt import SkillOptPlugin
 from skillopt_airflow.core.config import StorageGroup
 from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui import reports
+from skillopt_airflow.ui.plugin import SkillOptPlugin
 
 PAGE = "<!doctype html><title>searchqa</title>"
 RUN_ID = "manual__2026-11-21T04:00:00+00:00"

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.models import connection
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.addresses import regate_dag_id
 from skillopt_airflow.pipeline.connections import connected, published_skills, s3_client
-from skillopt_airflow.pipeline.params import PROJECT
 from skillopt_airflow.pipeline.preparation import configured, connected_prices, most_mapped, reachable
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.files import DataFiles
@@ -50,7 +50,7 @@ def prepare_night(benchmark: str, date: str, form: Mapping[str, Any]) -> Night |
     artifacts = published_for(config, benchmark)
     if artifacts is None:
         return "no_data: nothing is published, so there is no champion to check"
-    client, folder = s3_client(config.storage), PROJECT / "benchmarks" / benchmark
+    client, folder = s3_client(config.storage), benchmarks.folder(benchmark)
     uri = partition_uri(config.data, config.regate, date)
     records = read_partition(uri, folder, client)
     if records is None:
@@ -125,7 +125,7 @@ def _contenders(run: TrainingRun, date: str, artifacts: ArtifactStore) -> tuple[
         night = NightTable(run.store, RegateKeys(run.ref.storage.prefix, run.ref.benchmark, base)).read(date)
         if night is not None:
             return contest_again(run, night)
-    seed = opened(read_seed(PROJECT / "skills" / run.ref.benchmark / "initial.md"), run.config)
+    seed = opened(read_seed(benchmarks.seed_skill(run.ref.benchmark)), run.config)
     contest = contest_of(date, artifacts, seed)
     previous = [] if contest.previous is None else [contest.previous.version]
     versions = [contest.champion.version, contest.seed.version, *previous]

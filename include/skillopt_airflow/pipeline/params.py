@@ -1,17 +1,15 @@
 """The form of a run in the Airflow UI, made from the configuration, and back to overrides."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 from airflow.sdk import Param
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
-
-PROJECT = Path(__file__).parents[3]
 
 FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget", "publishing")
 """The groups that the form shows; all the others are reached through `overrides`."""
@@ -43,7 +41,7 @@ def benchmark_config(benchmark: str) -> TrainConfig:
     Raises:
         ConfigError: naming the file and the key.
     """
-    path = PROJECT / "benchmarks" / benchmark / "benchmark.yaml"
+    path = benchmarks.folder(benchmark) / "benchmark.yaml"
     try:
         layer = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import Prices, unpriced
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
@@ -14,7 +14,6 @@ from skillopt_airflow.models.providers import check_sampling
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.batch import check_batch
 from skillopt_airflow.pipeline.connections import check_connection, connected, object_store, published_skills, s3_client
-from skillopt_airflow.pipeline.params import PROJECT
 from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
 from skillopt_airflow.rollout.requirements import check_requirements
 from skillopt_airflow.sandbox.docker_connection import image_digest
@@ -66,8 +65,8 @@ def prepare_run(benchmark: str, dag_run_id: str, form: Mapping[str, Any]) -> Tra
         f"{config.storage.prefix}skills/{benchmark}/"
     )
     check_unchanged(run, config)
-    seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
-    folder = PROJECT / "benchmarks" / benchmark
+    seed = read_seed(benchmarks.seed_skill(benchmark))
+    folder = benchmarks.folder(benchmark)
     client = s3_client(config.storage)
     with failure_kept(run):
         items, quality = read_items(config.data, folder, run.benchmark, client, training_needs(config.evaluation))
@@ -98,11 +97,11 @@ def prepare_scoring(benchmark: str, dag_run_id: str, form: Mapping[str, Any]) ->
     run = connected(RunRef(benchmark=benchmark, run=scoring_name(dag_run_id), storage=config.storage))
     check_batch(config, run.benchmark)
     question, client = question_of(form), s3_client(config.storage)
-    seed = read_seed(PROJECT / "skills" / benchmark / "initial.md")
+    seed = read_seed(benchmarks.seed_skill(benchmark))
     artifacts = published_skills(config.storage, benchmark, str(config.model.target))
     asked = [source for source in (question.skill, question.other) if source]
     skills = [find_skill(source, seed, artifacts, client) for source in asked]
-    folder = PROJECT / "benchmarks" / benchmark
+    folder = benchmarks.folder(benchmark)
     with failure_kept(run):
         items, quality = read_items(config.data, folder, run.benchmark, client, [*evaluation_needs(config.evaluation)])
     image = reachable(config)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.forwarder import forwarded
 from skillopt_airflow.rollout.harness import Runner, runner

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.protocols import JudgesFiles
 from skillopt_airflow.core.types import Item, Score, Trajectory, Value
@@ -27,7 +27,7 @@ CPU_SECONDS = 30
 WALL_SECONDS = 60
 WRITTEN_BYTES = MEGABYTE
 """Of any one file; a judge has nothing to write."""
-PACKAGES = os.pathsep.join(str(Path(__file__).parents[depth]) for depth in (2, 3))
+PACKAGES = str(Path(__file__).parents[2])
 PRODUCED, REFERENCES = "produced", "references"
 LIBRARIES = {"OPENPYXL_LXML": "False", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 """openpyxl then parses with defusedxml, which refuses entities; no address space for threads that nobody needs."""
@@ -72,6 +72,7 @@ def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, 
                 (folder / part / file).write_bytes(content)
         # Nothing of the worker's environment, which holds credentials; -P keeps the folder off the import path.
         env = {"PATH": os.defpath, "PYTHONPATH": PACKAGES, "LANG": "C.UTF-8", "HOME": name, "TMPDIR": name}
+        env[benchmarks.PROJECT_VARIABLE] = str(benchmarks.project().resolve())
         try:
             done = subprocess.run(
                 [sys.executable, "-P", "-m", "skillopt_airflow.training.judging"],

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import ModelPrice, Prices, Role
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest

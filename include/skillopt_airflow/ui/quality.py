@@ -10,7 +10,7 @@ from fastapi import Depends
 from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError, SkillOptError
 from skillopt_airflow.pipeline.addresses import UI_PREFIX, evaluate_dag_id, regate_dag_id, train_dag_id
 from skillopt_airflow.pipeline.params import benchmark_config, run_storage

@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.addresses import REPORT_ROUTE, UI_PREFIX, train_dag_id
 from skillopt_airflow.pipeline.connections import object_store

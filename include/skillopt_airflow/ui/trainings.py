@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
 from skillopt_airflow.pipeline.params import benchmark_config, run_storage

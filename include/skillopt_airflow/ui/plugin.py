@@ -8,7 +8,7 @@ from skillopt_airflow.ui.reports import REPORT_TAB, app
 
 
 class SkillOptPlugin(AirflowPlugin):
-    """Mounts the pages of include/skillopt_airflow/ui."""
+    """Mounts the pages of this folder; the entry point in pyproject.toml makes it known to Airflow."""
 
     name = "skillopt"
     fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  declared so by Airflow
