@@ -77,7 +77,7 @@ class ChunkOperator(RolloutOperator):
     """Runs one chunk outside of Airflow."""
 
     def __init__(self, *, chunk: Chunk, **kwargs: Any) -> None:
-        super().__init__(task_id="rollout", **kwargs)
+        super().__init__(task_id="rollout", image=chunk.image, **kwargs)
         self._chunk = chunk
 
     def workload(self, context: Any) -> Workload:

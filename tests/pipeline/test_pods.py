@@ -14,6 +14,7 @@ from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.pods import PodChunk
 from skillopt_airflow.pipeline.scoring import evaluate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from skillopt_airflow.sandbox.gateway_container import gateway_document
 from skillopt_airflow.training import ends
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
@@ -42,10 +43,8 @@ def test_the_gateways_document_is_one_that_its_program_takes() -> None:
     work = ChunkWorkload(training.run, ref, "run")
     # Built anew: a copy with an update would keep the key as a plain text.
     work.upstream = type(work.upstream).model_validate(work.upstream.model_dump() | {"api_key": KEY})
-    task = PodChunk(task_id="rollout", run={}, chunk={})
-    task._work = work
 
-    document = json.loads(json.dumps(task.gateway_document(work)))
+    document = json.loads(json.dumps(gateway_document(work)))
 
     served = Served.model_validate(document)
     assert served.upstream.api_key.get_secret_value() == KEY

@@ -65,7 +65,7 @@ class FakeWorkload:
 
 class FakeOperator(RolloutOperator):
     def __init__(self, *, fake: FakeWorkload, **kwargs: Any) -> None:
-        super().__init__(task_id="rollout", **kwargs)
+        super().__init__(task_id="rollout", image=fake.image, **kwargs)
         self.fake = fake
 
     def workload(self, context: Any) -> Workload:

@@ -14,8 +14,8 @@ from requests import ConnectionError as RequestsConnectionError
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.sandbox.docker_container import Container, Plan, capped, lines
-from skillopt_airflow.sandbox.docker_without_shared_files import RemoteSite
-from skillopt_airflow.sandbox.staging import TaskFolder
+from skillopt_airflow.sandbox.docker_without_shared_files import DockerWithoutSharedFiles
+from skillopt_airflow.sandbox.staging import ContainerFolder, TaskFolder
 
 
 @given(st.lists(st.binary()), st.integers(1, 64))
@@ -65,12 +65,12 @@ def container_on(client: Any, *, stopped: bool = False) -> Container:
     event = threading.Event()
     if stopped:
         event.set()
-    return Container(client, Plan("i", SandboxGroup(), {}, []), event)
+    return Container(client, Plan("i", SandboxGroup(), {}, []), ContainerFolder(Path("unused")), event)
 
 
 def test_a_container_that_someone_else_removed_is_no_error():
     client = Client(start=NotFound("gone"))
-    assert "exit status unknown" in container_on(client).run()
+    assert "exit status unknown" in container_on(client).run(lambda: None)
     assert client.removed == ["c-1"]
 
 
@@ -78,14 +78,14 @@ def test_a_container_that_someone_else_removed_is_no_error():
 def test_what_the_engine_refuses_is_raised_and_nothing_is_removed_that_was_not_made(error):
     client = Client(create=error)
     with pytest.raises(type(error)):
-        container_on(client).run()
+        container_on(client).run(lambda: None)
     assert client.removed == []
 
 
 def test_a_container_of_a_stopped_task_does_not_begin():
     client = Client()
     with pytest.raises(SandboxError, match="stopped"):
-        container_on(client, stopped=True).run()
+        container_on(client, stopped=True).run(lambda: None)
     assert client.removed == ["c-1"]
 
 
@@ -124,8 +124,9 @@ def behind_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 def test_the_workers_proxies_stay_out_of_the_sandbox(behind_a_proxy, workload, tmp_path):
     with pytest.raises(SandboxError):
-        container_on(behind_a_proxy, stopped=True).run()
-    with RemoteSite(behind_a_proxy, workload(None), TaskFolder(tmp_path), {}, None)._keeper([]):
+        container_on(behind_a_proxy, stopped=True).run(lambda: None)
+    folder, stopped = TaskFolder(tmp_path), threading.Event()
+    with DockerWithoutSharedFiles(behind_a_proxy, workload(None), folder, 1, stopped, None)._keeper([]):
         pass
     assert len(behind_a_proxy.created) == 2
     assert "secret" not in json.dumps(behind_a_proxy.created)

@@ -3,8 +3,9 @@
 import io
 import logging
 import tarfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from docker.errors import APIError, NotFound
 from requests import RequestException
 from requests.exceptions import ChunkedEncodingError
 
-from skillopt_airflow.sandbox import docker_without_shared_files as remote
+from skillopt_airflow.sandbox import docker_without_shared_files
 from skillopt_airflow.sandbox.docker_limits import task_seconds
-from skillopt_airflow.sandbox.docker_without_shared_files import FetchedFolder, RemoteSite
-from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, GRACE_SECONDS
+from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
+from skillopt_airflow.sandbox.docker_without_shared_files import DockerWithoutSharedFiles, FetchedFolder, runtime_of
+from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, GRACE_SECONDS, identity
 from skillopt_airflow.sandbox.staging import TaskFolder
 
 ROW = b'{"item_id": "a", "status": "ok", "files": ["out.txt"]}\n'
@@ -61,22 +63,82 @@ def client() -> Client:
 
 
 @pytest.fixture
-def stage(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedFolder:
-    monkeypatch.setattr(remote, "FETCH_SECONDS", 0.0)
+def folder(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedFolder:
+    monkeypatch.setattr(docker_without_shared_files, "FETCH_SECONDS", 0.0)
     (tmp_path / "out" / "files" / "0").mkdir(parents=True)
     return FetchedFolder(tmp_path, client, "keeper", 10_000)
 
 
-def left(stage: FetchedFolder) -> Path:
-    return stage.outputs / "files" / "0" / "out.txt"
+def left(folder: FetchedFolder) -> Path:
+    return folder.outputs / "files" / "0" / "out.txt"
 
 
-def test_rows_come_with_the_files_that_they_name_and_once(client, stage):
-    stage.fetch()
-    assert stage.trajectories.read_bytes() == ROW
-    assert left(stage).read_bytes() == b"made"
-    stage.fetch()
+def test_rows_come_with_the_files_that_they_name_and_once(client, folder):
+    folder.fetch()
+    assert folder.trajectories.read_bytes() == ROW
+    assert left(folder).read_bytes() == b"made"
+    folder.fetch()
     assert client.asked == [ROWS, FILES, ROWS]
+
+
+class Engine:
+    """Creates containers of whose mounts it shows what a test says, or refuses them."""
+
+    def __init__(self, shown: Callable[[Path], bytes | None], refusal: Exception | None = None) -> None:
+        self.shown = shown
+        self.refusal = refusal
+        self.asked: list[str] = []
+
+    def create_host_config(self, **options: Any) -> dict[str, Any]:
+        return options
+
+    def create_container(self, image: str, host_config: Any, labels: Any, **options: Any) -> dict[str, str]:
+        self.asked.append("create")
+        if self.refusal is not None:
+            raise self.refusal
+        (mount,) = host_config["mounts"]
+        self.source = Path(mount["Source"])
+        assert mount["ReadOnly"]
+        assert labels.items() >= identity({"run": "r"}).items()
+        return {"Id": "probe"}
+
+    def get_archive(self, container: str, path: str) -> tuple[Iterator[bytes], dict[str, Any]]:
+        content = self.shown(self.source)
+        if content is None:
+            raise NotFound("no such file")
+        return (part for part in [tar_of({"probe": content})]), {"size": len(content)}
+
+    def remove_container(self, container: str, **options: Any) -> None:
+        self.asked.append("remove")
+
+
+def own_files(folder: Path) -> bytes:
+    return (folder / "probe").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "runtime"),
+    [
+        (Engine(own_files), ["create", "remove"], DockerRuntime),
+        (Engine(lambda _: None), ["create", "remove"], DockerWithoutSharedFiles),
+        (Engine(lambda _: b"another"), ["create", "remove"], DockerWithoutSharedFiles),
+        (Engine(own_files, APIError("bind source path does not exist")), ["create"], DockerWithoutSharedFiles),
+    ],
+    ids=["the same files", "an empty folder", "another file", "a refused mount"],
+)
+def test_whether_the_engine_sees_the_workers_files_is_found_out(workload, tmp_path, engine, asked, runtime):
+    fake = workload(None)
+    fake.labels = {"run": "r"}
+    found = runtime_of(engine, fake, TaskFolder(tmp_path), 1, None, threading.Event())
+    assert type(found) is runtime
+    assert engine.asked == asked
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_that_a_connection_leads_to_is_not_tried(workload, tmp_path):
+    fake = workload(None, docker_conn_id="far_away")
+    found = runtime_of(None, fake, TaskFolder(tmp_path), 1, "host", threading.Event())
+    assert type(found) is DockerWithoutSharedFiles
 
 
 TRANSIENT = [APIError("busy"), RequestException("timed out"), ChunkedEncodingError("broke off")]
@@ -85,50 +147,50 @@ TRANSIENT = [APIError("busy"), RequestException("timed out"), ChunkedEncodingErr
 @pytest.mark.parametrize("path", [ROWS, FILES])
 @pytest.mark.parametrize("where", ["errors", "halfway"])
 @pytest.mark.parametrize("error", TRANSIENT, ids=lambda error: type(error).__name__)
-def test_a_row_waits_for_its_files_while_the_engine_fails(client, stage, caplog, path, where, error):
+def test_a_row_waits_for_its_files_while_the_engine_fails(client, folder, caplog, path, where, error):
     getattr(client, where)[path] = error
-    stage.fetch()
-    assert not stage.trajectories.exists()
+    folder.fetch()
+    assert not folder.trajectories.exists()
     assert "Refused" not in caplog.text
     assert "asked again" in caplog.text
 
-    stage.fetch()
-    assert stage.trajectories.read_bytes() == ROW
-    assert left(stage).read_bytes() == b"made"
+    folder.fetch()
+    assert folder.trajectories.read_bytes() == ROW
+    assert left(folder).read_bytes() == b"made"
 
 
 @pytest.mark.parametrize("path", [ROWS, FILES])
-def test_what_the_engine_does_not_give_of_an_ended_container_is_an_error(client, stage, path):
-    stage.ended = True
+def test_what_the_engine_does_not_give_of_an_ended_container_is_an_error(client, folder, path):
+    folder.ended = True
     client.errors[path] = APIError("busy")
     with pytest.raises(APIError, match="busy"):
-        stage.fetch()
-    assert not stage.trajectories.exists()
+        folder.fetch()
+    assert not folder.trajectories.exists()
 
 
-def test_what_is_not_there_is_no_error(client, stage):
+def test_what_is_not_there_is_no_error(client, folder):
     client.errors[ROWS] = NotFound("no rows yet")
-    stage.fetch()
-    assert not stage.trajectories.exists()
+    folder.fetch()
+    assert not folder.trajectories.exists()
     client.errors[FILES] = NotFound("no files")
-    stage.fetch()
-    assert stage.trajectories.read_bytes() == ROW
+    folder.fetch()
+    assert folder.trajectories.read_bytes() == ROW
 
 
-def test_files_that_the_container_spoilt_are_refused_and_its_row_counts(client, stage, caplog):
+def test_files_that_the_container_spoilt_are_refused_and_its_row_counts(client, folder, caplog):
     client.archives[FILES] = tar_of({"files/0/out.txt": b"x" * 10_001})
-    stage.fetch()
-    assert stage.trajectories.read_bytes() == ROW
-    assert not left(stage).exists()
+    folder.fetch()
+    assert folder.trajectories.read_bytes() == ROW
+    assert not left(folder).exists()
     assert "Refused the container's output: more than 10000 bytes" in caplog.text
 
 
-def test_rows_that_the_container_spoilt_are_refused_once(client, stage, caplog):
+def test_rows_that_the_container_spoilt_are_refused_once(client, folder, caplog):
     caplog.set_level(logging.WARNING)
     client.archives[ROWS] = tar_of({})
-    stage.fetch()
-    stage.fetch()
-    assert not stage.trajectories.exists()
+    folder.fetch()
+    folder.fetch()
+    assert not folder.trajectories.exists()
     assert [message for message in caplog.messages if "not a plain file" in message] == [
         "Refused the container's output: trajectories.jsonl is not a plain file"
     ]
@@ -138,6 +200,6 @@ def test_rows_that_the_container_spoilt_are_refused_once(client, stage, caplog):
 def test_what_a_task_has_on_the_engine_is_its_own_as_long_as_it_may_run(workload, tmp_path, one_item_each, containers):
     fake = workload(None, count=3, timeout=100)
     fake.one_item_each = one_item_each
-    site = RemoteSite(None, fake, TaskFolder(tmp_path), {}, None)
+    runtime = DockerWithoutSharedFiles(None, fake, TaskFolder(tmp_path), 1, threading.Event(), None)
     least = task_seconds(fake.limits, containers) + GRACE_SECONDS
-    assert int(site._labels[EXPIRES_LABEL]) - time.time() == pytest.approx(least, abs=10)
+    assert int(runtime._labels[EXPIRES_LABEL]) - time.time() == pytest.approx(least, abs=10)

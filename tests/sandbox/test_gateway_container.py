@@ -1,10 +1,11 @@
+import json
+
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.types import Item
-from skillopt_airflow.gateway.backends import handed_over
 from skillopt_airflow.gateway.remaining_budget import Allowance
 from skillopt_airflow.gateway.serve import Served
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.sandbox.task_gateway import gateway_settings
+from skillopt_airflow.sandbox.gateway_container import gateway_document, gateway_settings
 from tests.gateway.gateway_rig import MODEL, upstream_at
 from tests.sandbox.fake_workload import FakeWorkload
 
@@ -46,8 +47,7 @@ def test_a_workload_says_the_rest():
 
 def test_they_are_what_the_program_reads():
     work = workload(run="r")
-    settings = gateway_settings(work)
-    document = {**settings.model_dump(mode="json"), "upstream": handed_over(work.upstream)}
-    served = Served.model_validate(document)
+    served = Served.model_validate_json(json.dumps(gateway_document(work)))
     assert served.upstream == work.upstream
-    assert {name: value for name, value in served if name != "upstream"} == dict(settings)
+    assert served.upstream.api_key.get_secret_value() == work.upstream.api_key.get_secret_value() != ""
+    assert {name: value for name, value in served if name != "upstream"} == dict(gateway_settings(work))

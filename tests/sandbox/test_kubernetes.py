@@ -14,15 +14,15 @@ import pytest
 from botocore.config import Config
 
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
-from skillopt_airflow.core.types import JsonObject, ModelCall, Status, Trajectory
-from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox import cluster as cluster_module
+from skillopt_airflow.sandbox import kubernetes as kubernetes_module
 from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import EXPIRES_LABEL, labels_of, workload_label
-from skillopt_airflow.sandbox.staging import TaskFolder
+from skillopt_airflow.sandbox.pod_runtime import PodRuntime
+from skillopt_airflow.sandbox.staging import Files, staged
 from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
-from skillopt_airflow.sandbox.watcher import Watcher
 from skillopt_airflow.store.exchange import ExchangeFolder
 from skillopt_airflow.store.objects import ObjectStore
 from tests.gateway.scripted_provider import ScriptedProvider
@@ -42,7 +42,7 @@ IMAGE = "registry.example/skillopt-sandbox@sha256:" + "0" * 64
 
 class FakePodOperator(PodRolloutOperator):
     def __init__(self, *, fake: FakeWorkload, store: ObjectStore, **kwargs: Any) -> None:
-        super().__init__(task_id="rollout", **kwargs)
+        super().__init__(task_id="rollout", image=fake.image, **kwargs)
         self.fake = fake
         self.store = store
 
@@ -54,14 +54,6 @@ class FakePodOperator(PodRolloutOperator):
 
     def exchange(self, name: str) -> ExchangeFolder:
         return ExchangeFolder(self.store, f"pods/{name}/")
-
-    def gateway_document(self, workload: Workload) -> JsonObject:
-        return {
-            "upstream": handed_over(workload.upstream),
-            "stage": workload.stage,
-            "max_attempts": workload.settings.max_attempts,
-            "call_timeout": workload.settings.call_timeout,
-        }
 
 
 @pytest.fixture
@@ -191,20 +183,21 @@ def test_a_link_in_the_place_of_the_rows_is_not_followed(cluster, store, workloa
     assert fake.statuses() == {"i-0": Status.SANDBOX_ERROR}
 
 
-class Breaking(FakePodOperator):
-    """One pod told of a call, then another one was refused."""
+class Breaking(PodRuntime):
+    """Its gateway tells of a call, and then its first pod is refused."""
 
-    def _run_pods(self, workload: Workload, folder: TaskFolder, watcher: Watcher, attempt: int) -> None:
+    def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Any:
         numbers: dict[str, Any] = {"http_status": 200, "attempts": 1, "started": 0.0, "seconds": 1.0}
-        watcher.on_call(ModelCall(role="target", stage="rollout", model="m", **numbers))
+        self._on_call(ModelCall(role="target", stage="rollout", model="m", **numbers))
         raise SandboxError("no node for a pod")
 
 
-def test_calls_are_stored_though_a_pod_was_refused(cluster, store, workload):
+def test_calls_are_stored_though_a_pod_was_refused(cluster, store, workload, monkeypatch):
+    monkeypatch.setattr(kubernetes_module, "PodRuntime", Breaking)
     fake = workload(None, image=IMAGE)
 
     with pytest.raises(SandboxError, match="no node for a pod"):
-        Breaking(fake=fake, store=store).execute({})
+        FakePodOperator(fake=fake, store=store).execute({})
 
     assert [call.http_status for call in fake.calls] == [200]
 
@@ -266,7 +259,8 @@ def test_what_a_killed_attempt_left_is_removed_first(cluster, store, workload, t
     for name, labels in (("mine", mine), ("others", others), ("expired", expired)):
         cluster.create("pods", bare_pod(name, labels))
 
-    assert operator._prepare_cluster(fake) == 2
+    with staged() as folder, operator.opened(fake, folder, 1):
+        pass
     assert set(cluster.pods) == {"others"}
 
 

@@ -47,14 +47,14 @@ def test_the_program_reads_what_the_host_staged(workload):
 
 def test_no_reference_is_staged_and_nothing_stays(workload):
     with stage_of(workload) as stage:
-        texts = [path.read_text() for path in stage.folder.rglob("*") if path.is_file()]
-        folders = (stage.folder.parent, stage.inputs, stage.outputs)
+        texts = [path.read_text() for path in stage.path.rglob("*") if path.is_file()]
+        folders = (stage.path.parent, stage.inputs, stage.outputs)
         modes = [stat.S_IMODE(folder.stat().st_mode) for folder in folders]
 
     assert len(texts) == 3
     assert not any("the-reference-answer" in text for text in texts)
     assert modes == [0o700, 0o755, 0o777]
-    assert not stage.folder.parent.exists()
+    assert not stage.path.parent.exists()
 
 
 def test_an_items_files_are_staged_under_its_place_and_it_may_leave_some(workload):
@@ -72,9 +72,9 @@ def test_an_items_files_are_staged_under_its_place_and_it_may_leave_some(workloa
 def test_containers_of_one_task_share_the_socket_alone(workload):
     with staged() as folder, folder.container("0", workload, workload.items, []) as first:
         with folder.container("1", workload, workload.items, []) as second:
-            assert not second.folder.is_relative_to(first.folder)
-            assert not folder.gateway.is_relative_to(first.folder)
-        assert not second.folder.exists()
+            assert not second.path.is_relative_to(first.path)
+            assert not folder.gateway.is_relative_to(first.path)
+        assert not second.path.exists()
         assert first.inputs.exists()
 
 
@@ -110,7 +110,7 @@ def nested(folder: Path, depth: int) -> None:
 def test_folders_in_folders_are_removed_however_deep(workload):
     with stage_of(workload) as stage:
         nested(stage.outputs, 3000)
-    assert not stage.folder.parent.exists()
+    assert not stage.path.parent.exists()
 
 
 @pytest.mark.usefixtures("nobody")
@@ -121,7 +121,7 @@ def test_what_is_closed_to_its_owner_is_removed(workload):
         (stage.outputs / "closed" / "inner").chmod(0)
         (stage.outputs / "closed").chmod(0)
         stage.outputs.chmod(0o500)
-    assert not stage.folder.parent.exists()
+    assert not stage.path.parent.exists()
 
 
 def test_links_are_removed_and_not_followed(workload, tmp_path):
@@ -130,7 +130,7 @@ def test_links_are_removed_and_not_followed(workload, tmp_path):
     with stage_of(workload) as stage:
         (stage.outputs / "link").symlink_to(tmp_path)
         (stage.outputs / "loop").symlink_to(stage.outputs)
-    assert not stage.folder.parent.exists()
+    assert not stage.path.parent.exists()
     assert (tmp_path / "precious").exists()
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
@@ -142,10 +142,10 @@ def test_what_cannot_be_removed_stays_and_is_no_error(workload, monkeypatch):
     with monkeypatch.context() as patched, stage_of(workload) as stage:
         (stage.outputs / "file").touch()
         patched.setattr("os.unlink", refuse)
-    assert "file" in [path.name for path in stage.folder.parent.rglob("*")]
-    remove(stage.folder.parent)
-    remove(stage.folder.parent)
-    assert not stage.folder.parent.exists()
+    assert "file" in [path.name for path in stage.path.parent.rglob("*")]
+    remove(stage.path.parent)
+    remove(stage.path.parent)
+    assert not stage.path.parent.exists()
 
 
 def test_a_socket_fits_even_when_temporary_folders_are_deep(tmp_path, monkeypatch):

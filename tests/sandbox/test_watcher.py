@@ -50,7 +50,7 @@ class Container:
     """Writes a row an item until it is killed."""
 
     def __init__(self, folder: TaskFolder, work: Work) -> None:
-        self.stage = ContainerFolder(folder.path)
+        self.folder = ContainerFolder(folder.path)
         self.work = work
         self.killed = threading.Event()
         self.kills_in_vain = 0
@@ -67,7 +67,7 @@ class Container:
         for number in range(self.work.count):
             if self.killed.wait(0.05):
                 return False
-            with self.stage.trajectories.open("a") as out:
+            with self.folder.trajectories.open("a") as out:
                 out.write(line(number) + "\n")
         return True
 
@@ -92,7 +92,7 @@ class Following:
         self.stopped = threading.Event()
         self.watcher = Watcher(cast("Workload", work), self.stopped)
         self.watcher.start()
-        self.watch = self.watcher.watch(work.items, container.stage, container.kill)
+        self.watch = self.watcher.watch(work.items, container.folder, container.kill)
 
     def finish(self, why: str) -> None:
         self.watcher.end(self.watch, why)
@@ -137,9 +137,9 @@ def test_a_wave_begins_only_once_the_one_before_was_judged_by_its_rows(folder):
     begun = []
     for ((number, items),) in watcher.waves():
         begun.append(number)
-        stage = ContainerFolder(folder.path)
-        watch = watcher.watch(items, stage, lambda: True)
-        stage.trajectories.write_text("".join(f'{{"item_id": "{item.id}", "status": "ok"}}\n' for item in items))
+        own = ContainerFolder(folder.path)
+        watch = watcher.watch(items, own, lambda: True)
+        own.trajectories.write_text("".join(f'{{"item_id": "{item.id}", "status": "ok"}}\n' for item in items))
         watcher.end(watch, "")
     watcher.stop()
     watcher.finish()
@@ -208,7 +208,7 @@ def test_what_a_stopped_task_can_no_longer_read_hides_no_reason_and_loses_no_cal
     def gone() -> None:
         raise ConnectionError("the container is marked for removal")
 
-    container.stage.fetch = gone
+    container.folder.fetch = gone
     following.stopped.set()
     following.finish("the task was stopped")
 
@@ -236,7 +236,7 @@ def test_a_container_above_its_limits_fails_its_items(folder):
     work = Work(count=2, limits=SandboxGroup(output_mb=1))
     container = Container(folder, work)
     following = Following(work, folder, container)
-    (container.stage.outputs / "large").write_bytes(b"x" * 2_000_000)
+    (container.folder.outputs / "large").write_bytes(b"x" * 2_000_000)
     assert container.killed.wait(PATIENCE)
     following.finish("the container ended with exit status 137 before it finished the item")
 

@@ -49,6 +49,7 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     seconds = task_seconds(sandbox, sandbox.items_per_container, start_seconds)
     return operator.partial(
         task_id=task_id,
+        image=config.image,
         run=run,
         pool=sandbox.pool,
         max_active_tis_per_dagrun=sandbox.max_containers,
@@ -71,7 +72,8 @@ def _engine(config: TrainConfig) -> tuple[Any, int]:
     """The operator of the engine, and the seconds that a sandbox may take until it runs."""
     if config.sandbox.engine == "kubernetes":
         # It imports Kubernetes' client, for which nobody else is to wait.
-        from skillopt_airflow.pipeline.pods import START_SECONDS, PodChunk
+        from skillopt_airflow.pipeline.pods import PodChunk
+        from skillopt_airflow.sandbox.pod import START_SECONDS
 
         return PodChunk, START_SECONDS
     return RolloutChunk, 0

@@ -2,17 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.connections import signing_store
 from skillopt_airflow.pipeline.evaluation import ChunkTask
 from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
-from skillopt_airflow.sandbox.pod import START_SECONDS
 
 if TYPE_CHECKING:
-    from skillopt_airflow.sandbox.task_workload import Workload
     from skillopt_airflow.store.exchange import ExchangeFolder
-
-__all__ = ["START_SECONDS", "PodChunk"]
 
 
 class PodChunk(ChunkTask, PodRolloutOperator):
@@ -35,11 +30,3 @@ class PodChunk(ChunkTask, PodRolloutOperator):
 
         run = self._work.run
         return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.pod(name))
-
-    def gateway_document(self, workload: "Workload") -> JsonObject:
-        """The target, with its credentials, and how it may be called."""
-        from skillopt_airflow.gateway.backends import handed_over
-        from skillopt_airflow.sandbox.task_gateway import gateway_settings
-
-        settings = gateway_settings(workload).model_dump(mode="json")
-        return {**settings, "upstream": handed_over(workload.upstream)}

@@ -1,4 +1,4 @@
-"""One pod's life on a cluster: made with its Secret, watched to its end, its output told in the task log, removed."""
+"""One pod's life on a cluster: created with its Secret, awaited, its output shown in the task log, removed."""
 
 import logging
 import threading
@@ -20,6 +20,7 @@ from skillopt_airflow.sandbox.pod import (
     pod_manifest,
     secret_manifest,
 )
+from skillopt_airflow.sandbox.staging import ContainerFolder
 
 POLL_SECONDS = 1.0
 GONE = 404
@@ -33,20 +34,25 @@ log = logging.getLogger(__name__)
 class Pod:
     """A pod of the rollout program; `stopped` says that its task ends, so that it must not begin any more."""
 
-    def __init__(self, client: Any, plan: PodPlan, gateway: JsonObject, courier: JsonObject) -> None:
+    def __init__(
+        self,
+        client: Any,
+        plan: PodPlan,
+        folder: ContainerFolder,
+        secrets: tuple[JsonObject, JsonObject],
+        stopped: threading.Event,
+    ) -> None:
+        self.folder = folder
         self._client = client
         self._plan = plan
-        self._gateway = gateway
-        self._courier = courier
+        self._secrets = secrets
+        """For the gateway and for the courier."""
+        self._stopped = stopped
         self._made = False
         self._removed = False
 
-    def run(self, on_start: Callable[[], None], stopped: threading.Event) -> str:
-        """Run it to its end; returns why an item that has no row by then is unfinished.
-
-        Args:
-            on_start: called once the rollout program runs.
-            stopped: set when the task is stopped.
+    def run(self, on_start: Callable[[], None]) -> str:
+        """Run it to its end, and return why an item that has no row by then is unfinished.
 
         Raises:
             EngineUnavailable: the cluster does not answer.
@@ -55,16 +61,16 @@ class Pod:
         """
         with reached(self._plan.limits.namespace):
             try:
-                if stopped.is_set():
+                if self._stopped.is_set():
                     raise SandboxError(STOPPED)
                 self._make()
-                return self._follow(on_start, stopped)
+                return self._follow(on_start)
             finally:
                 if self._made:
                     remove_pod(self._client, self._plan.limits.namespace, self._plan.name)
 
     def kill(self) -> bool:
-        """End it, from another thread; the courier may still bring what there is. False if it has not begun yet."""
+        """End it, from another thread, though its last rows may still come; return False if it has not begun yet."""
         if not self._made:
             return False
         if not self._removed:
@@ -73,16 +79,16 @@ class Pod:
         return True
 
     def _make(self) -> None:
-        """The pod first: it waits for its Secret, and a Secret without an owner would outlive a killed task."""
+        """Create the pod first: it waits for its Secret, and one without an owner would outlive a killed task."""
         plan = self._plan
         made = self._client.create_namespaced_pod(plan.limits.namespace, pod_manifest(plan))
         self._made = True
-        secret = secret_manifest(plan, str(made.metadata.uid), self._gateway, self._courier)
+        secret = secret_manifest(plan, str(made.metadata.uid), *self._secrets)
         self._client.create_namespaced_secret(plan.limits.namespace, secret)
 
-    def _follow(self, on_start: Callable[[], None], stopped: threading.Event) -> str:
+    def _follow(self, on_start: Callable[[], None]) -> str:
         started, latest = False, time.monotonic() + 2 * START_SECONDS
-        while not stopped.is_set():
+        while not self._stopped.is_set():
             status = self._status()
             if status is None:
                 return "the pod was removed from outside"
@@ -96,11 +102,11 @@ class Pod:
                 _check_images(status)
                 if time.monotonic() > latest:
                     raise SandboxError(f"the pod did not start within {2 * START_SECONDS} s: {_conditions(status)}")
-            stopped.wait(POLL_SECONDS)
+            self._stopped.wait(POLL_SECONDS)
         raise SandboxError(STOPPED)
 
     def _status(self) -> Mapping[str, Any] | None:
-        """The PodStatus as JSON; None once the pod is gone."""
+        """Return the PodStatus as JSON, or None once the pod is gone."""
         from kubernetes.client.exceptions import ApiException
 
         try:

@@ -1,106 +1,124 @@
-"""All containers of one task: as many at the same time as may be, and none left when the task ends."""
+"""The loop over all containers of one task, the same on every runtime."""
 
-from __future__ import annotations
-
+import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import Item, ModelCall
-from skillopt_airflow.sandbox.docker_container import Container, Plan
-from skillopt_airflow.sandbox.docker_limits import together
-from skillopt_airflow.sandbox.labels import ITEM_LABEL, expiry, remove_all
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files
-from skillopt_airflow.sandbox.task_workload import Workload
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder, staged
+from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
 from skillopt_airflow.sandbox.watcher import Watcher
 
+log = logging.getLogger(__name__)
 
-class Site(Protocol):
-    """Where the containers of one task run: on the worker's own engine, or on another one."""
+
+class Sandbox(Protocol):
+    """One container or pod of the rollout program."""
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        """What the containers get beside the labels of their workload."""
+    def folder(self) -> ContainerFolder:
+        """The worker's side of its folders."""
         ...
 
-    def gateway(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[Any]:
-        """The model gateway, which listens as long as the block runs."""
-        ...
-
-    def stage(
-        self, name: str, items: Sequence[Item], files: Files
-    ) -> AbstractContextManager[tuple[ContainerFolder, list[Any]]]:
-        """The folders of one container, filled, and docker.types.Mount of each; gone afterwards."""
-        ...
-
-
-class Run:
-    """The containers of a workload; `stopped` is set when the task is stopped, by whoever stops it."""
-
-    def __init__(
-        self,
-        client: Any,
-        workload: Workload,
-        site: Site,
-        watcher: Watcher,
-        labels: Mapping[str, str],
-        stopped: threading.Event,
-    ) -> None:
-        self._client = client
-        self._workload = workload
-        self._site = site
-        self._collector = watcher
-        self._labels = labels
-        self._stopped = stopped
-        self._reading = threading.Lock()
-
-    def run(self) -> None:
-        """Run every open item that still matters, a wave at a time.
+    def run(self, on_start: Callable[[], None]) -> str:
+        """Create it, call `on_start` once it runs, and return why items that have no row when it ends are unfinished.
 
         Raises:
             SandboxError: of the kind that says what the engine refused, or that the task was stopped.
         """
-        from docker.errors import DockerException
-        from requests import RequestException
+        ...
 
-        with ThreadPoolExecutor(self._at_once(), thread_name_prefix="sandbox") as pool:
-            try:
-                for wave in self._collector.waves():
-                    running = [pool.submit(self._run_one, number, items) for number, items in wave]
-                    for future in wait(running, return_when=FIRST_EXCEPTION).done:
-                        future.result()
-            except BaseException:
-                self._stopped.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                # An engine that went away cannot be asked; the next attempt removes what is left.
-                with suppress(DockerException, RequestException):
-                    remove_all(self._client, self._labels)
-                raise
+    def kill(self) -> bool:
+        """End it, from another thread; return False if it has not begun yet."""
+        ...
 
-    def _at_once(self) -> int:
-        if not self._workload.one_item_each:
-            return 1
-        memory = int(self._client.info()["MemTotal"])
-        return together(self._workload.limits, self._workload.settings.concurrency, memory)
 
-    def _run_one(self, number: int, items: Sequence[Item]) -> None:
-        workload, watcher = self._workload, self._collector
+class Runtime(Protocol):
+    """What runs the sandboxes of one task."""
+
+    def at_once(self) -> int:
+        """Return how many sandboxes of the task may run at the same time."""
+        ...
+
+    def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[Any]:
+        """Serve the model to the sandboxes for as long as the block runs."""
+        ...
+
+    def sandbox(self, number: int, items: Sequence[Item], files: Files) -> AbstractContextManager[Sandbox]:
+        """Stage the inputs of a sandbox, and remove all that belongs to it afterwards."""
+        ...
+
+    def remove_all(self) -> None:
+        """Remove every sandbox of the task."""
+        ...
+
+
+def run_workload(
+    workload: Workload, opened: Callable[[TaskFolder], AbstractContextManager[Runtime]], stopped: threading.Event
+) -> SandboxSeconds:
+    """Run the open items that still matter, record their rows as they come, and leave no sandbox behind.
+
+    Args:
+        workload: what is to run.
+        opened: opens the runtime; not called if there is nothing to run.
+        stopped: set when the task is stopped, by whoever stops it.
+
+    Raises:
+        SandboxError: of the kind that says what the engine refused, or that the task was stopped.
+    """
+    if not workload.items:
+        log.info("Every item has a stored row; no container is needed")
+        return SandboxSeconds(wall=0.0, model=0.0)
+    if workload.settled():
+        log.info("All %d open items were left out: no win is possible any more", len(workload.items))
+        return SandboxSeconds(wall=0.0, model=0.0)
+    clock = time.monotonic()
+    with staged() as folder, opened(folder) as runtime:
+        watcher = Watcher(workload, stopped)
+        try:
+            with runtime.serving(watcher.on_call):
+                watcher.start()
+                try:
+                    _run_waves(runtime, workload, watcher, stopped)
+                finally:
+                    watcher.stop()
+        finally:
+            watcher.finish()
+        return SandboxSeconds(wall=time.monotonic() - clock, model=watcher.model_seconds)
+
+
+def _run_waves(runtime: Runtime, workload: Workload, watcher: Watcher, stopped: threading.Event) -> None:
+    reading = threading.Lock()
+
+    def run_one(number: int, items: Sequence[Item]) -> None:
         if watcher.is_over():
             return
-        with self._reading:
-            files: Files = [workload.files(item) for item in items]
-        with self._site.stage(str(number), items, files) as (stage, mounts):
-            labels = {**self._labels, **self._site.labels, **expiry(workload.limits.timeout)}
-            if workload.one_item_each:
-                labels[ITEM_LABEL] = str(number)
-            plan = Plan(workload.image, workload.limits, labels, mounts)
-            container = Container(self._client, plan, self._stopped)
-            watch = watcher.watch(items, stage, container.kill)
+        with reading:
+            files = [workload.files(item) for item in items]
+        with runtime.sandbox(number, items, files) as sandbox:
+            watch = watcher.watch(items, sandbox.folder, sandbox.kill)
             why = ""
             try:
-                why = container.run()
+                why = sandbox.run(watch.begin)
             finally:
-                stage.ended = True
+                sandbox.folder.ended = True
                 watcher.end(watch, why)
+
+    with ThreadPoolExecutor(runtime.at_once(), thread_name_prefix="sandbox") as pool:
+        try:
+            for wave in watcher.waves():
+                running = [pool.submit(run_one, number, items) for number, items in wave]
+                for future in wait(running, return_when=FIRST_EXCEPTION).done:
+                    future.result()
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            runtime.remove_all()
+            raise
+    if stopped.is_set():
+        raise SandboxError("the task was stopped, and its sandboxes removed")

@@ -1,8 +1,8 @@
-"""One container's life: made hardened, its output told in the task log, watched to its end, removed."""
+"""One container's life: created with all limits, its output shown in the task log, awaited, removed."""
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.sandbox.docker_limits import KILOBYTE, end_of, host_options
 from skillopt_airflow.sandbox.labels import remove_container
-from skillopt_airflow.sandbox.staging import container_user
+from skillopt_airflow.sandbox.staging import ContainerFolder, container_user
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +30,15 @@ class Plan:
 class Container:
     """A container of the rollout program; `stopped` says that its task ends, so that it must not begin any more."""
 
-    def __init__(self, client: Any, plan: Plan, stopped: threading.Event) -> None:
+    def __init__(self, client: Any, plan: Plan, folder: ContainerFolder, stopped: threading.Event) -> None:
+        self.folder = folder
         self._client = client
         self._plan = plan
         self._stopped = stopped
         self._id = ""
 
-    def run(self) -> str:
-        """Run it to its end; returns why an item that has no row by then is unfinished.
+    def run(self, on_start: Callable[[], None]) -> str:
+        """Run it to its end, and return why an item that has no row by then is unfinished.
 
         Raises:
             SandboxError: the task was stopped.
@@ -52,6 +53,7 @@ class Container:
             try:
                 self._id = self._create()
                 if not self._stopped.is_set():
+                    on_start()
                     state = self._follow()
             finally:
                 if self._id:
@@ -64,7 +66,7 @@ class Container:
         return end_of(state, self._plan.limits)
 
     def kill(self) -> bool:
-        """End it, from another thread; False if it has not begun yet."""
+        """End it, from another thread; return False if it has not begun yet."""
         from docker.errors import APIError
 
         if not self._id:
@@ -91,7 +93,7 @@ class Container:
         return str(made["Id"])
 
     def _follow(self) -> Mapping[str, Any]:
-        """From start to end; Docker's State at the end."""
+        """Start it, wait for its end, and return Docker's State of it then."""
         # Attached before the start: what a container says at once would be lost.
         stream = self._client.attach(self._id, stdout=True, stderr=True, stream=True)
         try:
@@ -108,7 +110,7 @@ class Container:
         return state
 
     def _was_removed(self, error: Exception) -> bool:
-        """Whether someone else removed the container, which is no error of the task."""
+        """Return whether someone else removed the container, which is no error of the task."""
         from docker.errors import NotFound
 
         removed = bool(self._id) and isinstance(error, NotFound)
@@ -126,7 +128,7 @@ class Container:
 
 
 def capped(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    """The first `limit` bytes; the rest is read, so that the writer never blocks, and dropped."""
+    """Yield the first `limit` bytes; read the rest, so that the writer never blocks, and drop it."""
     left = limit
     for chunk in chunks:
         if left <= 0:
@@ -138,7 +140,7 @@ def capped(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Lines as one may show them: what a terminal or a log viewer would obey is made visible."""
+    """Yield lines that are safe to show: what a terminal or a log viewer would obey is made visible."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""The model gateway as a container beside those of an engine that is far away."""
+"""The model gateway of one task: its settings, and the gateway as a container beside those that use it."""
 
 import json
 import logging
@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.gateway.backends import handed_over
+from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.sandbox.docker_connection import ensure_image
 from skillopt_airflow.sandbox.docker_limits import gateway_options
-from skillopt_airflow.sandbox.labels import remove_container
-from skillopt_airflow.sandbox.task_gateway import gateway_settings
+from skillopt_airflow.sandbox.labels import identity, remove_container
 from skillopt_airflow.sandbox.task_workload import Workload
 
 START_SECONDS = 60.0
@@ -24,6 +24,28 @@ STOP_SECONDS = 5
 READY = "listening"
 
 log = logging.getLogger(__name__)
+
+
+def gateway_settings(workload: Workload) -> GatewaySettings:
+    """Return how the gateway is to treat the calls of a task's sandboxes.
+
+    As many tries as the run may have items under way can ever be of use.
+    """
+    run = {name: workload.labels[name] for name in ("store", "dag_run", "run") if name in workload.labels}
+    return GatewaySettings(
+        stage=workload.stage,
+        dialect=workload.settings.dialect,
+        max_attempts=workload.settings.max_attempts,
+        call_timeout=workload.settings.call_timeout,
+        max_concurrency=workload.limits.max_containers * workload.settings.concurrency,
+        allowance=workload.allowance,
+        shared_by=" ".join(f"{name}={value}" for name, value in identity(run).items()),
+    )
+
+
+def gateway_document(workload: Workload) -> JsonObject:
+    """Return what the gateway's program reads, `skillopt_airflow.gateway.serve.Served`, with its secrets."""
+    return {**gateway_settings(workload).model_dump(mode="json"), "upstream": handed_over(workload.upstream)}
 
 
 class GatewayContainer:
@@ -67,18 +89,13 @@ class GatewayContainer:
         )
         self._id = str(made["Id"])
         try:
-            with self._heard(), self._lifeline(json.dumps(self._document()).encode() + b"\n"):
+            with self._heard(), self._lifeline(json.dumps(gateway_document(self._workload)).encode() + b"\n"):
                 self._told.wait(START_SECONDS)
                 if not self._ready:
                     raise SandboxError(f"the model gateway did not start on the engine: {' | '.join(self._words[-3:])}")
                 yield
         finally:
             remove_container(self._client, self._id)
-
-    def _document(self) -> JsonObject:
-        workload = self._workload
-        settings = gateway_settings(workload).model_dump(mode="json")
-        return {**settings, "upstream": handed_over(workload.upstream)}
 
     @contextmanager
     def _lifeline(self, document: bytes) -> Iterator[None]:

@@ -24,19 +24,24 @@ MAX_SOCKET_CHARS = 100
 class ContainerFolder:
     """The host's side of one container's folders."""
 
-    folder: Path
+    path: Path
     ended: bool = False
     """Whether the container has ended, so that the next `fetch` is the last."""
 
     @property
     def inputs(self) -> Path:
         """settings.json, skill.md, items.jsonl and the items' files; read-only in the container."""
-        return self.folder / "in"
+        return self.path / "in"
 
     @property
     def outputs(self) -> Path:
         """Where the container writes."""
-        return self.folder / "out"
+        return self.path / "out"
+
+    @property
+    def files(self) -> Path:
+        """Where the container leaves files, in a folder an item."""
+        return self.outputs / "files"
 
     @property
     def trajectories(self) -> Path:
@@ -61,18 +66,18 @@ class TaskFolder:
         self, name: str, workload: Workload, items: Sequence[Item], files: Files
     ) -> Iterator[ContainerFolder]:
         """The folders of one container, filled; gone afterwards."""
-        stage = ContainerFolder(self.path / name)
+        made = ContainerFolder(self.path / name)
         try:
-            for folder in (stage.folder, stage.inputs, stage.outputs):
+            for folder in (made.path, made.inputs, made.outputs):
                 _make(folder)
-            write_inputs(workload, items, files, stage.inputs)
+            write_inputs(workload, items, files, made.inputs)
             # Whichever user the container has may write here; on the host the task's folder lets nobody else in.
-            for folder in (stage.outputs, *left_folders(stage, len(items))):
+            for folder in (made.outputs, made.files, *(made.files / str(index) for index in range(len(items)))):
                 folder.mkdir(exist_ok=True)
                 folder.chmod(0o777)
-            yield stage
+            yield made
         finally:
-            _remove_all(stage.folder)
+            _remove_all(made.path)
 
 
 @contextmanager
@@ -84,12 +89,6 @@ def staged() -> Iterator[TaskFolder]:
         yield folder
     finally:
         remove(folder.path)
-
-
-def left_folders(stage: ContainerFolder, count: int) -> list[Path]:
-    """The folders in which items leave files, outer ones first."""
-    files = stage.outputs / "files"
-    return [files, *(files / str(index) for index in range(count))]
 
 
 def write_inputs(workload: Workload, items: Sequence[Item], files: Files, folder: Path) -> None:

@@ -1,16 +1,24 @@
-"""Files on their way to and from an engine that is far away: tar streams, of which those that come are not trusted."""
+"""Tar streams to and from containers whose folders the worker cannot mount; those that come are not trusted."""
 
 import io
+import logging
+import re
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
 
 OVERHEAD_BYTES = 1024 * 1024
 """What a tar may have beside the contents, and as much again as they have."""
 
+log = logging.getLogger(__name__)
+
 
 def packed(folder: Path) -> bytes:
-    """All that is below a folder of the task's own, as root's."""
+    """Pack all that is below a folder of the task's own, as root's."""
     body = io.BytesIO()
     with tarfile.open(fileobj=body, mode="w:") as tar:
         for path in sorted(folder.rglob("*")):
@@ -19,7 +27,7 @@ def packed(folder: Path) -> bytes:
 
 
 def plain_files(chunks: Iterable[bytes], limit: int) -> Iterator[tuple[str, bytes]]:
-    """Name and content of the plain files of a stream, at most `limit` bytes of content; all else is passed over.
+    """Yield name and content of the plain files of a stream, at most `limit` bytes of content; skip all else.
 
     Raises:
         OSError: the stream or the contents are larger, or it is no tar.
@@ -39,6 +47,33 @@ def plain_files(chunks: Iterable[bytes], limit: int) -> Iterator[tuple[str, byte
                     yield member.name, content.read()
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise OSError(f"not a tar: {error}") from error
+
+
+def unpack(chunks: Iterable[bytes], folder: Path, limit: int, below: str = "") -> None:
+    """Write the plain files <index>/<name> of a stream into those folders of `folder` that exist; refuse all else."""
+    counts: Counter[str] = Counter()
+    with refusing():
+        for path, content in plain_files(chunks, limit):
+            index, _, name = path.removeprefix(below).partition("/")
+            known = re.fullmatch("[0-9]+", index) and re.fullmatch(FILE_NAME, name) and (folder / index).is_dir()
+            if known and counts[index] < MAX_FILES:
+                (folder / index / name).write_bytes(content)
+                counts[index] += 1
+            else:
+                log.warning("Refused a file of the container's output: %.120r", path)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Leave out what a container made unreadable; what the engine did not give is not the container's doing."""
+    from requests import RequestException
+
+    try:
+        yield
+    except RequestException:
+        raise
+    except OSError as error:
+        log.warning("Refused the container's output: %s", error)
 
 
 class _Bounded(io.RawIOBase):

@@ -1,6 +1,7 @@
 """The thread that stores rows while containers still work, and ends a container early where it has to."""
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -22,7 +23,7 @@ class Watch:
     """One container, as the watcher follows it."""
 
     def __init__(
-        self, items: Sequence[Item], stage: ContainerFolder, limits: SandboxGroup, kill: Callable[[], bool]
+        self, items: Sequence[Item], folder: ContainerFolder, limits: SandboxGroup, kill: Callable[[], bool]
     ) -> None:
         ids = [item.id for item in items]
         self.ended: str | None = None
@@ -32,20 +33,24 @@ class Watch:
         self._size = len(items)
         self._kill = kill
         self._killed = False
-        self._stage = stage
+        self._folder = folder
         self._limits = limits
-        self._deadline = time.monotonic() + limits.timeout
+        self._deadline = math.inf
         self._stopped_for = ""
-        self._rows = TrajectoryReader(stage.trajectories, ids)
-        self._files = FileReader(stage.outputs, ids, limits.output_mb * MEGABYTE)
+        self._rows = TrajectoryReader(folder.trajectories, ids)
+        self._files = FileReader(folder.outputs, ids, limits.output_mb * MEGABYTE)
+
+    def begin(self) -> None:
+        """Count the container's time from now on."""
+        self._deadline = time.monotonic() + self._limits.timeout
 
     def read(self) -> list[Outcome]:
-        """What is new."""
-        self._stage.fetch()
+        """Return what is new."""
+        self._folder.fetch()
         return [self._files.outcome(trajectory) for trajectory in self._rows.read()]
 
     def unfinished(self) -> list[Outcome]:
-        """What is to be said of items without a row, now that the container has ended."""
+        """Return the rows of items that have none, now that the container has ended."""
         why = self._stopped_for or self.ended or ""
         missing = self._rows.missing if self.ended else ()
         if missing:
@@ -60,13 +65,13 @@ class Watch:
         most = limits.output_mb * MEGABYTE
         if time.monotonic() > self._deadline:
             reason = f"the container was stopped after {limits.timeout} s (sandbox.timeout)"
-        elif written_bytes(self._stage.outputs, most) > most:
+        elif written_bytes(self._folder.outputs, most) > most:
             reason = f"the container was stopped: it wrote more than {limits.output_mb} MB (sandbox.output_mb)"
         if reason and self.kill():
             self._stopped_for = reason
 
     def kill(self) -> bool:
-        """End the container, unless that is done; False if it has not begun yet."""
+        """End the container, unless that is done; return False if it has not begun yet."""
         self._killed = self._killed or self._kill()
         return self._killed
 
@@ -88,7 +93,6 @@ class Watcher:
         self._stopping = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="watcher", daemon=True)
-        self._next_look = time.monotonic() + POLL_SECONDS
         self.settled = False
         """Whether no further row matters, so that this thread ends the containers."""
         self.error: Exception | None = None
@@ -96,7 +100,7 @@ class Watcher:
 
     @property
     def model_seconds(self) -> float:
-        """Wall seconds in which at least one model call was under way."""
+        """Return the wall seconds in which at least one model call was under way."""
         return union_seconds(self._intervals)
 
     def on_call(self, call: ModelCall) -> None:
@@ -119,14 +123,14 @@ class Watcher:
         """Return whether no further container is to begin."""
         return self.settled or self.error is not None or self._stopped.is_set()
 
-    def watch(self, items: Sequence[Item], stage: ContainerFolder, kill: Callable[[], bool]) -> Watch:
-        """Follow a container that is about to start; its time runs from now on."""
-        watch = Watch(items, stage, self._workload.limits, kill)
+    def watch(self, items: Sequence[Item], folder: ContainerFolder, kill: Callable[[], bool]) -> Watch:
+        """Follow a container that is about to start."""
+        watch = Watch(items, folder, self._workload.limits, kill)
         self._watches.append(watch)
         return watch
 
     def end(self, watch: Watch, why_unfinished: str) -> None:
-        """Return once all that an ended container wrote is recorded; its stage may be removed then.
+        """Return once all that an ended container wrote is recorded; its folder may be removed then.
 
         Items without a trajectory become sandbox_error, if there is a reason to give. Of a settled workload they are
         left out instead.
@@ -150,7 +154,7 @@ class Watcher:
         # Of a stopped task the containers are gone, and that it was stopped is said already.
         if self.error is not None and not self._stopped.is_set():
             raise self.error
-        self._store([], with_calls=True)
+        self._store([])
         if self.settled:
             left = self._total - self._rows
             log.info("%d of %d items were left out: no win is possible any more", left, self._total)
@@ -168,34 +172,21 @@ class Watcher:
                 self._end_all()
 
     def _look(self) -> None:
-        due = self._is_due()
         # Those that end from here on may still write, and are left to the next look.
         ended = [watch for watch in self._watches if watch.ended is not None]
         outcomes = [outcome for watch in list(self._watches) for outcome in watch.read()]
         if not self.settled:
             outcomes += [outcome for watch in ended for outcome in watch.unfinished()]
-        self._store(outcomes, with_calls=due)
-        if not self.settled and (outcomes or due):
-            self.settled = self._workload.settled()
+        self._store(outcomes)
+        self.settled = self.settled or self._workload.settled()
         for watch in ended:
             self._watches.remove(watch)
             watch.recorded.set()
-        if due:
-            for watch in list(self._watches):
-                watch.check_limits()
+        for watch in list(self._watches):
+            watch.check_limits()
 
-    def _is_due(self) -> bool:
-        """Return whether it is time for what is not done each time that a container ends."""
-        now = time.monotonic()
-        if now < self._next_look:
-            return False
-        self._next_look = now + POLL_SECONDS
-        return True
-
-    def _store(self, outcomes: Sequence[Outcome], *, with_calls: bool) -> None:
-        """Record what is new, calls without rows only if asked to."""
-        if not (outcomes or with_calls):
-            return
+    def _store(self, outcomes: Sequence[Outcome]) -> None:
+        """Record what is new."""
         calls = [self._calls.get() for _ in range(self._calls.qsize())]
         self._intervals += [(call.started, call.started + call.seconds) for call in calls]
         if outcomes or calls:
@@ -204,7 +195,7 @@ class Watcher:
             log.info("%d of %d items", self._rows, self._total)
 
     def _end_all(self) -> None:
-        """Nothing of what still runs matters; asked again and again, for a container may not have begun yet."""
+        """End what still runs; called again and again, because a container may not have begun yet."""
         for watch in list(self._watches):
             if watch.ended is None:
                 watch.kill()

@@ -1,0 +1,158 @@
+"""Pods on a Kubernetes cluster: inputs and outputs travel through a folder of the object store."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import ValidationError
+
+from skillopt_airflow.core.types import Item, ModelCall
+from skillopt_airflow.sandbox.cluster import Pod, clear_away
+from skillopt_airflow.sandbox.docker_limits import MEGABYTE
+from skillopt_airflow.sandbox.gateway_container import gateway_document
+from skillopt_airflow.sandbox.labels import identity
+from skillopt_airflow.sandbox.pod import (
+    INSTALLATION_LABEL,
+    START_SECONDS,
+    WORKLOAD_LABEL,
+    PodPlan,
+    deadline,
+    installation_label,
+    labels_of,
+    workload_label,
+)
+from skillopt_airflow.sandbox.pod_transfer import TransferConfig
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
+from skillopt_airflow.sandbox.tar_archive import packed, unpack
+from skillopt_airflow.sandbox.task_workload import Workload
+
+FETCH_SECONDS = 2.0
+INPUTS, TRAJECTORIES, FILES, CALLS = "inputs.tar", "trajectories.jsonl", "files.tar", "calls.jsonl"
+
+log = logging.getLogger(__name__)
+
+
+class Exchange(Protocol):
+    """A folder of the store that a pod reaches by signed addresses."""
+
+    def put(self, name: str, body: bytes) -> None:
+        """Leave something for the pod."""
+        ...
+
+    def address(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
+        """Return where the pod fetches or leaves an object, for so many seconds."""
+        ...
+
+    def take(self, name: str, most: int) -> bytes | None:
+        """Return what the pod left since the last time, if it did, and if it has at most `most` bytes."""
+        ...
+
+    def clear(self) -> None:
+        """Remove everything."""
+        ...
+
+
+class PodRuntime:
+    """The `Runtime` of a cluster; `exchange` opens a folder of the store, whose name may have slashes."""
+
+    def __init__(
+        self,
+        client: Any,
+        workload: Workload,
+        folder: TaskFolder,
+        attempt: int,
+        exchange: Callable[[str], Exchange],
+        stopped: threading.Event,
+    ) -> None:
+        self._client = client
+        self._workload = workload
+        self._folder = folder
+        self._attempt = attempt
+        self._exchange = exchange
+        self._stopped = stopped
+        self._identity = identity(workload.labels)
+        self._label = workload_label(self._identity)
+
+    def at_once(self) -> int:
+        """Return how many pods of the task may run at the same time."""
+        return self._workload.settings.concurrency if self._workload.one_item_each else 1
+
+    def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[None]:
+        """Pass on the calls of the gateways, of which each pod has its own."""
+        self._on_call = on_call
+        return nullcontext()
+
+    @contextmanager
+    def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Pod]:
+        """Leave the inputs of a pod in the store, and remove what it left there afterwards."""
+        workload, limits = self._workload, self._workload.limits
+        name = f"skillopt-{self._label}-{self._attempt}-{number}-{os.urandom(3).hex()}"
+        exchange, most = self._exchange(f"{self._label}/{name}"), limits.output_mb * MEGABYTE
+        life = deadline(limits) + START_SECONDS
+        with self._folder.container(str(number), workload, items, files) as staged:
+            exchange.put(INPUTS, packed(staged.inputs))
+            transfer = TransferConfig(
+                inputs=exchange.address(INPUTS, "get", life),
+                trajectories=exchange.address(TRAJECTORIES, "put", life),
+                files=exchange.address(FILES, "put", life),
+                calls=exchange.address(CALLS, "put", life),
+                items=len(items),
+                most_bytes=most,
+            )
+            plan = PodPlan(name, workload.image, limits, labels_of(self._identity, time.time() + life))
+            folder = PodFolder(staged.path, exchange, most, self._on_call)
+            secrets = (gateway_document(workload), transfer.model_dump(mode="json"))
+            try:
+                yield Pod(self._client, plan, folder, secrets, self._stopped)
+            finally:
+                exchange.clear()
+
+    def remove_all(self) -> None:
+        """Remove the task's pods, and those of the installation that have expired."""
+        same = f"{WORKLOAD_LABEL}={self._label}"
+        installation = f"{INSTALLATION_LABEL}={installation_label(self._identity)}"
+        left = clear_away(self._client, self._workload.limits.namespace, same, installation)
+        if left:
+            log.info("Removed %d pod(s) of this task, or of tasks that were killed", left)
+
+
+class PodFolder(ContainerFolder):
+    """The task's copy of a pod's folders; what a pod left is trusted as little as what a container wrote."""
+
+    def __init__(self, path: Path, exchange: Exchange, most: int, on_call: Callable[[ModelCall], None]) -> None:
+        super().__init__(path)
+        self._exchange = exchange
+        self._most = most
+        self._on_call = on_call
+        self._calls = 0
+        self._next = 0.0
+
+    def fetch(self) -> None:
+        """Take what is new; rows first, because the pod leaves the files that they name before them."""
+        if not self.ended and time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + FETCH_SECONDS
+        rows = self._exchange.take(TRAJECTORIES, self._most)
+        files = self._exchange.take(FILES, 2 * self._most)
+        calls = self._exchange.take(CALLS, self._most)
+        if files is not None:
+            unpack([files], self.files, self._most)
+        if rows is not None:
+            self.trajectories.write_bytes(rows)
+        if calls is not None:
+            self._tell(calls)
+
+    def _tell(self, calls: bytes) -> None:
+        """Report complete lines only, each once; the gateway wrote them, so a bad one is a bug and not an attack."""
+        *lines, _ = calls.split(b"\n")
+        for line in lines[self._calls :]:
+            try:
+                self._on_call(ModelCall.model_validate_json(line))
+            except ValidationError:
+                log.warning("The gateway wrote what is no model call: %.200r", line)
+        self._calls = max(self._calls, len(lines))
