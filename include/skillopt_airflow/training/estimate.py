@@ -1,18 +1,19 @@
-"""What a run will take, before its first call: model calls at most, tokens and price as a range."""
+"""An estimate of a run before its first call: model calls at most, tokens and price as a range."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from skillopt_airflow.core import schedule
-from skillopt_airflow.core.budget import BATCH_SHARE, ModelPrice, Prices, Role
-from skillopt_airflow.core.config import BudgetGroup, TrainConfig
+from skillopt_airflow.core.budget import BATCH_SHARE, Prices, Role
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate_policies import policy_of
-from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.timeline import timeline
-from skillopt_airflow.core.types import Split, Value
+from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
 
 CHARS_PER_TOKEN = 4
@@ -22,7 +23,7 @@ ROLLOUT_TOKENS = 200
 OPTIMIZER_TOKENS = 700
 """A likely structured answer of the optimizer: a few edits with their reasons."""
 OPTIMIZER_TOKENS_MOST = 4000
-"""A long one, a model's reasoning included."""
+"""A long answer of the optimizer, with a model's reasoning."""
 INSTRUCTION_CHARS = 4000
 """Instructions and answer schema of an optimizer call."""
 EDIT_CHARS = 250
@@ -30,33 +31,31 @@ EDIT_CHARS = 250
 BATCHED = frozenset({"seed", "evaluate", "confirm", "final", "test"})
 """Stages that model.batch sends as jobs."""
 
+Case = Literal["likely", "most"]
 
-class Tokens(Value):
+
+class Tokens(NamedTuple):
     """Tokens that a model reads and writes."""
 
     prompt: int
     completion: int
 
-    @property
-    def total(self) -> int:
-        """Both together."""
-        return self.prompt + self.completion
 
-
-class StageEstimate(Value):
+class StageEstimate(NamedTuple):
     """One stage of the whole run; the target's stages are named as in the usage table."""
 
     stage: str
     role: Role
     calls: int
-    """At most, if nothing is tried again."""
+    """At most, without retries."""
     likely: Tokens
     """With answers of a likely length, and the skill as long as at the start."""
     most: Tokens
     """With the longest answers, and a skill to which every step adds as many edits as it may."""
 
 
-class Estimate(Value):
+@dataclass(frozen=True)
+class Estimate:
     """A run before its first call.
 
     Calls are upper bounds: rollouts that are stored already, candidates that equal their skill, early rejects and
@@ -64,77 +63,66 @@ class Estimate(Value):
     module's constants.
     """
 
+    config: TrainConfig
+    prices: Prices
     stages: tuple[StageEstimate, ...]
-    models: dict[Role, str]
-    prices: dict[Role, ModelPrice | None]
-    budget: BudgetGroup
-    harness: HarnessName
-    batch: bool
-    """Whether evaluations go as jobs of the provider's batch API."""
 
     def calls(self, role: Role) -> int:
-        """Calls of one role, at most."""
+        """Return the most calls of one role."""
         return sum(stage.calls for stage in self.stages if stage.role == role)
 
-    def tokens(self, case: Literal["likely", "most"]) -> int:
-        """All tokens, of both roles."""
-        return sum(_case(stage, case).total for stage in self.stages)
+    def tokens(self, case: Case) -> int:
+        """Return all tokens, of both roles."""
+        return sum(sum(getattr(stage, case)) for stage in self.stages)
 
-    def usd(self, case: Literal["likely", "most"]) -> float | None:
-        """US dollars; None if a price is not known."""
+    def usd(self, case: Case) -> float | None:
+        """Return US dollars; None if a price is not known."""
         total = 0.0
         for stage in self.stages:
             price = self.prices.get(stage.role)
             if price is None:
                 return None
-            share = BATCH_SHARE if self.batch and stage.stage in BATCHED else 1.0
-            total += share * price.usd(_case(stage, case).prompt, _case(stage, case).completion)
+            share = BATCH_SHARE if self.config.model.batch and stage.stage in BATCHED else 1.0
+            total += share * price.usd(*getattr(stage, case))
         return total
 
     def lines(self) -> list[str]:
-        """For a log: a line a stage, the totals, the price, and each limit of the budget that may end the run."""
-        return [
-            "estimate for the whole run, at most, without calls that are tried again:",
-            *(
-                f"  {stage.stage} ({stage.role}): {stage.calls:,} calls, {_range(stage.likely.total, stage.most.total)}"
-                for stage in self.stages
-            ),
-            f"  together: {self.calls('target'):,} target and {self.calls('optimizer'):,} optimizer calls, "
-            f"{_range(self.tokens('likely'), self.tokens('most'))}",
+        """Return lines for a log: each stage, the totals, the price, and the budget's limits that may end the run."""
+        budget, target, optimizer = self.config.budget, self.calls("target"), self.calls("optimizer")
+        tokens, harness = self.tokens("most"), self.config.model.harness
+        lines = ["estimate for the whole run, at most, without calls that are tried again:"]
+        for stage, role, calls, likely, most in self.stages:
+            lines.append(f"  {stage} ({role}): {calls:,} calls, {_short(sum(likely))} to {_short(sum(most))} tokens")
+        lines += [
+            f"  together: {target:,} target and {optimizer:,} optimizer calls, {_short(self.tokens('likely'))} to "
+            f"{_short(tokens)} tokens",
             self._price_line(),
-            *self._limit_lines(),
-            *self._cli_lines(),
         ]
+        for name, limit, reached in (
+            ("max_calls", budget.max_calls, target + optimizer),
+            ("max_tokens", budget.max_tokens, tokens),
+            ("max_usd", budget.max_usd, self.usd("most")),
+        ):
+            if limit is not None and reached is not None and reached > limit:
+                lines.append(
+                    f"  budget.{name} = {limit:,} may not be enough for the whole run; it would then stop after a step"
+                )
+        if HARNESSES[harness].is_cli:
+            lines.append(f"  {harness} decides by itself how many calls an item takes; here an item counts as one")
+        return lines
 
     def _price_line(self) -> str:
+        models: dict[Role, str | None] = {"target": self.config.model.target, "optimizer": self.config.model.optimizer}
         likely, most = self.usd("likely"), self.usd("most")
         if likely is None or most is None:
-            unknown = [model for role, model in self.models.items() if self.prices.get(role) is None]
+            unknown = [str(model) for role, model in models.items() if self.prices.get(role) is None]
             return f"  price: no price known for {' and '.join(unknown)}; set budget.prices"
         shown = ", ".join(
-            f"{self.models[role]} at {price.input:g} and {price.output:g} a million tokens read and written "
-            f"({price.source})"
-            for role, price in self.prices.items()
-            if price is not None
+            f"{model} at {price.input:g} and {price.output:g} a million tokens read and written ({price.source})"
+            for role, model in models.items()
+            if (price := self.prices.get(role)) is not None
         )
         return f"  price: {likely:,.2f} to {most:,.2f} US dollars; {shown}"
-
-    def _limit_lines(self) -> list[str]:
-        reached = (
-            ("max_calls", self.budget.max_calls, self.calls("target") + self.calls("optimizer")),
-            ("max_tokens", self.budget.max_tokens, self.tokens("most")),
-            ("max_usd", self.budget.max_usd, self.usd("most")),
-        )
-        return [
-            f"  budget.{name} = {limit:,} may not be enough for the whole run; it would then stop after a step"
-            for name, limit, most in reached
-            if limit is not None and most is not None and most > limit
-        ]
-
-    def _cli_lines(self) -> list[str]:
-        if not HARNESSES[self.harness].is_cli:
-            return []
-        return [f"  {self.harness} decides by itself how many calls an item takes; here an item counts as one"]
 
 
 def estimate(
@@ -155,35 +143,36 @@ def estimate(
         steps_in_epoch: steps that an epoch of this training split takes.
         prices: of the configured models, as far as they are known.
     """
-    counts = _Counts(config, sizes, steps_in_epoch)
-    likely = _Lengths(config, steps_in_epoch, item_chars, skill_chars, ROLLOUT_TOKENS, OPTIMIZER_TOKENS)
+    positions = range(1, steps_in_epoch + 1)
+    slices = [[len(part) for part in schedule.slice_places(sizes[Split.TRAIN], at, config.train)] for at in positions]
     # Every step adds all that it may, so that over the run the mean has half of it.
     added = config.train.num_epochs * steps_in_epoch * config.optimizer.learning_rate * EDIT_CHARS // 2
-    answer = max(ROLLOUT_TOKENS, config.model.max_tokens)
-    most = _Lengths(config, steps_in_epoch, item_chars, skill_chars + added, answer, OPTIMIZER_TOKENS_MOST)
-    roles: tuple[tuple[Role, Mapping[str, int]], ...] = (
-        ("target", counts.of_target()),
-        ("optimizer", counts.of_optimizer()),
+
+    def tokens(stage: str, role: Role, calls: int, skill: int, of_target: int, of_optimizer: int) -> Tokens:
+        chars, answer = item_chars + skill, of_target
+        if role == "optimizer":
+            trajectory = item_chars + of_target * CHARS_PER_TOKEN
+            shown = _shown_chars(config, steps_in_epoch, trajectory, skill)
+            chars, answer = INSTRUCTION_CHARS + skill + shown[stage], of_optimizer
+        return Tokens(round(calls * chars / CHARS_PER_TOKEN), calls * answer)
+
+    likely = (skill_chars, ROLLOUT_TOKENS, OPTIMIZER_TOKENS)
+    most = (skill_chars + added, max(ROLLOUT_TOKENS, config.model.max_tokens), OPTIMIZER_TOKENS_MOST)
+    counted: dict[Role, dict[str, int]] = {
+        "target": _target_calls(config, sizes, slices),
+        "optimizer": _optimizer_calls(config, slices),
+    }
+    stages = tuple(
+        StageEstimate(stage, role, calls, tokens(stage, role, calls, *likely), tokens(stage, role, calls, *most))
+        for role, by_stage in counted.items()
+        for stage, calls in by_stage.items()
+        if calls
     )
-    return Estimate(
-        stages=tuple(
-            StageEstimate(
-                stage=stage, role=role, calls=calls, likely=likely.tokens(stage, calls), most=most.tokens(stage, calls)
-            )
-            for role, stages in roles
-            for stage, calls in stages.items()
-            if calls
-        ),
-        models={"target": str(config.model.target), "optimizer": str(config.model.optimizer)},
-        prices={"target": prices.get("target"), "optimizer": prices.get("optimizer")},
-        budget=config.budget,
-        harness=config.model.harness,
-        batch=config.model.batch,
-    )
+    return Estimate(config, prices, stages)
 
 
 def most_merges(patches: int, merge_batch_size: int, failure_only: bool) -> int:
-    """Merge calls for so many patches, whichever way they split into failures and successes."""
+    """Return the most merge calls for so many patches, whichever way they split into failures and successes."""
     if failure_only:
         return _merges(patches, merge_batch_size)
     return max(
@@ -193,7 +182,7 @@ def most_merges(patches: int, merge_batch_size: int, failure_only: bool) -> int:
 
 
 def _merges(parts: int, merge_batch_size: int) -> int:
-    """Calls until one part is left; a part alone in its batch passes without one."""
+    """Count calls until one part is left; a part alone in its batch passes without one."""
     calls = 0
     while parts > 1:
         full, rest = divmod(parts, merge_batch_size)
@@ -202,158 +191,98 @@ def _merges(parts: int, merge_batch_size: int) -> int:
     return calls
 
 
-class _Counts:
-    """Calls by stage, at most."""
-
-    def __init__(self, config: TrainConfig, sizes: Mapping[Split, int], steps_in_epoch: int) -> None:
-        self._config = config
-        rules = config.evaluation
-        self._train = sizes[Split.TRAIN]
-        self._val = _limited(sizes[Split.VAL], rules.val_limit)
-        self._test = _limited(sizes[Split.TEST], rules.test_limit) if rules.eval_test else 0
-        self._moments = timeline(config, steps_in_epoch)
-        kinds = Counter(moment.kind for moment in self._moments)
-        self._slices = [
-            [len(places) for places in schedule.slice_places(self._train, position, config.train)]
-            for position in range(1, steps_in_epoch + 1)
-        ]
-        self._steps, self._meta_reflects = kinds["step"], kinds["meta_reflect"]
-        self._comparisons = kinds["slow_update"]
-        self._slow_updates = self._comparisons if config.optimizer.use_slow_update else 0
-
-    def of_target(self) -> dict[str, int]:
-        """Rollouts, of as many calls each as they may have turns, and follow-up questions."""
-        config, rules = self._config, self._config.evaluation
-        gated = self._steps + self._slow_updates + self._meta_reflects
-        evaluation = self._val * rules.draws
-        forced = not rules.use_gate or (self._slow_updates > 0 and not config.optimizer.slow_update_gate)
-        turns = 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
-        follow_ups = self._over_all_steps(min(self._asked_about, sum(slices)) for slices in self._slices)
-        rollouts = {
-            "seed": evaluation,
-            "rollout": self._over_all_steps(sum(slices) for slices in self._slices),
-            "speculate": self._speculated() if config.train.speculative_rollout else 0,
-            "evaluate": gated * evaluation,
-            # The candidate and the current skill once more on every item on which they differ.
-            "confirm": gated * 2 * self._val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,
-            "longitudinal": self._comparisons * 2 * min(config.optimizer.slow_update_samples, self._train),
-            # Only what was taken in any case can lack a score at the end.
-            "final": evaluation if forced else 0,
-            # The seed, the best and the last skill.
-            "test": 3 * self._test * rules.draws,
-            # The best skill and the present champion, on fresh draws.
-            "publish": 2 * self._val * config.publishing.draws,
-        }
-        return {stage: turns * calls for stage, calls in rollouts.items()} | {"follow_up": follow_ups}
-
-    def of_optimizer(self) -> dict[str, int]:
-        """Questions by stage."""
-        rules = self._config.optimizer
-        minibatches = [self._minibatches(slices) for slices in self._slices]
-        consolidates = rules.use_skill_aware_reflection and rules.skill_aware_consolidate_threshold > 0
-        return {
-            "deep_reflect": self._over_all_steps(min(self._asked_about, count) for count in minibatches),
-            "reflect": self._over_all_steps(minibatches),
-            "merge": self._over_all_steps(map(self._merges, minibatches)),
-            "learning_rate": self._steps if rules.lr_control_mode == "autonomous" else 0,
-            "rank": self._steps if self._ranks else 0,
-            "rewrite": self._steps if rules.skill_update_mode == "rewrite_from_suggestions" else 0,
-            "consolidate": self._steps if consolidates else 0,
-            "slow_update": self._slow_updates,
-            # From the second epoch on, and no longer after the last.
-            "meta_skill": max(0, self._config.train.num_epochs - 2) if rules.use_meta_skill else 0,
-            "meta_reflect": self._meta_reflects,
-        }
-
-    @property
-    def _ranks(self) -> bool:
-        """Of rewrites of the whole body one stays, also where edits have no limit."""
-        rules = self._config.optimizer
-        return rules.lr_control_mode != "none" or rules.skill_update_mode == "full_rewrite_minibatch"
-
-    @property
-    def _asked_about(self) -> int:
-        gradient = self._config.gradient
-        return gradient.deep_reflect_failures + gradient.deep_reflect_successes if gradient.use_deep_reflect else 0
-
-    def _speculated(self) -> int:
-        """Batches that follow on a step's evaluation at once, all of them in vain."""
-        return sum(
-            sum(self._slices[(following.step - 1) % len(self._slices)])
-            for moment, following in pairwise(self._moments)
-            if moment.kind == "step" and following.kind == "step"
-        )
-
-    def _over_all_steps(self, in_epoch: Iterable[int]) -> int:
-        return self._config.train.num_epochs * sum(in_epoch)
-
-    def _merges(self, patches: int) -> int:
-        if self._config.optimizer.skill_update_mode == "full_rewrite_minibatch":
-            return 0
-        return most_merges(patches, self._config.gradient.merge_batch_size, self._config.gradient.failure_only)
-
-    def _minibatches(self, slices: Sequence[int]) -> int:
-        gradient = self._config.gradient
-        if gradient.failure_only:
-            return sum(math.ceil(size / gradient.minibatch_size) for size in slices)
-        return sum(most_minibatches(size, gradient.minibatch_size, accumulation=1) for size in slices)
+def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequence[Sequence[int]]) -> dict[str, int]:
+    """Count rollouts, of as many calls each as they may have turns, and follow-up questions, by stage."""
+    rules, optimizer = config.evaluation, config.optimizer
+    val, test = len(range(sizes[Split.VAL])[: rules.val_limit]), len(range(sizes[Split.TEST])[: rules.test_limit])
+    moments, batches = timeline(config, len(slices)), [sum(each) for each in slices]
+    kinds = Counter(moment.kind for moment in moments)
+    slow_updates = kinds["slow_update"] if optimizer.use_slow_update else 0
+    gated = kinds["step"] + slow_updates + kinds["meta_reflect"]
+    forced = not rules.use_gate or (slow_updates > 0 and not optimizer.slow_update_gate)
+    # Batches that follow on a step's evaluation at once, all of them in vain.
+    ahead = [
+        batches[(following.step - 1) % len(batches)]
+        for moment, following in pairwise(moments)
+        if moment.kind == following.kind == "step"
+    ]
+    rollouts = {
+        "seed": val * rules.draws,
+        "rollout": config.train.num_epochs * sum(batches),
+        "speculate": sum(ahead) if config.train.speculative_rollout else 0,
+        "evaluate": gated * val * rules.draws,
+        # The candidate and the current skill once more on every item on which they differ.
+        "confirm": gated * 2 * val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,
+        "longitudinal": kinds["slow_update"] * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
+        # Only what was taken in any case can lack a score at the end.
+        "final": val * rules.draws if forced else 0,
+        # The seed, the best and the last skill.
+        "test": 3 * test * rules.draws if rules.eval_test else 0,
+        # The best skill and the present champion, on fresh draws.
+        "publish": 2 * val * config.publishing.draws,
+    }
+    turns = 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
+    follow_ups = config.train.num_epochs * sum(min(_probes(config), batch) for batch in batches)
+    return {stage: turns * calls for stage, calls in rollouts.items()} | {"follow_up": follow_ups}
 
 
-class _Lengths:
-    """Tokens of a stage's calls under one assumption on the skill's length and the answers' (in tokens)."""
-
-    def __init__(
-        self,
-        config: TrainConfig,
-        steps_in_epoch: int,
-        item_chars: float,
-        skill_chars: int,
-        target_tokens: int,
-        optimizer_tokens: int,
-    ) -> None:
-        self._target_tokens, self._optimizer_tokens = target_tokens, optimizer_tokens
-        self._rollout = item_chars + skill_chars
-        self._base = INSTRUCTION_CHARS + skill_chars
-        trajectory = item_chars + target_tokens * CHARS_PER_TOKEN
-        gradient, rules = config.gradient, config.optimizer
-        asked_about = (gradient.deep_reflect_failures + gradient.deep_reflect_successes) * trajectory
-        edits = gradient.merge_batch_size * rules.learning_rate * EDIT_CHARS
-        comparison = rules.slow_update_samples * trajectory
-        rewrites = most_minibatches(config.train.batch_size, gradient.minibatch_size, config.train.accumulation)
-        whole_bodies = rules.skill_update_mode == "full_rewrite_minibatch"
-        self._shown: dict[str, float] = {
-            "deep_reflect": asked_about,
-            "reflect": gradient.minibatch_size * trajectory,
-            "merge": edits,
-            "learning_rate": edits,
-            "rank": rewrites * skill_chars if whole_bodies else edits,
-            "rewrite": rules.learning_rate * EDIT_CHARS,
-            "consolidate": rules.skill_aware_consolidate_threshold * EDIT_CHARS,
-            "slow_update": comparison,
-            "meta_skill": comparison,
-            "meta_reflect": steps_in_epoch * rules.learning_rate * EDIT_CHARS,
-        }
-
-    def tokens(self, stage: str, calls: int) -> Tokens:
-        """Of all calls of a stage."""
-        of_optimizer = stage in self._shown
-        chars = self._base + self._shown[stage] if of_optimizer else self._rollout
-        answer = self._optimizer_tokens if of_optimizer else self._target_tokens
-        return Tokens(prompt=round(calls * chars / CHARS_PER_TOKEN), completion=calls * answer)
+def _optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> dict[str, int]:
+    """Count questions by stage."""
+    rules, gradient, epochs = config.optimizer, config.gradient, config.train.num_epochs
+    kinds = Counter(moment.kind for moment in timeline(config, len(slices)))
+    minibatches = [_most_minibatches(config, sizes) for sizes in slices]
+    rewrites = rules.skill_update_mode == "full_rewrite_minibatch"
+    merges = [most_merges(count, gradient.merge_batch_size, gradient.failure_only) for count in minibatches]
+    consolidates = rules.use_skill_aware_reflection and rules.skill_aware_consolidate_threshold > 0
+    return {
+        "deep_reflect": epochs * sum(min(_probes(config), count) for count in minibatches),
+        "reflect": epochs * sum(minibatches),
+        "merge": 0 if rewrites else epochs * sum(merges),
+        "learning_rate": kinds["step"] if rules.lr_control_mode == "autonomous" else 0,
+        # Of rewrites of the whole body one stays, also where edits have no limit.
+        "rank": kinds["step"] if rewrites or rules.lr_control_mode != "none" else 0,
+        "rewrite": kinds["step"] if rules.skill_update_mode == "rewrite_from_suggestions" else 0,
+        "consolidate": kinds["step"] if consolidates else 0,
+        "slow_update": kinds["slow_update"] if rules.use_slow_update else 0,
+        # From the second epoch on, and no longer after the last.
+        "meta_skill": max(0, epochs - 2) if rules.use_meta_skill else 0,
+        "meta_reflect": kinds["meta_reflect"],
+    }
 
 
-def _case(stage: StageEstimate, case: Literal["likely", "most"]) -> Tokens:
-    return stage.likely if case == "likely" else stage.most
+def _probes(config: TrainConfig) -> int:
+    """Return the number of a step's trajectories that the optimizer asks the target about."""
+    gradient = config.gradient
+    return gradient.deep_reflect_failures + gradient.deep_reflect_successes if gradient.use_deep_reflect else 0
 
 
-def _limited(size: int, limit: int | None) -> int:
-    return size if limit is None else min(size, limit)
+def _most_minibatches(config: TrainConfig, slices: Sequence[int]) -> int:
+    size = config.gradient.minibatch_size
+    if config.gradient.failure_only:
+        return sum(math.ceil(items / size) for items in slices)
+    return sum(most_minibatches(items, size, accumulation=1) for items in slices)
 
 
-def _range(likely: int, most: int) -> str:
-    return f"{_short(likely)} to {_short(most)} tokens"
+def _shown_chars(config: TrainConfig, steps_in_epoch: int, trajectory: float, skill_chars: int) -> dict[str, float]:
+    """Return by stage the characters that a call of the optimizer sees besides its instructions and the skill."""
+    gradient, rules = config.gradient, config.optimizer
+    edits = gradient.merge_batch_size * rules.learning_rate * EDIT_CHARS
+    bodies = most_minibatches(config.train.batch_size, gradient.minibatch_size, config.train.accumulation) * skill_chars
+    comparison = rules.slow_update_samples * trajectory
+    return {
+        "deep_reflect": _probes(config) * trajectory,
+        "reflect": gradient.minibatch_size * trajectory,
+        "merge": edits,
+        "learning_rate": edits,
+        "rank": bodies if rules.skill_update_mode == "full_rewrite_minibatch" else edits,
+        "rewrite": rules.learning_rate * EDIT_CHARS,
+        "consolidate": rules.skill_aware_consolidate_threshold * EDIT_CHARS,
+        "slow_update": comparison,
+        "meta_skill": comparison,
+        "meta_reflect": steps_in_epoch * rules.learning_rate * EDIT_CHARS,
+    }
 
 
 def _short(tokens: int) -> str:
-    """Two digits at least; more would promise too much."""
+    """Show two digits at least; more would promise too much."""
     return f"{tokens / 1e6:,.1f} M" if tokens >= 1e6 else f"{math.ceil(tokens / 1e3)} k"
