@@ -21,6 +21,7 @@ from rich.progress import Progress
 from local.airflow_api import AirflowApi
 from local.environment import REGION, UNCHECKED_KEY, airflow_url, s3_url
 from local.home import ADMIN, PROJECT, Home, Settings
+from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.types import JsonObject
@@ -71,7 +72,7 @@ class Checkout:
             raise PlatformError(f"{dag_id}: run {run_id} ended as {state}; see {self.root}/.local")
         keys = RunKeys("", benchmark, run_name(run_id))
         body = self._s3.get_object(Bucket="skillopt", Key=keys.history)["Body"].read()
-        return History.model_validate_json(body)
+        return read_document(History, body, keys.history)
 
     def _steps(self, dag_id: str, run_id: str) -> int:
         runs = [run["dag_run_id"] for run in self.api.runs(f"{dag_id}_epoch") if run["dag_run_id"].startswith(run_id)]

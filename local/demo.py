@@ -16,6 +16,7 @@ from local.airflow_api import AirflowApi, Row
 from local.environment import airflow_url, s3_url, stand_in_serves
 from local.home import ADMIN, Home, Settings
 from skillopt_airflow.core.config import StorageGroup
+from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.store.keys import RunKeys, run_name
@@ -101,7 +102,7 @@ def read_history(settings: Settings, run_id: str) -> History:
     text = _stored(settings, _keys(run_id).history)
     if text is None:
         raise PlatformError(f"the run {run_id} stored no {_keys(run_id).history}")
-    return History.model_validate_json(text)
+    return read_document(History, text, _keys(run_id).history)
 
 
 def _watch(training: Training, settings: Settings, console: Console) -> str:
@@ -148,7 +149,7 @@ def _stage(rows: list[Row]) -> str:
 
 def _total_steps(settings: Settings, run_id: str) -> int | None:
     text = _stored(settings, _keys(run_id).config)
-    return RunRecord.model_validate_json(text).total_steps if text is not None else None
+    return None if text is None else read_document(RunRecord, text, _keys(run_id).config).total_steps
 
 
 def _keys(run_id: str) -> RunKeys:

@@ -460,8 +460,9 @@ def _fields(body: bytes, address: str) -> dict[str, Any]:
         raise Tampered(f"{address} is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise Tampered(f"{address} is no JSON object")
-    if fields.get("contract", CONTRACT) != CONTRACT:
-        raise Tampered(f"{address} follows contract {fields['contract']!r}, this consumer {CONTRACT}: get a newer one")
+    contract = fields.get("contract", CONTRACT)
+    if not isinstance(contract, int) or contract > CONTRACT:
+        raise Tampered(f"{address} follows contract {contract!r}, this consumer {CONTRACT}: get a newer one")
     return fields
 
 

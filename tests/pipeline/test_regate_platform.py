@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from local.environment import airflow_url
+from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.night_verdict import NightVerdict
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
@@ -208,7 +209,7 @@ def test_another_model_gets_results_of_its_own_and_one_report(month: Month, runs
     assert {key: after[key] for key in before} == before
     assert [row.night.date for row in month.ledger(upgraded)] == [date(day) for day in range(1, 5)]
     [key] = [key for key in after if key.endswith(".json") and "/transfer/" in key]
-    report = TransferReport.model_validate_json(after[key])
+    report = read_document(TransferReport, after[key], key)
     assert (report.old_target, report.new_target) == (month.target, upgraded)
     # The champion of those nights, not of today.
     assert report.champion == month.ledger()[0].night.champion.version

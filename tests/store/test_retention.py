@@ -1,5 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
@@ -8,6 +9,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.retention import Cleaned, compact, partitions
+from skillopt_airflow.store.tables import from_parquet, to_parquet
 from skillopt_airflow.store.trajectories import RolloutKey, RolloutTable, parts_of
 from tests.store.test_artifacts import KEYS, provenance, publish
 
@@ -65,6 +67,19 @@ def test_old_rows_go_and_new_ones_stay(store: ObjectStore, table: RolloutTable) 
     assert set(table.read(KEY, ITEMS)) == {"i-0"}
     assert compact(store, partition, FUTURE) == Cleaned(1, 0, 0, 1)
     assert store.list_keys(partition) == []
+
+
+def test_columns_of_another_version_stay(store: ObjectStore, table: RolloutTable) -> None:
+    [partition] = partitions(store, "team/", "searchqa")
+    for part in parts_of(store, partition)[:2]:
+        rows = from_parquet(store.get_bytes(part))
+        later = rows.append_column("reasoning_tokens", pa.array([7], pa.int64()))
+        store.put_bytes(part, to_parquet(later.set_column(6, "status", pa.array(["of a later version"]))))
+    assert compact(store, partition, None) == Cleaned(6, 2, 6, 0)
+    tables = [from_parquet(store.get_bytes(part)) for part in parts_of(store, partition)]
+    [kept] = [table.to_pylist() for table in tables if "reasoning_tokens" in table.column_names]
+    assert [(row["status"], row["reasoning_tokens"]) for row in kept] == [("of a later version", 7)] * 2
+    assert len(table.read(KEY, ITEMS)) == 4
 
 
 def test_who_reads_while_parts_are_merged_misses_nothing(store: ObjectStore, table: RolloutTable) -> None:

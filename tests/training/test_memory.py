@@ -2,29 +2,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
-from skillopt_airflow.core.errors import ModelError, ModelOutputError, ObjectMissing
+from skillopt_airflow.core.errors import ModelError, ModelOutputError
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Message
 from skillopt_airflow.optimizer.select import Ranking
-from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.memory import RememberingOptimizer, RememberingTarget
-
-
-class Shelf:
-    """The part of an object store that the memory uses."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-
-    def get_bytes(self, key: str) -> bytes:
-        if key not in self.objects:
-            raise ObjectMissing(key)
-        return self.objects[key]
-
-    def put_model(self, key: str, model: BaseModel) -> None:
-        self.objects[key] = model_bytes(model)
+from tests.training.local_store import LocalStore
 
 
 class Counting:
@@ -46,7 +30,7 @@ def remembering(shelf: Any, counting: Counting, model: str = "m") -> Remembering
 
 
 def test_an_answer_is_paid_once_also_by_another_process() -> None:
-    shelf, counting = Shelf(), Counting()
+    shelf, counting = LocalStore(), Counting()
     first = remembering(shelf, counting).ask("rank", "i", "p", Ranking)
     assert remembering(shelf, counting).ask("rank", "i", "p", Ranking) == first
     assert counting.asked == 1
@@ -55,7 +39,7 @@ def test_an_answer_is_paid_once_also_by_another_process() -> None:
 
 
 def test_no_connection_is_made_for_a_known_answer() -> None:
-    shelf = Shelf()
+    shelf = LocalStore()
     remembering(shelf, Counting()).ask("rank", "i", "p", Ranking)
 
     def unreachable() -> Counting:
@@ -82,13 +66,13 @@ class OtherRanking(Ranking):
     ],
 )
 def test_another_question_is_asked(model: str, question: tuple[str, str, str, type[Ranking]]) -> None:
-    shelf, counting = Shelf(), Counting()
+    shelf, counting = LocalStore(), Counting()
     remembering(shelf, counting).ask("rank", "i", "p", Ranking)
     assert remembering(shelf, counting, model).ask(*question).order == [2]
 
 
 def test_an_unusable_answer_is_not_paid_twice_either() -> None:
-    shelf, counting = Shelf(), Counting()
+    shelf, counting = LocalStore(), Counting()
     counting.broken = True
     for _ in range(2):
         with pytest.raises(ModelOutputError, match="broken"):
@@ -97,7 +81,7 @@ def test_an_unusable_answer_is_not_paid_twice_either() -> None:
 
 
 def test_a_call_that_was_not_answered_is_asked_again() -> None:
-    shelf = Shelf()
+    shelf = LocalStore()
 
     class Away(Counting):
         def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
@@ -121,7 +105,7 @@ class Talking:
 
 
 def test_a_reply_of_the_target_is_paid_once() -> None:
-    shelf, talking = Shelf(), Talking()
+    shelf, talking = LocalStore(), Talking()
 
     def ask(text: str) -> str:
         target = RememberingTarget(lambda: talking, "m", shelf, "answers/")  # type: ignore[arg-type]

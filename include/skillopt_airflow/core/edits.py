@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, has_marker
 from skillopt_airflow.core.types import Edit, Value
@@ -25,7 +26,7 @@ class EditReport(Value):
     inserted: str = ""
 
 
-class EditApplyReport(Value):
+class EditApplyReport(Document):
     """A row an edit, in the order of application."""
 
     sha256_before: str

@@ -14,6 +14,7 @@ Every exception that this project raises on purpose, one type per boundary:
   + StoreError             an object store
     - StoreUnavailable       it does not answer, or not now
     - ObjectMissing          no object under the key
+    - NewerDocument          a later version of the project wrote it
     - Conflict               another writer was first
   + PlatformError          a part of the local platform, or its REST API
 """
@@ -69,6 +70,10 @@ class StoreUnavailable(StoreError):
 
 class ObjectMissing(StoreError):
     """No object is stored under the key."""
+
+
+class NewerDocument(StoreError):
+    """A later version of the project wrote the document, and this one would misunderstand it."""
 
 
 class Conflict(StoreError):

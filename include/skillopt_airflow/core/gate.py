@@ -1,17 +1,17 @@
 """The validation gate (paper section 3.5): a pure function of paired per-item scores."""
 
 from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.gate_policies.policy import Evidence, discordant, evidence_of
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import PairedTable, differences, paired
-from skillopt_airflow.core.types import Value
 from skillopt_airflow.core.verdict import Action, Verdict
 
 __all__ = ["Action", "GateDecision", "decide"]
 
 
-class GateDecision(Value):
+class GateDecision(Document):
     """The verdict and the numbers behind it."""
 
     action: Action

@@ -6,6 +6,7 @@ A text's lines are those of `text.split("\\n")`: what follows the last newline i
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.edits import EditApplyReport, EditReport
 from skillopt_airflow.core.errors import SkillError
 from skillopt_airflow.core.skill import SkillDocument, Span
@@ -25,7 +26,7 @@ class LineOrigin(Value):
     """The minibatches that proposed the edit."""
 
 
-class LinesOfSkill(Value):
+class LinesOfSkill(Document):
     """The origins of a skill's lines as they are stored."""
 
     lines: tuple[LineOrigin, ...]

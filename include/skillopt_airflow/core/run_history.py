@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from skillopt_airflow.core.budget import StageCost
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.core.item_scores import Metric
 from skillopt_airflow.core.measured_score import SplitScore
@@ -80,7 +81,7 @@ class Publication(Value):
     """False if the same skill was the champion already."""
 
 
-class History(Value):
+class History(Document):
     """The whole run."""
 
     benchmark: str

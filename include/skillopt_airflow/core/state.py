@@ -1,6 +1,7 @@
 """The state of a training at a moment: all that the next one needs."""
 
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.timeline import Moment
@@ -17,7 +18,7 @@ class Measured(Value):
     evaluation: Evaluation
 
 
-class RunState(Value):
+class RunState(Document):
     """What the run is at after a moment; the buffer holds the current epoch's steps."""
 
     moment: str

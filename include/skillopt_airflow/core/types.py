@@ -7,6 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from skillopt_airflow.core.documents import Document
+
 JsonObject = dict[str, JsonValue]
 UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -175,7 +177,7 @@ class Note(Value):
     """The minibatch that proposed it, as `<source_type>-<index>`."""
 
 
-class Patch(Value):
+class Patch(Document):
     """Edits that are meant to be applied together, in order."""
 
     edits: tuple[Edit, ...] = ()

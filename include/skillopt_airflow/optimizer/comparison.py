@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.types import Message, Rollout, Score, UnitInterval, Value
 from skillopt_airflow.optimizer.sections import json_section
@@ -30,7 +31,7 @@ class ComparedItem(Value):
     messages: tuple[Message, ...]
 
 
-class Comparison(Value):
+class Comparison(Document):
     """The items by what became of them; `unscored` counts those that have no score under one of the skills."""
 
     improved: tuple[ComparedItem, ...] = ()

@@ -2,15 +2,16 @@
 
 from pydantic import BaseModel, Field
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
-from skillopt_airflow.core.types import Patch, Value
+from skillopt_airflow.core.types import Patch
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, clipped, said
 from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
 
 
-class ChosenRate(Value):
+class ChosenRate(Document):
     """How many edits a step may apply, and why; `fallback` says why the rule chose instead, or is empty."""
 
     rate: int = Field(ge=0)

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import Value, canonical_json
 
@@ -51,7 +52,7 @@ class ExpectationResult(Value):
         return f"{self.problem} in {', '.join(named)}{f' and {more} more rows' if more else ''}"
 
 
-class QualityReport(Value):
+class QualityReport(Document):
     """The result of a suite, stored with the run."""
 
     suite: Suite

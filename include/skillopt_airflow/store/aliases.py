@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 
 from pydantic import AwareDatetime, Field
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
-from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore, model_bytes
 
 
-class Alias(Value):
+class Alias(Document):
     """Which version an alias names, and how it came to that."""
 
     version: str

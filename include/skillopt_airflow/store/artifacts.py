@@ -8,6 +8,7 @@ from typing import NamedTuple
 import yaml
 from pydantic import AwareDatetime
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError
 from skillopt_airflow.core.measured_score import MeasuredScore
 from skillopt_airflow.core.provenance import LineOrigin
@@ -55,7 +56,7 @@ class Provenance(Value):
     """For each line of the skill, the edit that wrote it."""
 
 
-class SkillManifest(Provenance):
+class SkillManifest(Provenance, Document):
     """Provenance and identity of a published version."""
 
     benchmark: str

@@ -52,7 +52,8 @@ def load_items(store: ObjectStore, key: str) -> list[Item]:
     rows = from_parquet(store.get_bytes(key)).to_pylist()
     parts = ("public", "reference", "files", "reference_files")
     # A column may be missing whose field has a default.
-    return [Item(id=row["id"], **{part: json.loads(row[part]) for part in parts if part in row}) for row in rows]
+    found = ({"id": row["id"]} | {part: json.loads(row[part]) for part in parts if part in row} for row in rows)
+    return [Item.model_validate(item, extra="ignore") for item in found]
 
 
 def _files_json(files: Sequence[ItemFile]) -> str:

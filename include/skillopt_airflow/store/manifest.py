@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from skillopt_airflow.core.config import DataGroup
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.types import Item, Split, Value, canonical_json, sha256
 
 
@@ -16,7 +17,7 @@ class SplitManifest(Value):
     """In the split's order."""
 
 
-class DataManifest(Value):
+class DataManifest(Document):
     """The splits and the settings that they were cut with."""
 
     uri: str

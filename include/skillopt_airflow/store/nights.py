@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from pydantic import AwareDatetime
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.item_scores import Evaluation, Metric, metric_value
 from skillopt_airflow.core.paired import PairedTable
@@ -22,7 +23,7 @@ class Contender(Value):
     sha256: str
 
 
-class Night(Value):
+class Night(Document):
     """What a night measured, whatever becomes of the alias later."""
 
     benchmark: str
@@ -44,7 +45,7 @@ class Night(Value):
     """UTC."""
 
 
-class Told(Value):
+class Told(Document):
     """The run that told of a champion's decline."""
 
     run: str

@@ -3,17 +3,16 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import JsonValue
 
+from skillopt_airflow.core.documents import Document, Kind, read_document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
-Model = TypeVar("Model", bound=BaseModel)
 
 _DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 _MISSING = {"NoSuchKey", "404"}
@@ -73,17 +72,14 @@ class ObjectStore:
             raise StoreError(f"{self.address(key)} is not JSON: {error}") from error
         return value
 
-    def get_model(self, key: str, model: type[Model]) -> Model:
-        """The body as a model; raises ObjectMissing, and StoreError if it does not fit the model."""
-        return self.get_tagged_model(key, model)[0]
+    def get_model(self, key: str, kind: type[Kind]) -> Kind:
+        """Return a document; raises ObjectMissing, and StoreError if `read_document` does."""
+        return self.get_tagged_model(key, kind)[0]
 
-    def get_tagged_model(self, key: str, model: type[Model]) -> tuple[Model, str]:
-        """The body as a model, and its tag for `replace`; raises what `get_model` raises."""
+    def get_tagged_model(self, key: str, kind: type[Kind]) -> tuple[Kind, str]:
+        """Return a document and its tag for `replace`; raises what `get_model` raises."""
         body, etag = self.get(key)
-        try:
-            return model.model_validate_json(body), etag
-        except ValidationError as error:
-            raise StoreError(f"{self.address(key)} does not hold a {model.__name__}: {error}") from error
+        return read_document(kind, body, self.address(key)), etag
 
     def put_bytes(self, key: str, body: bytes) -> None:
         """Write, over whatever was there."""
@@ -98,9 +94,9 @@ class ObjectStore:
         """Write JSON; equal values give equal bytes."""
         self.put_bytes(key, json_bytes(value))
 
-    def put_model(self, key: str, model: BaseModel) -> None:
-        """Write a model as JSON; equal models give equal bytes."""
-        self.put_bytes(key, model_bytes(model))
+    def put_model(self, key: str, document: Document) -> None:
+        """Write a document as JSON; equal documents give equal bytes."""
+        self.put_bytes(key, model_bytes(document))
 
     def create(self, key: str, body: bytes) -> None:
         """Write only if nothing is there.
@@ -205,6 +201,6 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False) + "\n").encode()
 
 
-def model_bytes(model: BaseModel) -> bytes:
-    """A model as `json_bytes`."""
-    return json_bytes(model.model_dump(mode="json"))
+def model_bytes(document: Document) -> bytes:
+    """Return a document as `json_bytes`."""
+    return json_bytes(document.to_json())

@@ -1,14 +1,24 @@
 """Keeping the trajectory table small: a partition's many parts become one, and old rows go."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.tables import RolloutRow, from_parquet, rollouts_from_table, rollouts_to_table, to_parquet
+from skillopt_airflow.store.tables import from_parquet, to_parquet
 from skillopt_airflow.store.trajectories import parts_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ORIGIN = [
+    *("run", "item_fingerprint", "skill_sha256", "settings_sha256", "image", "stored"),
+    *("item_id", "status", "started"),
+]
+"""Columns in which two rows differ unless they are one write."""
 
 
 class Cleaned(NamedTuple):
@@ -34,29 +44,36 @@ def partitions(store: ObjectStore, prefix: str, benchmark: str) -> list[str]:
 def compact(store: ObjectStore, partition: str, oldest: datetime | None) -> Cleaned:
     """Make the partition's parts one, without the rows stored before `oldest` and without duplicates.
 
-    The merged part is written before the others go: who reads meanwhile finds rows twice, never too few. Parts that
-    others write meanwhile are left alone, and so is a partition that somebody else is compacting.
+    Parts with other columns, of another version of the project, become a part of their own: nothing that this version
+    does not know is lost. The merged parts are written before the others go: who reads meanwhile finds rows twice,
+    never too few. Parts that others write meanwhile are left alone, and so is a partition that somebody else compacts.
     """
     parts = parts_of(store, partition)
     if len(parts) == 1 and oldest is None:
         return Cleaned(1, 1)
+    by_columns: dict[pa.Schema, dict[str, pa.Table]] = {}
     try:
-        rows = [row for part in parts for row in rollouts_from_table(from_parquet(store.get_bytes(part)))]
+        for part in parts:
+            table = from_parquet(store.get_bytes(part))
+            by_columns.setdefault(table.schema, {})[part] = table
     except ObjectMissing:
         return Cleaned(len(parts), len(parts), 0, 0)
-    unique = {_identity(row): row for row in rows}
-    kept = [row for row in unique.values() if oldest is None or row.stored >= oldest]
-    if len(parts) > 1 or len(kept) < len(rows):
-        if kept:
-            ordered = sorted(kept, key=lambda row: row.stored)
-            store.put_bytes(keys.part(partition, uuid4().hex), to_parquet(rollouts_to_table(ordered)))
-        for part in parts:
-            store.delete(part)
-        return Cleaned(len(parts), int(bool(kept)), len(kept), len(rows) - len(kept))
-    return Cleaned(len(parts), len(parts), len(kept), 0)
+    return sum((_merge(store, partition, tables, oldest) for tables in by_columns.values()), Cleaned())
 
 
-def _identity(row: RolloutRow) -> tuple[object, ...]:
-    trajectory = row.rollout.trajectory
-    origin = (row.run, row.item_fingerprint, row.skill_sha256, row.settings_sha256, row.image, row.stored)
-    return (*origin, trajectory.item_id, trajectory.status, trajectory.started)
+def _merge(store: ObjectStore, partition: str, tables: "Mapping[str, pa.Table]", oldest: datetime | None) -> Cleaned:
+    """Make parts with the same columns one."""
+    import pyarrow as pa
+
+    rows = pa.concat_tables(tables.values())
+    origins = rows.select(_ORIGIN).to_pylist()
+    unique = {tuple(origin.values()): index for index, origin in enumerate(origins)}
+    kept = [index for index in unique.values() if oldest is None or origins[index]["stored"] >= oldest]
+    if len(tables) == 1 and len(kept) == len(rows):
+        return Cleaned(1, 1, len(kept), 0)
+    if kept:
+        ordered = sorted(kept, key=lambda index: origins[index]["stored"])
+        store.put_bytes(keys.part(partition, uuid4().hex), to_parquet(rows.take(ordered)))
+    for part in tables:
+        store.delete(part)
+    return Cleaned(len(tables), int(bool(kept)), len(kept), len(rows) - len(kept))

@@ -101,7 +101,7 @@ def rollouts_to_table(rows: Iterable[RolloutRow]) -> pa.Table:
 
 
 def rollouts_from_table(table: pa.Table) -> list[RolloutRow]:
-    """The rows of TRAJECTORIES, in order."""
+    """Return the rows of TRAJECTORIES, in order; other columns are passed over, and missing ones filled in."""
     return [_rollout_row(record) for record in table.to_pylist()]
 
 
@@ -117,10 +117,12 @@ def usage_to_table(rows: Iterable[UsageRow]) -> pa.Table:
 
 
 def usage_from_table(table: pa.Table) -> list[UsageRow]:
-    """The rows of USAGE, in order."""
+    """Return the rows of USAGE, in order; other columns are passed over, and missing ones filled in."""
     return [
         UsageRow(
-            record.pop("step"), record.pop("moment", ""), ModelCall(**record | {"started": _seconds(record["started"])})
+            record["step"],
+            record.get("moment", ""),
+            ModelCall.model_validate(record | {"started": _seconds(record["started"])}, extra="ignore"),
         )
         for record in table.to_pylist()
     ]
@@ -148,13 +150,9 @@ def _rollout_record(row: RolloutRow) -> dict[str, Any]:
 def _rollout_row(record: dict[str, Any]) -> RolloutRow:
     started = record["started"]
     trajectory = Trajectory.model_validate(
-        # A field that is added with a default leaves the tables without its column readable.
-        {field: record[field] for field in Trajectory.model_fields if field in record}
-        | {"started": 0.0 if started is None else _seconds(started)}
+        record | {"started": 0.0 if started is None else _seconds(started)}, extra="ignore"
     )
-    score = None
-    if record["hard"] is not None:
-        score = Score(**{field: record[field] for field in Score.model_fields})
+    score = None if record["hard"] is None else Score.model_validate(record, extra="ignore")
     origin = {field: record[field] for field in RolloutRow._fields if field != "rollout"}
     return RolloutRow(**origin, rollout=Rollout(trajectory=trajectory, score=score))
 

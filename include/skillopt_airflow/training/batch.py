@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.protocols import Benchmark, Conversing, JudgesFiles
 from skillopt_airflow.core.sampling import without_thinking
@@ -39,7 +40,7 @@ class Entry(Value):
     item_id: str
 
 
-class BatchJob(Value):
+class BatchJob(Document):
     """What was sent, stored before it is sent: a second attempt has to send the same to find the job again."""
 
     number: int

@@ -6,21 +6,22 @@ from typing import Generic, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError, ObjectMissing
 from skillopt_airflow.core.protocols import Optimizer, Output, Target
-from skillopt_airflow.core.types import Message, Value, canonical_json, sha256
+from skillopt_airflow.core.types import Message, canonical_json, sha256
 from skillopt_airflow.store.objects import ObjectStore
 
 Model = TypeVar("Model")
 
 
-class StoredReply(Value):
+class StoredReply(Document):
     """What the target said."""
 
     text: str
 
 
-class StoredMiss(Value):
+class StoredMiss(Document):
     """That the optimizer's answer stayed unusable, and why: asking again would pay for the same miss."""
 
     unusable: str
@@ -68,12 +69,13 @@ class RememberingOptimizer:
         except ModelOutputError as error:
             self._store.put_model(_miss(key), StoredMiss(unusable=str(error)))
             raise
-        self._store.put_model(key, answer)
+        # The key holds the answer's schema: an answer of any other version is stored elsewhere.
+        self._store.put_json(key, answer.model_dump(mode="json"))
         return answer
 
     def _raise_known_miss(self, key: str) -> None:
         try:
-            miss = StoredMiss.model_validate_json(self._store.get_bytes(_miss(key)))
+            miss = self._store.get_model(_miss(key), StoredMiss)
         except ObjectMissing:
             return
         raise ModelOutputError(miss.unusable)
@@ -93,7 +95,7 @@ class RememberingTarget:
         conversation: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
         key = _key(self._folder, stage, [self._model, conversation])
         try:
-            return StoredReply.model_validate_json(self._store.get_bytes(key)).text
+            return self._store.get_model(key, StoredReply).text
         except ObjectMissing:
             text = self._inner.get().ask(stage, messages)
         self._store.put_model(key, StoredReply(text=text))

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import Prices, unpriced
 from skillopt_airflow.core.config import DataGroup, TrainConfig
@@ -17,6 +18,7 @@ from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
 from skillopt_airflow.training.estimate import Estimate, estimate
 from skillopt_airflow.training.quality import store_quality
+from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.rollouts import ids
 from skillopt_airflow.training.run import RunRecord, TrainingRun
 
@@ -162,6 +164,7 @@ def settle(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         config=config,
         image=image,
+        program=rollout_program(config, image, benchmarks.folder(run.ref.benchmark)),
         steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
     )

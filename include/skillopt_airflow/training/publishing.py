@@ -4,6 +4,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.gate import GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation
@@ -12,7 +13,7 @@ from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
-from skillopt_airflow.core.types import JsonObject, Split, Value, sha256
+from skillopt_airflow.core.types import JsonObject, Split, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.quality import check_measured
@@ -34,7 +35,7 @@ PUBLICATIONS = 100_000
 """Among so many places the hash of a publication's name picks one."""
 
 
-class PublishContest(Value):
+class PublishContest(Document):
     """Who competes, fixed when the first task asked."""
 
     withheld: str = ""

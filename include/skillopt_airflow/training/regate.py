@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.night_verdict import Judgement, NightCounts, NightVerdict, judge_nights
 from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import JsonObject, Split, Value
+from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys, RunKeys
 from skillopt_airflow.store.nights import Contender, Night, NightTable
@@ -29,7 +30,7 @@ ROLES = ("champion", "seed", "previous")
 """In the order of the versions under which the night's run keeps their texts."""
 
 
-class Contest(Value):
+class Contest(Document):
     """Who is measured, fixed when the night was prepared."""
 
     date: str
@@ -38,7 +39,7 @@ class Contest(Value):
     previous: Contender | None
 
 
-class LedgerRow(Value):
+class LedgerRow(Document):
     """A night and the verdict after it, by all nights up to it."""
 
     night: Night

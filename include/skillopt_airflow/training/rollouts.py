@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Literal, TypeVar
 
 from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, JsonObject, Split, Value
@@ -33,7 +34,7 @@ class Chunk(Value):
     """Whether it may end as soon as the candidate cannot win any more."""
 
 
-class RolloutPlan(Value):
+class RolloutPlan(Document):
     """The chunks of a stage, for which mapped tasks are made."""
 
     moment: Moment

@@ -9,6 +9,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import ModelPrice, Prices, Role
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ObjectMissing, StoreError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.skill import SkillDocument
@@ -44,7 +45,7 @@ class RunRef(Value):
     """Of the models then; None for those of the run."""
 
 
-class RunRecord(Value):
+class RunRecord(Document):
     """What `prepare` settled, as config.json: the resolved configuration and what it rests on."""
 
     benchmark: str
@@ -55,6 +56,8 @@ class RunRecord(Value):
     """Complete: the model names are those of the connections where the configuration left them open."""
     image: str
     """Digest of the sandbox image."""
+    program: str = ""
+    """What its rollouts are stored under; empty if the image is, in a run that began before this was a field."""
     steps_in_epoch: int
     prices: dict[Role, ModelPrice | None]
     """As they were when the run began."""
@@ -261,7 +264,7 @@ class TrainingRun:
             skill_sha256=skill.sha256,
             draw=draw,
             settings_sha256=sha256(canonical_json(shaping)),
-            image=self.record.image,
+            image=self.record.program if self.record.program else self.record.image,
         )
 
     def stored(self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item]") -> "Mapping[str, Rollout]":

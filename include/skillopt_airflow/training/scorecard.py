@@ -3,6 +3,7 @@
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.measured_score import MeasuredScore, require_coverage
 from skillopt_airflow.core.paired import PairedTable, paired
@@ -34,7 +35,7 @@ class SkillScore(MeasuredScore):
     failures: dict[Status, int]
 
 
-class Scorecard(Value):
+class Scorecard(Document):
     """What a run of the evaluation DAG measured."""
 
     benchmark: str

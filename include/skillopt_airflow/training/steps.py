@@ -5,12 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_of
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import Conflict
 from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Edit, JsonObject, Note, Patch, Rollout, Split, Value
+from skillopt_airflow.core.types import Edit, JsonObject, Note, Patch, Rollout, Split
 from skillopt_airflow.optimizer.aggregate import aggregate as merge_patches
 from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.consolidate import consolidate
@@ -131,7 +132,7 @@ def step_minibatches(run: TrainingRun, moment: Moment) -> list[Minibatch]:
     return minibatches(_rolled_out(run, moment), gradient.minibatch_size, seed, gradient.failure_only)
 
 
-class ReflectedItems(Value):
+class ReflectedItems(Document):
     """The items of a step that had a score when its reflection began."""
 
     item_ids: tuple[str, ...]

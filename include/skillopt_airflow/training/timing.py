@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.run_history import StepSeconds
-from skillopt_airflow.core.types import Value
 from skillopt_airflow.sandbox.task_workload import union_seconds
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.objects import ObjectStore
 
 
-class StageTiming(Value):
+class StageTiming(Document):
     """One task of a stage: when its body ran (Unix seconds), and what of that were model and container."""
 
     stage: str

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.paired import PairedTable, paired_values
 from skillopt_airflow.core.sign_test import e_value
 from skillopt_airflow.core.types import Value
@@ -34,7 +35,7 @@ class Pooled(Value):
     new_e_value: float
 
 
-class TransferReport(Value):
+class TransferReport(Document):
     """The champion of each night under two target models."""
 
     benchmark: str

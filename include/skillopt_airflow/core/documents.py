@@ -1,0 +1,50 @@
+"""The contract of stored documents: one version of the project reads what another one wrote.
+
+A reader fills in what is missing, passes over what it does not know, and refuses a document with a higher number. So a
+field that is added has a default, and needs no new number; a change that the former reader would misunderstand does.
+"""
+
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from skillopt_airflow.core.errors import NewerDocument, StoreError
+
+
+class Document(BaseModel):
+    """Base of what is stored as a JSON object of its own. Made in code, it is as strict as any value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    contract: ClassVar[int] = 1
+    """The number of this kind; a document without one has number 1."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as they are stored, with the number."""
+        return {"contract": self.contract} | self.model_dump(mode="json")
+
+
+Kind = TypeVar("Kind", bound=Document)
+
+
+class _Numbered(BaseModel):
+    contract: int = 1
+
+
+def read_document(kind: type[Kind], body: bytes, address: str) -> Kind:
+    """Return the document in a body; `address` names it in errors.
+
+    Raises:
+        NewerDocument: a later version of the project wrote it.
+        StoreError: it is no document of this kind.
+    """
+    try:
+        number = _Numbered.model_validate_json(body).contract
+        if number <= kind.contract:
+            return kind.model_validate_json(body, extra="ignore")
+    except ValidationError as error:
+        raise StoreError(f"{address} does not hold a {kind.__name__}: {error}") from error
+    raise NewerDocument(
+        f"{address} follows contract {number} of {kind.__name__}, and this version of the project knows contract "
+        f"{kind.contract}: a later version wrote it; upgrade the project where it reads this object"
+    )

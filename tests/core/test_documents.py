@@ -1,0 +1,55 @@
+import json
+from typing import ClassVar
+
+import pytest
+from pydantic import ValidationError
+
+from skillopt_airflow.core.documents import Document, read_document
+from skillopt_airflow.core.errors import NewerDocument, StoreError
+from skillopt_airflow.core.types import Value
+
+
+class Part(Value):
+    name: str
+
+
+class Shelf(Document):
+    contract: ClassVar[int] = 2
+    parts: tuple[Part, ...]
+    label: str = "none"
+
+
+SHELF = Shelf(parts=(Part(name="a"),), label="b")
+
+
+def read(**fields: object) -> Shelf:
+    return read_document(Shelf, json.dumps(fields).encode(), "s3://bucket/shelf.json")
+
+
+def test_a_document_is_stored_with_its_number_and_read_again() -> None:
+    assert SHELF.to_json() == {"contract": 2, "parts": [{"name": "a"}], "label": "b"}
+    assert read(**SHELF.to_json()) == SHELF
+
+
+def test_what_is_missing_is_filled_in_and_what_is_new_is_passed_over() -> None:
+    assert read(parts=[{"name": "a", "size": 1}], color="red", contract=1).label == "none"
+
+
+def test_what_code_makes_is_strict() -> None:
+    with pytest.raises(ValidationError, match="color"):
+        Shelf(parts=(), color="red")  # type: ignore[call-arg]
+
+
+def test_a_higher_number_is_refused_with_what_to_do() -> None:
+    with pytest.raises(NewerDocument) as refused:
+        read(contract=3, shelves="all is different")
+    assert str(refused.value) == (
+        "s3://bucket/shelf.json follows contract 3 of Shelf, and this version of the project knows contract 2: a later "
+        "version wrote it; upgrade the project where it reads this object"
+    )
+
+
+@pytest.mark.parametrize("body", [b"[]", b"no JSON", b'{"parts": 1}', b'{"contract": "new", "parts": []}'])
+def test_what_is_no_such_document_is_named(body: bytes) -> None:
+    with pytest.raises(StoreError, match=r"^s3://bucket/shelf\.json does not hold a Shelf: "):
+        read_document(Shelf, body, "s3://bucket/shelf.json")
