@@ -1,7 +1,9 @@
 """Rules on the source files themselves; those on who imports whom are import-linter's (pyproject.toml)."""
 
 import ast
+import graphlib
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from local import image
 
 PROJECT = Path(__file__).parents[1]
 FOLDERS = ("include", "benchmarks", "dags", "local", "bench")
+PACKAGE = PROJECT / "include" / "skillopt_airflow"
 SOURCES = sorted(path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py"))
 MOST_LINES = 60
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -86,3 +89,181 @@ def test_a_benchmark_knows_its_own_folder_and_the_domain(path: Path) -> None:
         else:
             assert top not in FOLDERS, module
             assert path.name != "adapter.py" or top in sys.stdlib_module_names, module
+
+
+MODULES = {
+    ".".join(path.relative_to(PROJECT / "include").with_suffix("").parts): path
+    for path in sorted((PROJECT / "include").rglob("*.py"))
+    if path.name not in {"__init__.py", "__main__.py"}
+}
+MAY_RECUR = {"__init__", "__main__", "adapter", "standin", "make_sample"}
+RECURRING: frozenset[str] = frozenset(
+    [
+        "aggregate",
+        "appendix",
+        "batch",
+        "chat",
+        "deep_reflect",
+        "epoch_end",
+        "evaluation",
+        "fresh",
+        "memory",
+        "messages",
+        "nights",
+        "preparation",
+        "publishing",
+        "quality",
+        "reflect",
+        "regate",
+        "rollouts",
+        "scoring",
+        "sections",
+        "tables",
+        "target",
+        "tools",
+    ]
+)
+"""Names that several files have."""
+TESTED_ELSEWHERE: dict[str, str] = {
+    "skillopt_airflow.benchmarks": "tests/benchmarks/test_benchmark_protocol.py",
+    "skillopt_airflow.consumer": "tests/consumer/test_consumer.py",
+    "skillopt_airflow.core.buffer": "tests/core/test_state.py",
+    "skillopt_airflow.core.errors": "tests/core/test_config.py",
+    "skillopt_airflow.core.gate_policies.confirm": "tests/core/test_gate_policies.py",
+    "skillopt_airflow.core.gate_policies.e_process": "tests/core/test_gate_policies.py",
+    "skillopt_airflow.core.gate_policies.mcnemar": "tests/core/test_gate_policies.py",
+    "skillopt_airflow.core.gate_policies.no_regression": "tests/core/test_gate_policies.py",
+    "skillopt_airflow.core.gate_policies.paired_se": "tests/core/test_gate_policies.py",
+    "skillopt_airflow.core.gate_policies.paper": "tests/core/test_gate_policies.py",
+    "skillopt_airflow.core.gate_policies.policy": "tests/core/test_gate_policies.py",
+    "skillopt_airflow.core.measured_score": "tests/training/test_failed_draws.py",
+    "skillopt_airflow.core.protocols": "tests/benchmarks/test_benchmark_protocol.py",
+    "skillopt_airflow.core.run_history": "tests/training/test_timing.py",
+    "skillopt_airflow.core.track_record": "tests/core/test_early_rejection.py",
+    "skillopt_airflow.core.types": "tests/core/test_item_scores.py",
+    "skillopt_airflow.core.verdict": "tests/core/test_gate_policies.py",
+    "skillopt_airflow.core.wire_formats.anthropic_messages": "tests/gateway/test_dialects.py",
+    "skillopt_airflow.core.wire_formats.openai_chat": "tests/gateway/test_dialects.py",
+    "skillopt_airflow.core.wire_formats.openai_responses": "tests/gateway/test_dialects.py",
+    "skillopt_airflow.gateway.app": "tests/gateway/test_model_gateway.py",
+    "skillopt_airflow.gateway.chat_completions": "tests/gateway/test_translation.py",
+    "skillopt_airflow.gateway.gateway_settings": "tests/gateway/test_serve.py",
+    "skillopt_airflow.gateway.one_try": "tests/gateway/test_fallbacks.py",
+    "skillopt_airflow.models.azure": "tests/gateway/test_entra.py",
+    "skillopt_airflow.optimizer.answers": "tests/optimizer/test_malformed_answers.py",
+    "skillopt_airflow.optimizer.epoch_steps": "tests/optimizer/test_epoch_memory.py",
+    "skillopt_airflow.optimizer.meta_reflect": "tests/optimizer/test_epoch_memory.py",
+    "skillopt_airflow.optimizer.meta_skill": "tests/optimizer/test_epoch_memory.py",
+    "skillopt_airflow.optimizer.proposals": "tests/optimizer/test_malformed_answers.py",
+    "skillopt_airflow.optimizer.sections": "tests/optimizer/test_reflect.py",
+    "skillopt_airflow.optimizer.transcripts": "tests/optimizer/test_deep_reflect.py",
+    "skillopt_airflow.pipeline.addresses": "tests/test_dags.py",
+    "skillopt_airflow.pipeline.all_dags": "tests/test_install.py",
+    "skillopt_airflow.pipeline.connections": "tests/pipeline/test_prepare.py",
+    "skillopt_airflow.pipeline.evaluation": "tests/pipeline/test_training_platform.py",
+    "skillopt_airflow.pipeline.failures": "tests/pipeline/test_prepare.py",
+    "skillopt_airflow.pipeline.nights": "tests/pipeline/test_regate_platform.py",
+    "skillopt_airflow.pipeline.operations": "tests/test_dags.py",
+    "skillopt_airflow.pipeline.preparation": "tests/pipeline/test_prepare.py",
+    "skillopt_airflow.pipeline.publishing": "tests/pipeline/test_publication.py",
+    "skillopt_airflow.pipeline.regate": "tests/pipeline/test_regate_platform.py",
+    "skillopt_airflow.pipeline.scoring": "tests/test_dags.py",
+    "skillopt_airflow.pipeline.tasks": "tests/pipeline/test_training_platform.py",
+    "skillopt_airflow.pipeline.training": "tests/pipeline/test_training_platform.py",
+    "skillopt_airflow.quality.drift": "tests/quality/test_quality_fresh.py",
+    "skillopt_airflow.quality.fresh": "tests/quality/test_quality_fresh.py",
+    "skillopt_airflow.quality.page": "tests/quality/test_quality_page.py",
+    "skillopt_airflow.quality.report": "tests/quality/test_quality_page.py",
+    "skillopt_airflow.quality.rollouts": "tests/quality/test_quality_rollouts.py",
+    "skillopt_airflow.quality.sizes": "tests/quality/test_quality_sizes.py",
+    "skillopt_airflow.quality.splits": "tests/quality/test_quality_splits.py",
+    "skillopt_airflow.quality.validation": "tests/quality/test_quality_page.py",
+    "skillopt_airflow.report.view": "tests/report/test_run_page.py",
+    "skillopt_airflow.rollout.execution": "tests/rollout/test_workspace.py",
+    "skillopt_airflow.rollout.harness": "tests/rollout/test_program.py",
+    "skillopt_airflow.rollout.replies": "tests/rollout/test_chat.py",
+    "skillopt_airflow.rollout.settings": "tests/rollout/test_tools.py",
+    "skillopt_airflow.rollout.skill_folder": "tests/rollout/test_cli.py",
+    "skillopt_airflow.rollout.texts": "tests/rollout/test_cli.py",
+    "skillopt_airflow.sandbox.cluster": "tests/sandbox/test_kubernetes.py",
+    "skillopt_airflow.sandbox.docker_connection": "tests/sandbox/test_engine_images.py",
+    "skillopt_airflow.sandbox.docker_runtime": "tests/sandbox/test_docker_container.py",
+    "skillopt_airflow.sandbox.network_policy": "tests/sandbox/test_pod.py",
+    "skillopt_airflow.sandbox.pod_transfer": "tests/sandbox/test_pod_runtime.py",
+    "skillopt_airflow.sandbox.rollout_task": "tests/sandbox/test_operator.py",
+    "skillopt_airflow.store.exchange": "tests/store/test_exchange_folder.py",
+    "skillopt_airflow.store.fresh": "tests/training/test_regate_nights.py",
+    "skillopt_airflow.store.nights": "tests/training/test_regate_nights.py",
+    "skillopt_airflow.training.approval": "tests/training/test_publishing.py",
+    "skillopt_airflow.training.batch": "tests/training/test_batch_work.py",
+    "skillopt_airflow.training.candidate": "tests/test_training_loop.py",
+    "skillopt_airflow.training.ends": "tests/test_training_loop.py",
+    "skillopt_airflow.training.evaluation": "tests/test_training_loop.py",
+    "skillopt_airflow.training.history": "tests/test_training_loop.py",
+    "skillopt_airflow.training.models": "tests/test_training_loop.py",
+    "skillopt_airflow.training.optimizing": "tests/test_training_loop.py",
+    "skillopt_airflow.training.regate": "tests/training/test_regate_nights.py",
+    "skillopt_airflow.training.reporting": "tests/test_training_loop.py",
+    "skillopt_airflow.training.rollback": "tests/training/test_publishing.py",
+    "skillopt_airflow.training.run": "tests/training/test_preparation.py",
+    "skillopt_airflow.training.scorecard": "tests/training/test_quality.py",
+    "skillopt_airflow.training.steps": "tests/test_training_loop.py",
+    "skillopt_airflow.training.transfer": "tests/training/test_regate_nights.py",
+    "skillopt_airflow.training.workload": "tests/training/test_chunk_workload.py",
+    "skillopt_airflow.ui.messages": "tests/ui/test_dag_run_tab.py",
+    "skillopt_airflow.ui.plugin": "tests/ui/test_dag_run_tab.py",
+    "skillopt_airflow.ui.quality": "tests/ui/test_quality_tab.py",
+    "skillopt_airflow.ui.trainings": "tests/ui/test_dag_run_tab.py",
+}
+"""Modules without a test file of their own, and the test that covers each."""
+CIRCULAR = (("skillopt_airflow.gateway.backends", "skillopt_airflow.gateway.translation"),)
+"""Imports that close a circle."""
+
+
+def test_no_two_files_have_one_name() -> None:
+    stems = [path.stem for path in SOURCES if path.stem not in MAY_RECUR]
+    assert {stem for stem in stems if stems.count(stem) > 1} == RECURRING
+
+
+def test_every_module_has_its_test() -> None:
+    for module, path in MODULES.items():
+        folder = PROJECT / "tests" / Path(*path.relative_to(PACKAGE).parent.parts)
+        expected = folder / f"test_{path.stem}.py"
+        assert expected.exists() != (module in TESTED_ELSEWHERE), f"{module}: {expected.relative_to(PROJECT)}"
+    for module, test in TESTED_ELSEWHERE.items():
+        assert module in MODULES, module
+        assert (PROJECT / test).is_file(), test
+
+
+def test_the_tree_in_contributing_is_true() -> None:
+    text = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("```\n")[2].partition("```")[0]
+    named: set[Path] = set()
+    parent = Path()
+    for line in text.splitlines():
+        folder = line.split()[0]
+        parent = parent if line.startswith(" ") else Path(folder)
+        named.add(parent / folder if line.startswith(" ") else parent)
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    folders = {Path(name).parts[0] for name in tracked.split("\0") if "/" in name and not name.startswith(".")}
+    packages = {path.parent.relative_to(PACKAGE).parts[0] for path in PACKAGE.glob("*/*.py")}
+    inside = {Path("include") / folder for folder in packages} | {Path("local/standin")}
+    assert named == {Path(folder) for folder in folders} | inside
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Imports for types alone count as well."""
+    imports = {module: {target for target in _targets(path) if target in MODULES} for module, path in MODULES.items()}
+    for module, target in CIRCULAR:
+        imports[module].remove(target)
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" > ".join(error.args[1]))
+
+
+def _targets(path: Path) -> Iterator[str]:
+    """The modules that the file imports, where `from package import module` names one as well."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+    yield from imported(path)
