@@ -9,12 +9,12 @@ _BULLET = "- "
 
 
 def notes_of(document: SkillDocument) -> tuple[str, ...]:
-    """The notes in the appendix, in their order: its lines that start with "- "."""
+    """Return the notes in the appendix, which are its lines that start with "- ", in order."""
     return tuple(line.removeprefix(_BULLET).strip() for line in _lines(document) if _is_note(line))
 
 
 def note_edits(document: SkillDocument, notes: Sequence[Note]) -> tuple[Edit, ...]:
-    """An edit for each note that is not there yet, each adding one line, so that a line's origin is its own minibatch.
+    """Return an edit for each new note; each adds one line, whose origin is thus the note's own minibatch.
 
     They are to be applied in order. Notes that differ in case and blanks alone are the same.
     """
@@ -28,7 +28,7 @@ def note_edits(document: SkillDocument, notes: Sequence[Note]) -> tuple[Edit, ..
 
 
 def consolidated_edit(document: SkillDocument, notes: Sequence[Note]) -> Edit:
-    """The edit that leaves these notes alone in the appendix, each once, below its lines that are no notes."""
+    """Return the edit that replaces the notes of the appendix by these; other lines stay above them."""
     others = [line for line in _lines(document) if not _is_note(line)]
     return _edit([*others, *map(_line, _new(notes, ()))], notes)
 
@@ -47,7 +47,7 @@ def _line(note: Note) -> str:
 
 
 def _new(notes: Iterable[Note], known: Iterable[str]) -> list[Note]:
-    """The notes that say something, and nothing that is known or that an earlier one says."""
+    """Return the notes that are neither empty nor known nor repeated."""
     seen = {"", *map(_meaning, known)}
     new: list[Note] = []
     for note in notes:

@@ -26,7 +26,7 @@ class ModelPrice(Value):
     """The table and its date, or the configuration's key."""
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """US dollars for so many tokens."""
+        """Return the price of so many tokens in US dollars."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / MILLION
 
 
@@ -59,7 +59,7 @@ class StageCost(Value):
 
 
 def spent(calls: Iterable[ModelCall], prices: Prices) -> Spent:
-    """What the calls cost together; the order of the calls makes no difference."""
+    """Return the total cost of the calls, in whatever order they are given."""
     costs = by_stage(calls, prices)
     return Spent(
         calls=sum(cost.calls for cost in costs),
@@ -69,7 +69,7 @@ def spent(calls: Iterable[ModelCall], prices: Prices) -> Spent:
 
 
 def by_stage(calls: Iterable[ModelCall], prices: Prices) -> tuple[StageCost, ...]:
-    """What each stage costs, in the order in which the stages began."""
+    """Return the cost of each stage, in the order in which the stages began."""
     groups: dict[tuple[str, Role], list[ModelCall]] = {}
     for call in sorted(calls, key=lambda call: (call.started, call.stage, call.role)):
         groups.setdefault((call.stage, call.role), []).append(call)
@@ -77,7 +77,7 @@ def by_stage(calls: Iterable[ModelCall], prices: Prices) -> tuple[StageCost, ...
 
 
 def dearest(steps: Iterable[Spent]) -> Spent:
-    """What one step takes at most, going by those that are over: the maximum of each part; nothing without a step."""
+    """Return the maximum of each part over the finished steps; zero if there are none."""
     known = list(steps)
     usd = [step.usd for step in known if step.usd is not None]
     return Spent(
@@ -88,7 +88,7 @@ def dearest(steps: Iterable[Spent]) -> Spent:
 
 
 def exceeded(total: Spent, next_step: Spent, budget: BudgetGroup) -> str:
-    """Why the run stops here: a limit is used up, or a step like `next_step` would pass it; empty if it may go on.
+    """Return the reason to stop: a limit is used up, or `next_step` would pass it; empty if the run may go on.
 
     A run whose price is not known does not go on under budget.max_usd.
     """
@@ -109,7 +109,7 @@ def exceeded(total: Spent, next_step: Spent, budget: BudgetGroup) -> str:
 
 
 def unpriced(prices: Prices, config: TrainConfig) -> str:
-    """Why a run cannot keep budget.max_usd: a model's price is not known; empty if it can, or has no such limit.
+    """Return why budget.max_usd cannot be kept: a model's price is not known; empty if it can, or is unset.
 
     The configuration is the resolved one, with the names of both models.
     """

@@ -21,14 +21,14 @@ class StepBuffer(Value):
     entries: tuple[BufferEntry, ...] = ()
 
     def with_entry(self, entry: BufferEntry) -> "StepBuffer":
-        """The buffer after one more step."""
+        """Return the buffer after one more step."""
         return StepBuffer(entries=(*self.entries, entry))
 
 
 def entry_of(
     step: int, patterns: Sequence[FailurePattern], rejected: Sequence[Edit], before: float, after: float
 ) -> BufferEntry:
-    """The entry of a step; scores only go with rejected edits."""
+    """Return the entry of a step; only rejected edits come with scores."""
     if not rejected:
         return BufferEntry(step=step, failure_patterns=tuple(patterns))
     return BufferEntry(

@@ -375,7 +375,7 @@ class TrainConfig(Group):
 
 
 def nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"optimizer.learning_rate": 2}` as `{"optimizer": {"learning_rate": 2}}`."""
+    """Turn `{"optimizer.learning_rate": 2}` into `{"optimizer": {"learning_rate": 2}}`."""
     nested: dict[str, Any] = {}
     for path, value in overrides.items():
         layer: dict[str, Any] = {}
@@ -389,7 +389,7 @@ def nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fields_by_path() -> dict[str, FieldInfo]:
-    """Every knob under its dotted path, in the order of the groups."""
+    """Return every knob by its dotted path, in the order of the groups."""
     paths: dict[str, FieldInfo] = {}
     for group, field in TrainConfig.model_fields.items():
         group_type = field.annotation

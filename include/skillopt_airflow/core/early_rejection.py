@@ -27,7 +27,7 @@ PERFECT = ItemScore(hard=1.0, soft=1.0)
 def evaluation_order(
     item_ids: Sequence[str], current: Evaluation, rules: EvaluationGroup, record: TrackRecord
 ) -> tuple[str, ...]:
-    """The items on which the candidate will probably score lowest first: each takes most from what it can still win.
+    """Sort the items by the score that the candidate will probably get, lowest first, to rule a win out early.
 
     What an item will probably score is what the current skill scores on it, and earlier candidates did. Items that
     the current skill has no score for come last.
@@ -47,7 +47,7 @@ def horizon(
     current: Evaluation,
     rules: EvaluationGroup,
 ) -> int:
-    """Items of `order`, from its start, that no early rejection can save: they may all be begun at once.
+    """Return how many items from the start of `order` run in any case, so that all of them may begin at once.
 
     Takes what `certain_loss` takes, and asks that it has found none.
     """
@@ -65,7 +65,7 @@ def certain_loss(
     current: Evaluation,
     rules: EvaluationGroup,
 ) -> int | None:
-    """Items of the shortest prefix of `order` after which the candidate cannot be strictly better than current.
+    """Return the length of the shortest prefix of `order` that rules out a candidate better than current.
 
     Args:
         scores: the candidate's, of items that are complete, all draws included.
@@ -109,7 +109,7 @@ def cut_short(
     current: Evaluation,
     rules: EvaluationGroup,
 ) -> tuple[Evaluation, float]:
-    """The candidate's evaluation on the prefix, the rest cancelled, and the most that its mean could have become.
+    """Return the evaluation on the prefix, the rest cancelled, and the highest mean that was still possible.
 
     The mean is the one that the gate compares: over the items that current has a score for.
     """
@@ -127,7 +127,7 @@ def cut_short(
 def reject_early(
     evaluation: Evaluation, bound: float, current: Evaluation, best: Evaluation, rules: EvaluationGroup
 ) -> GateDecision:
-    """The gate's decision on an evaluation that was cut short."""
+    """Return the gate's decision on an evaluation that was cut short."""
     compared = paired(current, current, rules).score
     return GateDecision(
         action=Action.REJECT,
@@ -143,7 +143,7 @@ def reject_early(
 
 
 def _arrived(scores: Mapping[str, ItemScore], failed: Collection[str], order: Sequence[str]) -> int:
-    """Length of the prefix of which every item has ended."""
+    """Return the length of the longest prefix of which every item has ended."""
     return next((n for n, item in enumerate(order) if item not in scores and item not in failed), len(order))
 
 
@@ -154,7 +154,7 @@ def _ran(scores: Mapping[str, ItemScore], order: Sequence[str], prefix: int) -> 
 def _best_case(
     ran: Mapping[str, ItemScore], order: Sequence[str], current: Evaluation, rules: EvaluationGroup
 ) -> list[float]:
-    """The candidate's metric on the items that current has a score for, a full score where it has none."""
+    """Return the candidate's metric on the items that current has a score for, with full scores where it has none."""
     return [_value(ran.get(item, PERFECT), rules) for item in order if item in current.scores]
 
 

@@ -34,7 +34,7 @@ class EditApplyReport(Document):
     rows: tuple[EditReport, ...]
 
     def count(self, *statuses: EditStatus) -> int:
-        """How many edits ended in one of the statuses."""
+        """Return how many edits ended in one of the statuses."""
         return sum(row.status in statuses for row in self.rows)
 
 
@@ -101,7 +101,7 @@ def _delete(document: SkillDocument, edit: Edit) -> _Splice:
 
 
 def _rewrite(document: SkillDocument, edit: Edit) -> _Splice:
-    """The body alone is written anew; the blank lines that lead to a region, or the last line end, stay."""
+    """Replace the body alone; the blank lines that lead to a region, or the last line end, stay."""
     end = len(document.body.rstrip("\r\n"))
     tail = "" if document.text.startswith(("\n", "\r\n"), end) else "\n"
     return Span(0, end), _content(edit) + tail, "applied"
@@ -150,7 +150,7 @@ def _newline_unless_follows(document: SkillDocument, end: int) -> str:
 
 
 def _checked(document: SkillDocument, span: Span, inserted: str, edit: Edit) -> SkillDocument:
-    """The document after the splice; markers can also come together out of harmless halves, hence the second look."""
+    """Return the document after the splice; two harmless halves can form a marker, hence the second look."""
     changed = document.spliced(span, inserted)
     if changed.text == document.text:
         raise _SkipEdit("changes nothing")

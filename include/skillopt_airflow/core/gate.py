@@ -85,7 +85,7 @@ def to_confirm(candidate: Evaluation, current: Evaluation, rules: EvaluationGrou
 
 
 def _ranked(verdict: Verdict, against_current: PairedTable, against_best: PairedTable) -> tuple[Action, str]:
-    """The policy's verdict in the light of best."""
+    """Turn the policy's verdict into an action and a reason that take best into account."""
     score, current = against_current.score, against_current.other_score
     found = f"; {verdict.reason}" if verdict.reason else ""
     if verdict.action is not Action.ACCEPT:

@@ -40,7 +40,7 @@ class Evaluation(Value):
         return len(self.scores) / self.size if self.size else 0.0
 
     def mean(self, metric: Metric, mixed_weight: float = 0.5) -> float:
-        """Mean over the scored items.
+        """Return the mean over the scored items.
 
         Raises:
             DataError: no item was scored, so there is no mean.
@@ -79,25 +79,25 @@ def evaluation_of(
 
 
 def failed_status(rollouts: Iterable[Rollout]) -> Status:
-    """How an item failed: as the latest of its draws that did; sandbox_error if none failed and some are missing."""
+    """Return the status of the latest draw that failed; sandbox_error if none failed and some are missing."""
     ended = ((one.trajectory.started, one.trajectory.status) for one in rollouts if one.score is None)
     return max(ended, default=(0.0, Status.SANDBOX_ERROR))[1]
 
 
 def metric_value(score: ItemScore | Score, metric: Metric, mixed_weight: float) -> float:
-    """The number that the gate compares: hard, soft, or (1 - w) hard + w soft."""
+    """Return the number that the gate compares: hard, soft, or (1 - w) hard + w soft."""
     if metric == "mixed":
         return (1 - mixed_weight) * score.hard + mixed_weight * score.soft
     return score.hard if metric == "hard" else score.soft
 
 
 def is_failure(score: Score) -> bool:
-    """Reflection's line between failures and successes."""
+    """Return whether reflection takes the score for a failure."""
     return score.hard < 1
 
 
 def covers(evaluation: Evaluation, rules: EvaluationGroup) -> bool:
-    """Whether enough items were scored to decide on."""
+    """Return whether enough items were scored to decide on."""
     return evaluation.size > 0 and evaluation.coverage >= rules.min_coverage
 
 

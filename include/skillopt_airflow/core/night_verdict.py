@@ -45,7 +45,7 @@ class Judgement(Value):
 def judge_nights(
     against_seed: Sequence[NightCounts], against_previous: Sequence[NightCounts] | None, alpha: float
 ) -> Judgement:
-    """The verdict after the last of the nights, which are in the order of their dates.
+    """Return the verdict after the last of the nights, which are in the order of their dates.
 
     Each of the three claims (better than the seed, worse than it, worse than the champion before) is made falsely
     with a chance of at most alpha over all nights together, whenever one looks. A decline may begin on any night.
@@ -75,12 +75,12 @@ def judge_nights(
 
 
 def log_gain(nights: Sequence[NightCounts]) -> float:
-    """Evidence that wins are likelier than losses: the E-value of all nights' items together."""
+    """Return the evidence that wins are likelier than losses: the E-value of all nights' items together."""
     return log_e_value(sum(night.wins for night in nights), sum(night.losses for night in nights))
 
 
 def log_decline(nights: Sequence[NightCounts]) -> float:
-    """Evidence that from some night on losses are likelier than wins.
+    """Return the evidence that losses are likelier than wins from some night on.
 
     A weighted mean of the E-values that start at night 1, 2, ...: night k's weight is 1/(k(k+1)), and what is left of
     the weights stays on the nights to come, whose E-value is still 1. A mean of E-processes is one, so that good
@@ -97,6 +97,6 @@ def log_decline(nights: Sequence[NightCounts]) -> float:
 
 
 def _plain(log_value: float) -> str:
-    """The E-value itself, in few digits; far above the largest float its power of ten."""
+    """Show the E-value in few digits, or as a power of ten where it is far above the largest float."""
     digits = log_value / math.log(10)
     return f"{10**digits:.3g}" if digits < 6 else f"10^{digits:.0f}"

@@ -84,17 +84,17 @@ def _interval(changes: Sequence[float], delta: float) -> tuple[float, float]:
 
 
 def differences(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> dict[str, float]:
-    """The candidate's gate metric less the other's, by id, sorted, of every item that both have a score for."""
+    """Return the gate metric of the candidate less the other's by item id, for items that both have a score for."""
     return {item: mine - theirs for item, mine, theirs in _values(candidate, other, rules)}
 
 
 def signs(changes: Collection[float]) -> tuple[int, int]:
-    """How many differences are wins, and how many losses; graded scores count by the sign alone."""
+    """Count the wins and the losses among differences; graded scores count by the sign alone."""
     return sum(change > SAME_MEAN for change in changes), sum(change < -SAME_MEAN for change in changes)
 
 
 def standard_error(changes: Collection[float]) -> float | None:
-    """Standard error of the differences' mean; fewer than 2 have none."""
+    """Return the standard error of the differences' mean; None for fewer than 2."""
     count = len(changes)
     if count < 2:
         return None
@@ -103,7 +103,7 @@ def standard_error(changes: Collection[float]) -> float | None:
 
 
 def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, float]:
-    """95 % interval of an evaluation's mean gate metric over the items; [0, 1] when none was scored.
+    """Return the 95 % interval of an evaluation's mean gate metric; [0, 1] when no item was scored.
 
     Wilson's score interval (1927), for graded scores as well: no score in [0, 1] varies more than a 0/1 score of
     the same mean, so it is right for hard and at most too wide for soft, mixed and averaged draws. It stays inside
@@ -123,7 +123,7 @@ def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, flo
 
 
 def _values(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> list[tuple[str, float, float]]:
-    """Sorted by id: each common item and the gate metric of both."""
+    """Return each common item and the gate metric of both, sorted by id."""
     metric, weight = rules.gate_metric, rules.gate_mixed_weight
     return [
         (item, metric_value(score, metric, weight), metric_value(other.scores[item], metric, weight))

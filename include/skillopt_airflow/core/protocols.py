@@ -1,4 +1,4 @@
-"""What core and optimizer ask of the outside, as Protocols."""
+"""Protocols of what core and optimizer use from outside: benchmarks, workspaces and models."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
@@ -24,7 +24,7 @@ class Benchmark(Protocol):
     """Columns of a record that must hold a list of at least one text that is not blank."""
 
     def identity(self, record: JsonObject) -> str:
-        """What names a record, and its item, among those of all splits.
+        """Return the key that distinguishes a record, and its item, among those of all splits.
 
         Raises:
             DataError: with what the record lacks for it.
@@ -32,7 +32,7 @@ class Benchmark(Protocol):
         ...
 
     def item(self, record: JsonObject) -> Item:
-        """One record of a data file as an item, whose id is the record's identity.
+        """Turn one record of a data file into an item, whose id is the record's identity.
 
         Raises:
             DataError: with what is wrong with the record; the caller adds file and row.
@@ -40,11 +40,11 @@ class Benchmark(Protocol):
         ...
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """The conversation that opens a rollout under the skill."""
+        """Return the conversation that opens a rollout under the skill."""
         ...
 
     def answer(self, response: str) -> str:
-        """The target's final answer inside its last response."""
+        """Extract the target's final answer from its last response."""
         ...
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
@@ -61,7 +61,7 @@ class Workspace(Protocol):
     """Working folder of the code; what lies in it at the end goes to the scorer."""
 
     async def run_python(self, code: str) -> str:
-        """Run a program in a process of its own, within the limits; what it printed and how it ended."""
+        """Run a program in a process of its own, within the limits; return its output and how it ended."""
         ...
 
 
@@ -70,7 +70,7 @@ class Conversing(Protocol):
     """A benchmark that does something with each reply of the chat harness, such as running the code in it."""
 
     async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
-        """What the target is told next; None ends the conversation."""
+        """Return the next message to the target; None ends the conversation."""
         ...
 
 
@@ -79,11 +79,11 @@ class Equipped(Protocol):
     """A benchmark that has tools for the harness `tools`."""
 
     def task(self, public: JsonObject) -> str:
-        """What an agent is asked to do; the skill is given apart, as its instructions."""
+        """Return the task for an agent; the skill is given separately, as its instructions."""
         ...
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
-        """Functions with a docstring and annotations, from which the model learns them."""
+        """Return functions with docstrings and annotations, from which the model learns them."""
         ...
 
 
@@ -100,7 +100,7 @@ class Optimizer(Protocol):
     """The optimizer model, as the stages see it."""
 
     def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
-        """One structured call.
+        """Make one structured call.
 
         Raises:
             ModelOutputError: the answer stayed outside `output_type` after it was asked again.
@@ -113,7 +113,7 @@ class Target(Protocol):
     """The target model outside of a rollout, for questions about one."""
 
     def ask(self, stage: str, messages: Sequence[Message]) -> str:
-        """The model's next turn of a conversation.
+        """Return the model's next turn of a conversation.
 
         Raises:
             ModelError: the provider did not answer.

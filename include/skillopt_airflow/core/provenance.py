@@ -33,14 +33,14 @@ class LinesOfSkill(Document):
 
 
 def seed_lines(document: SkillDocument, moment: str) -> tuple[LineOrigin, ...]:
-    """The origins of a skill that nothing has been done to."""
+    """Return the origins of the lines of an unedited skill."""
     return (LineOrigin(moment=moment),) * _count(document)
 
 
 def trace(
     before: SkillDocument, origins: Sequence[LineOrigin], report: EditApplyReport, moment: str
 ) -> tuple[LineOrigin, ...]:
-    """The origins after the report's edits, by replaying what each of them did.
+    """Return the origins after the report's edits, by replaying each of them.
 
     A line that an edit changed anywhere is that edit's. What the edit left as it was, moved, or wrote again as it had
     been, keeps its origin.
@@ -70,7 +70,7 @@ def _count(document: SkillDocument) -> int:
 def _after(
     before: str, after: str, origins: list[LineOrigin], span: Span, row: EditReport, moment: str
 ) -> list[LineOrigin]:
-    """The origins after one splice, which turned the lines `first` up to `last` into others."""
+    """Return the origins after one splice, which turned the lines `first` up to `last` into others."""
     first = before.count("\n", 0, span.start)
     last = first + row.removed.count("\n") + 1
     old = before.split("\n")[first:last]
@@ -94,7 +94,7 @@ def _starts_line(text: str, position: int) -> bool:
 
 
 def _same(old: Sequence[str], new: Sequence[str], origins: Sequence[LineOrigin]) -> list[LineOrigin | None]:
-    """For each new line the origin of the old line with the same text, each used once, in order; None if there is none.
+    """Return for each new line the origin of an equal old line, each used once and in order, or None.
 
     A common subsequence would lose lines that changed places, and takes cubic time on the same few lines repeated.
     """

@@ -30,7 +30,7 @@ _SCHEDULES: dict[str, Callable[[int, int, float], float]] = {
 
 
 def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int | None:
-    """L_t: most edits that step `step` (1-based) of `total_steps` may apply; rounded half to even, None for no limit.
+    """Return L_t, the most edits that step `step` of `total_steps` may apply, rounded half to even; None for no limit.
 
     Where the optimizer chooses the rate itself, this is the most that it may choose.
     """
@@ -47,12 +47,12 @@ def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int |
 
 
 def steps_in_epoch(train_size: int, train: TrainGroup) -> int:
-    """Steps of one epoch: as many as the training split has slices for, at most `steps_per_epoch`."""
+    """Return the steps of one epoch: one for each of its slices, at most `steps_per_epoch`."""
     return min(train.steps_per_epoch, math.ceil(math.ceil(train_size / train.batch_size) / train.accumulation))
 
 
 def slices(items: Sequence[T], epoch: int, position: int, train: TrainGroup) -> list[list[T]]:
-    """The slices that step `position` (1-based) of an epoch (1-based) takes from the epoch's own shuffle of the items.
+    """Return the slices that a step takes from its epoch's own shuffle; `epoch` and `position` are 1-based.
 
     They are `accumulation` many; at the epoch's end the last one may be shorter, and some may be missing.
     """
@@ -61,14 +61,14 @@ def slices(items: Sequence[T], epoch: int, position: int, train: TrainGroup) -> 
 
 
 def slice_places(train_size: int, position: int, train: TrainGroup) -> list[range]:
-    """Where in an epoch's shuffle the slices of step `position` (1-based) are."""
+    """Return the places of a step's slices in an epoch's shuffle; `position` is 1-based."""
     first = (position - 1) * train.accumulation
     starts = [index * train.batch_size for index in range(first, first + train.accumulation)]
     return [range(start, min(start + train.batch_size, train_size)) for start in starts if start < train_size]
 
 
 def sample(items: Sequence[T], count: int, seed: str) -> list[T]:
-    """`count` items drawn by seed, or all if there are fewer, in their own order."""
+    """Draw `count` items by seed, or all if there are fewer, in their own order."""
     chosen = set(_shuffled(range(len(items)), seed)[:count])
     return [item for index, item in enumerate(items) if index in chosen]
 

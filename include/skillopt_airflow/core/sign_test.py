@@ -5,7 +5,7 @@ from itertools import accumulate
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """One-sided p-value: the chance of so many wins or more among the wins and losses if each is a fair coin.
+    """Return the one-sided p-value: the chance of at least so many wins if each outcome is a fair coin.
 
     Exact (McNemar's test in its binomial form); 1 without a win or loss.
     """
@@ -14,7 +14,7 @@ def sign_test(wins: int, losses: int) -> float:
 
 
 def e_value(wins: int, losses: int) -> float:
-    """Evidence that wins are likelier than losses; values on independent items multiply.
+    """Return the evidence that wins are likelier than losses; values on independent items multiply.
 
     E = 2^(n+1) * the integral over th in [1/2, 1] of th^wins (1-th)^losses, with n = wins + losses: the likelihood
     ratio of a win rate above one half, averaged evenly, to a fair coin. Its mean is 1 if the candidate changes
@@ -29,7 +29,7 @@ def e_value(wins: int, losses: int) -> float:
 
 
 def log_e_value(wins: int, losses: int) -> float:
-    """Natural logarithm of the E-value; never overflows."""
+    """Return the natural logarithm of the E-value, which never overflows."""
     numerator, denominator = _e_fraction(wins, losses)
     return math.log(numerator) - math.log(denominator)
 
@@ -42,5 +42,5 @@ def _e_fraction(wins: int, losses: int) -> tuple[int, int]:
 
 
 def _subsets(size: int, most: int) -> int:
-    """The number of subsets with at most so many elements."""
+    """Count the subsets with at most so many elements."""
     return sum(accumulate(range(most), lambda count, k: count * (size - k) // (k + 1), initial=1))

@@ -64,12 +64,12 @@ class SkillDocument:
         return self.text[: self.editable[0].end]
 
     def region(self, name: str) -> str | None:
-        """What a protected region holds, without the line ends at its markers; None if there is no such region."""
+        """Return the text inside a protected region without the line ends at its markers; None if there is none."""
         inside = self.region_span(name)
         return None if inside is None else self.text[inside.start : inside.end].removeprefix("\n").removesuffix("\n")
 
     def region_span(self, name: str) -> Span | None:
-        """The characters between a region's markers."""
+        """Return the characters between a region's markers."""
         for span in self.protected:
             markers = list(_MARKER.finditer(self.text, span.start, span.end))
             if markers[0]["region"] == name:
@@ -77,7 +77,7 @@ class SkillDocument:
         return None
 
     def with_region(self, name: Region, inside: str) -> "SkillDocument":
-        """The document with this text in the region, which is opened at the end if there is none.
+        """Return the document with this text in the region, which is added at the end if there is none.
 
         Raises:
             SkillError: the text holds a marker.
@@ -87,7 +87,7 @@ class SkillDocument:
         return self.spliced(*self.region_splice(name, inside))
 
     def region_splice(self, name: str, inside: str) -> tuple[Span, str]:
-        """What `with_region` replaces, and by what."""
+        """Return the characters that `with_region` replaces, and their replacement."""
         present, lines = self.region_span(name), f"\n{inside}\n" if inside else "\n"
         if present is not None:
             unchanged = self.region(name) == inside
@@ -103,7 +103,7 @@ class SkillDocument:
         return tuple(Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True))
 
     def find(self, anchor: str) -> Span | None:
-        """The first occurrence of `anchor` that lies wholly inside editable text."""
+        """Return the first occurrence of `anchor` that lies wholly inside editable text."""
         for span in self.editable:
             start = self.text.find(anchor, span.start, span.end)
             if start >= 0:
@@ -111,7 +111,7 @@ class SkillDocument:
         return None
 
     def spliced(self, span: Span, text: str) -> "SkillDocument":
-        """The document with the span's characters replaced by `text`."""
+        """Return the document with the span's characters replaced by `text`."""
         return SkillDocument(self.text[: span.start] + text + self.text[span.end :])
 
     @property
@@ -125,5 +125,5 @@ class SkillDocument:
 
 
 def has_marker(text: str) -> bool:
-    """Whether the text holds a marker of a protected region."""
+    """Return whether the text holds a marker of a protected region."""
     return _MARKER.search(text) is not None

@@ -28,12 +28,12 @@ def split_by_ratio(records: Sequence[Record], ratio: str, seed: int) -> dict[Spl
 
 
 def take(records: Sequence[Record], limit: int | None) -> list[Record]:
-    """The first `limit` records, or all of them."""
+    """Return the first `limit` records, or all of them."""
     return list(records[:limit])
 
 
 def _counts(total: int, parts: Sequence[int]) -> list[int]:
-    """Largest remainder: whole shares first, what is left goes to the largest fractions, ties to the earlier part."""
+    """Divide by largest remainder: what whole shares leave goes to the largest fractions, ties to the earlier part."""
     whole = sum(parts)
     counts = [total * part // whole for part in parts]
     by_fraction = sorted(range(len(parts)), key=lambda index: -(total * parts[index] % whole))

@@ -38,17 +38,17 @@ class RunState(Document):
     """Why no further moment follows, although the run had more; empty while it goes on."""
 
     def in_new_epoch(self) -> "RunState":
-        """The state with which an epoch opens: its memory of steps starts empty."""
+        """Return the state with which an epoch opens, with an empty buffer."""
         return self.model_copy(update={"buffer": StepBuffer()})
 
 
 def seed_state(moment: Moment, seed: Measured) -> RunState:
-    """The state that the first step starts from."""
+    """Return the state that the first step starts from."""
     return RunState(moment=moment.name, step=0, current=seed, best=seed)
 
 
 def advance(state: RunState, moment: Moment, candidate: Measured, decision: GateDecision) -> RunState:
-    """The state after the gate has decided on a candidate."""
+    """Return the state after the gate has decided on a candidate."""
     accepted = decision.action.accepted
     return state.model_copy(
         update={
@@ -62,11 +62,11 @@ def advance(state: RunState, moment: Moment, candidate: Measured, decision: Gate
 
 
 def remember(state: RunState, entry: BufferEntry) -> RunState:
-    """The state with one more step in its buffer."""
+    """Return the state with one more step in its buffer."""
     return state.model_copy(update={"buffer": state.buffer.with_entry(entry)})
 
 
 def compete(state: RunState, moment: Moment, last: Measured, decision: GateDecision) -> RunState:
-    """The state at the run's end: the last skill, measured at last, is the best one if it beats it."""
+    """Return the state at the run's end, where the last skill becomes the best one if it beats it."""
     best = last if decision.action is Action.ACCEPT_NEW_BEST else state.best
     return state.model_copy(update={"moment": moment.name, "current": last, "best": best})

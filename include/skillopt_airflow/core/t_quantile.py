@@ -7,7 +7,7 @@ PRECISION = 1e-12
 
 
 def two_sided_quantile(confidence: float, degrees: int) -> float:
-    """The t with P(|T| <= t) = confidence, for confidence in (0, 1) and at least 1 degree of freedom.
+    """Return the t with P(|T| <= t) = confidence, for confidence in (0, 1) and at least 1 degree of freedom.
 
     Newton's method on the probability. It starts at the normal quantile, which lies below; as the probability is
     concave in t > 0, each step then stays below the solution too, and none overshoots.
@@ -19,7 +19,7 @@ def two_sided_quantile(confidence: float, degrees: int) -> float:
 
 
 def _within(t: float, degrees: int) -> float:
-    """P(|T| <= t), exact for whole degrees of freedom (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
+    """Return P(|T| <= t), exact for whole degrees of freedom (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(degrees))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = degrees % 2

@@ -28,7 +28,7 @@ class Moment(Value):
 
 
 def timeline(config: TrainConfig, steps_in_epoch: int) -> tuple[Moment, ...]:
-    """All moments of a run that is not stopped.
+    """Return all moments of a run that is not stopped.
 
     The longitudinal comparison needs two epochs, so it starts with the second; the memory that it leaves to the
     optimizer would come too late after the last.

@@ -25,12 +25,12 @@ class TrackRecord(Value):
     items: dict[str, ItemRecord] = Field(default_factory=dict)
 
     def expected(self, item: str, current: float) -> float:
-        """What the next candidate will probably score on the item, with what the current skill scores on it."""
+        """Estimate the next candidate's score on the item, given the current skill's."""
         record = self.items.get(item, ItemRecord(total=0.0, count=0))
         return (WEIGHT_OF_CURRENT * current + record.total) / (WEIGHT_OF_CURRENT + record.count)
 
     def with_scores(self, evaluation: Evaluation, rules: EvaluationGroup) -> "TrackRecord":
-        """The record after one more candidate was measured, wholly or in part."""
+        """Return the record after one more candidate was measured, wholly or in part."""
         items = dict(self.items)
         for item, score in evaluation.scores.items():
             before = items.get(item, ItemRecord(total=0.0, count=0))

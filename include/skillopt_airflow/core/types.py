@@ -20,12 +20,12 @@ class Value(BaseModel):
 
 
 def canonical_json(value: JsonValue) -> str:
-    """The one JSON text of a value: sorted keys, no blanks, so that equal values hash alike."""
+    """Write a value as JSON with sorted keys and no blanks, so that equal values hash alike."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def sha256(text: str) -> str:
-    """Hex SHA-256 of a text's UTF-8 bytes."""
+    """Return the hex SHA-256 of a text's UTF-8 bytes."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -69,7 +69,7 @@ def aggregate(
 def merge(
     optimizer: Optimizer, skill: str, parts: Sequence[Sequence[Edit]], priority: Priority, meta_skill: str
 ) -> Patch:
-    """One merge call; a single part is passed through, and an unusable answer gives way to plain concatenation.
+    """Make one merge call; a single part passes through, and an unusable answer gives way to concatenation.
 
     An edit that the answer invented, with no known source, is left out; one whose wording cannot be applied goes on in
     the words of its first source. The patch's fallback names both.
@@ -92,7 +92,7 @@ def merge(
 
 
 def without_duplicates(edits: Sequence[Edit]) -> tuple[Edit, ...]:
-    """Failures, then successes; of edits with equal operation, anchor and content the first, with all the support."""
+    """Unite edits of equal operation, anchor and content; failures come first."""
     equal: dict[tuple[str, str, str], list[Edit]] = {}
     for edit in sorted(edits, key=lambda edit: edit.source_type != "failure"):
         equal.setdefault((edit.op, edit.anchor, edit.content), []).append(edit)
@@ -100,7 +100,7 @@ def without_duplicates(edits: Sequence[Edit]) -> tuple[Edit, ...]:
 
 
 def unite(wording: Edit, sources: Sequence[Edit]) -> Edit:
-    """The wording of one edit with the support of all its sources; a failure among them makes it a failure edit."""
+    """Return the wording of one edit with the support of all its sources; one failure makes it a failure edit."""
     minibatches = tuple(dict.fromkeys(name for source in sources for name in source.minibatches))
     from_failure = any(source.source_type == "failure" for source in sources)
     return wording.model_copy(
@@ -114,7 +114,7 @@ def unite(wording: Edit, sources: Sequence[Edit]) -> Edit:
 
 
 def distinct_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
-    """Of notes that differ in nothing but case and white space the first."""
+    """Drop notes that repeat an earlier one but for case and white space."""
     distinct: dict[str, Note] = {}
     for note in notes:
         distinct.setdefault(one_line(note.text).casefold(), note)
@@ -128,7 +128,7 @@ def _of(patch: Patch, source_type: SourceType) -> list[Edit]:
 def _united(
     answer: Sequence[MergedEdit], edits: Sequence[Edit], skill: SkillDocument
 ) -> tuple[tuple[Edit, ...], list[str]]:
-    """The edits of a merge call's answer with their provenance, and what was wrong with it."""
+    """Return the edits of an answer with their provenance, and the answer's flaws."""
     united: list[Edit] = []
     flaws: list[str] = []
     for merged in answer:

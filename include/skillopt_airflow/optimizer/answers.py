@@ -18,7 +18,7 @@ _SHOWN_CHARACTERS = 300
 
 
 def flaw_of(text: str, most: int) -> str:
-    """Why a text cannot be taken, or empty if it can."""
+    """Return the reason to refuse a text, or an empty string."""
     if not text.strip():
         return "is blank"
     if len(text) > most:
@@ -27,18 +27,18 @@ def flaw_of(text: str, most: int) -> str:
 
 
 def flaw_of_skill(text: str, most: int) -> str:
-    """Why a text cannot become a part of the skill, or empty if it can."""
+    """Return the reason to keep a text out of the skill, or an empty string."""
     return "holds the marker of a protected region" if has_marker(text) else flaw_of(text, most)
 
 
 def flaw_of_note(text: str) -> str:
-    """Why a text cannot become a line of the appendix, or empty if it can."""
+    """Return the reason to keep a text out of the appendix, or an empty string."""
     # Two harmless lines could make up a marker, half of it in each.
     return "opens a comment, as a region's marker does" if "<!--" in text else flaw_of(text, MOST_OF_SENTENCES)
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text can be stored; JSON can escape half of a surrogate pair, and nothing can encode it."""
+    """Return whether the text can be encoded; JSON can escape half of a surrogate pair, which cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -47,19 +47,19 @@ def is_unicode(text: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space as one blank."""
+    """Replace every run of white space by one blank."""
     return " ".join(text.split())
 
 
 def clipped(text: str, most: int = _SHOWN_CHARACTERS) -> str:
-    """The text on one line, cut at `most` characters, and fit to be stored."""
+    """Return the text on one line, cut at `most` characters, and fit to be stored."""
     # The first cut spares the split of an answer of megabytes.
     line = one_line(text[: 2 * most].encode(errors="replace").decode())
     return line if len(line) <= most and len(text) <= 2 * most else f"{line[: most - 1]}…"
 
 
 def said(where: str, flaws: Iterable[str]) -> str:
-    """The flaws as the text of a fallback, `<where>: <flaw>, <flaw>`; empty without flaws."""
+    """Return the text of a fallback, `<where>: <flaw>, <flaw>`; empty without flaws."""
     found = list(flaws)
     shown = [clipped(flaw) for flaw in found[:_SHOWN_FLAWS]]
     if len(found) > len(shown):
@@ -69,10 +69,10 @@ def said(where: str, flaws: Iterable[str]) -> str:
 
 
 def joined(*fallbacks: str) -> str:
-    """Several fallbacks as one text."""
+    """Join several fallbacks into one text."""
     return SEPARATOR.join(fallback for fallback in fallbacks if fallback)
 
 
 def separate(fallback: str) -> tuple[str, ...]:
-    """The single fallbacks of a text that `joined` made."""
+    """Split a text that `joined` made."""
     return tuple(fallback.split(SEPARATOR)) if fallback else ()

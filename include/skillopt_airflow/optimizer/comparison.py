@@ -79,7 +79,7 @@ def compare(
 
 
 def comparison_section(comparison: Comparison) -> str:
-    """The groups with their items."""
+    """Show the groups with their items."""
     return json_section("comparison", comparison.model_dump(mode="json", exclude={"unscored"}))
 
 

@@ -33,7 +33,7 @@ class ConsolidatedNotes(BaseModel):
 
 
 def consolidate(optimizer: Optimizer, skill: str, notes: Sequence[Note], most: int) -> Consolidation:
-    """At most `most` notes where there are more; 0 never consolidates.
+    """Shorten the notes to `most` where there are more; 0 never consolidates.
 
     No note is lost: what no usable note of the answer unites stays as it is, and an answer that makes nothing shorter
     leaves all of them as they are.
@@ -55,7 +55,7 @@ def consolidate(optimizer: Optimizer, skill: str, notes: Sequence[Note], most: i
 
 
 def _united(answer: Sequence[UnitedNote], notes: Sequence[Note]) -> tuple[tuple[Note, ...], list[str]]:
-    """The answer's notes, then those that it left out, and what was wrong with it."""
+    """Return the answer's notes, then those that it left out, and its flaws."""
     united: list[Note] = []
     flaws: list[str] = []
     used: set[int] = set()

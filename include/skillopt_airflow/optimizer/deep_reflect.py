@@ -44,7 +44,7 @@ class QuestionsAnswer(BaseModel):
 
 
 def probes(rollouts: Sequence[Rollout], failures: int, successes: int, seed: str) -> tuple[str, ...]:
-    """Ids of so many failures and successes of a step, chosen by seed among what has a score, whatever its order."""
+    """Choose so many failures and successes of a step by seed; their ids do not depend on the rollouts' order."""
     most: dict[SourceType, int] = {"failure": failures, "success": successes}
     groups: dict[SourceType, set[str]] = {"failure": set(), "success": set()}
     for rollout in rollouts:
@@ -58,7 +58,7 @@ def probes(rollouts: Sequence[Rollout], failures: int, successes: int, seed: str
 
 
 def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout]) -> Questions:
-    """At most one question an item; an unusable answer asks nothing, and without rollouts there is no call."""
+    """Ask for at most one question an item; an unusable answer asks nothing, no rollouts make no call."""
     if not rollouts:
         return Questions()
     prompt = prompt_of(section("skill", skill), trajectories_section(rollouts, {}))
@@ -79,7 +79,7 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout]) -> 
 
 
 def follow_up(target: Target, rollout: Rollout, question: str) -> str:
-    """The target's answer to a question about its own trajectory, whose conversation goes on.
+    """Return the target's answer to a question that continues the conversation of its trajectory.
 
     Raises:
         ModelError: the provider did not answer.
@@ -111,7 +111,7 @@ def _flaw(proposed: ProposedQuestion, known: set[str]) -> str:
 
 
 def _answered(target: Target, rollout: Rollout, question: str) -> tuple[str, str]:
-    """The answer, and why it cannot be used, or empty."""
+    """Return the answer, and the reason to refuse it or an empty string."""
     try:
         answer = follow_up(target, rollout, question)
     except ModelError as error:

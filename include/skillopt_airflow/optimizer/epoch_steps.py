@@ -19,7 +19,7 @@ class EpochStep(Value):
 
 
 def epoch_steps_section(steps: Sequence[EpochStep]) -> str:
-    """The steps, in their order."""
+    """Show the steps in their order."""
     shown = [
         step.model_dump(mode="json", exclude={"edits"}) | {"edits": [bare_edit(edit) for edit in step.edits]}
         for step in steps

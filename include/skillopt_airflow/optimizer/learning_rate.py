@@ -27,7 +27,7 @@ class RateAnswer(BaseModel):
 
 
 def learning_rate(optimizer: Optimizer, skill: str, patch: Patch, most: int, meta_skill: str) -> ChosenRate:
-    """A rate from 0 to `most`; an answer outside of it gives way to `most`, and without edits there is no call."""
+    """Ask for a rate from 0 to `most`, which a flawed answer gives way to; without edits there is no call."""
     if not patch.edits:
         return ChosenRate(rate=0, reason="no edits were proposed")
     prompt = prompt_of(

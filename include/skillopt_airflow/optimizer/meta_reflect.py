@@ -22,7 +22,7 @@ class MetaReflection(BaseModel):
 
 
 def meta_reflect(optimizer: Optimizer, skill: str, epoch_steps: Sequence[EpochStep], budget: int) -> Patch:
-    """At most `budget` edits; an unusable answer proposes none, and an epoch without steps needs no call."""
+    """Ask for at most `budget` edits; a flawed answer proposes none, and without steps there is no call."""
     if not epoch_steps:
         return Patch()
     prompt = prompt_of(section("skill", skill), budget_section(budget), epoch_steps_section(epoch_steps))

@@ -28,7 +28,7 @@ class MemoryAnswer(BaseModel):
 
 
 def meta_skill(optimizer: Optimizer, memory: str, comparison: Comparison, epoch_steps: Sequence[EpochStep]) -> Memory:
-    """The new memory; the former one stays where there is nothing to learn from, or the answer is unusable."""
+    """Ask for a new memory; the former one stays if nothing can be learned or the answer is unusable."""
     if comparison.empty and not epoch_steps:
         return Memory(text=memory)
     prompt = prompt_of(section("memory", memory), comparison_section(comparison), epoch_steps_section(epoch_steps))

@@ -21,7 +21,7 @@ class Minibatch(Value):
 
 
 def minibatches(slices: Sequence[Sequence[Rollout]], size: int, seed: str, failure_only: bool) -> list[Minibatch]:
-    """The scored rollouts of each slice, failures and successes apart, shuffled by seed and cut; failures first.
+    """Shuffle each slice's scored rollouts by seed and cut them, failures and successes apart; failures first.
 
     Indices run on from slice to slice, so a further slice changes nothing about the minibatches before it. The result
     does not depend on the order in which the rollouts of a slice arrive. With `failure_only` successes are left out.
@@ -41,7 +41,7 @@ def minibatches(slices: Sequence[Sequence[Rollout]], size: int, seed: str, failu
 
 
 def most_minibatches(batch_size: int, size: int, accumulation: int) -> int:
-    """How many minibatches a step can come to, whichever way its slices split into failures and successes."""
+    """Return the most minibatches of a step, whichever way its slices split into failures and successes."""
     return accumulation * min(batch_size, (batch_size - 2) // size + 2)
 
 

@@ -27,7 +27,7 @@ class ProposedEdit(BaseModel):
 
 
 def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
-    """Why an edit can never be applied to the skill, or empty if it may be."""
+    """Return why an edit can never be applied to the skill, or an empty string."""
     if edit.size > MOST_OF_SKILL:
         return f"has {edit.size:,} characters, {MOST_OF_SKILL:,} are allowed"
     if has_marker(edit.content) or has_marker(edit.anchor):
@@ -43,7 +43,7 @@ def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
 def sift(
     proposed: Sequence[ProposedEdit], skill: SkillDocument, budget: int | None
 ) -> tuple[list[ProposedEdit], list[str]]:
-    """The first edits that are applicable, at most `budget`, and what was wrong with the answer.
+    """Return the first applicable edits, at most `budget`, and the answer's flaws.
 
     An anchor that is nowhere in the skill is no flaw: the update makes the best of it, and reports it.
     """

@@ -79,7 +79,7 @@ def reflect(
     rules: OptimizerGroup,
     follow_ups: Mapping[str, FollowUp],
 ) -> Patch:
-    """One call of the configured kind: what went wrong (or right) and what to change.
+    """Ask in one call of the configured kind what went wrong (or right) and what to change.
 
     `follow_ups` is what the target said about its trajectories, by item id. An unusable answer proposes nothing;
     unusable parts of an answer are left out. The patch's fallback says so.
@@ -112,7 +112,7 @@ def _stage(rules: OptimizerGroup) -> Stage:
 
 
 def _rewritten(answer: Rewriting, minibatch: Minibatch) -> Patch:
-    """One edit that writes the body anew."""
+    """Return a patch of one edit that replaces the body."""
     patterns, flaws = _patterns(answer.failure_patterns, minibatch)
     flaw = flaw_of_skill(answer.body, MOST_OF_SKILL)
     if flaw:
@@ -148,7 +148,7 @@ def _patch(
 def _patterns(
     proposed: Sequence[ProposedPattern], minibatch: Minibatch
 ) -> tuple[tuple[FailurePattern, ...], list[str]]:
-    """The patterns with those of their items that the minibatch holds."""
+    """Return the patterns, with those of their items that the minibatch holds, and the answer's flaws."""
     kept: list[FailurePattern] = []
     flaws: list[str] = []
     known = {rollout.trajectory.item_id for rollout in minibatch.rollouts}

@@ -20,7 +20,7 @@ class RewrittenBody(BaseModel):
 
 
 def rewrite(optimizer: Optimizer, skill: str, patch: Patch) -> Patch:
-    """One edit that writes the body anew, for all edits of the patch; without edits there is no call.
+    """Replace all edits of the patch by one that rewrites the body; without edits there is no call.
 
     An unusable answer leaves the edits as they are, to be applied one by one, and the patch's fallback says so.
     """

@@ -8,32 +8,32 @@ from skillopt_airflow.core.types import Edit, JsonObject
 
 
 def prompt_of(*sections: str) -> str:
-    """The sections as one message; empty ones are left out."""
+    """Join the sections into one message; empty ones are left out."""
     return "\n\n".join(part for part in sections if part)
 
 
 def section(tag: str, text: str) -> str:
-    """Plain text between tags."""
+    """Put plain text between tags."""
     return f"<{tag}>\n{text}\n</{tag}>"
 
 
 def json_section(tag: str, value: object) -> str:
-    """JSON between tags; `<` is escaped inside, so that data cannot close the section."""
+    """Put JSON between tags; `<` is escaped inside, so that data cannot close the section."""
     return section(tag, json.dumps(value, ensure_ascii=False, indent=1).replace("<", "\\u003c"))
 
 
 def budget_section(budget: int | None) -> str:
-    """The most edits that an answer may hold; None is no limit."""
+    """Show the most edits that an answer may hold; None is no limit."""
     return section("budget", "unlimited" if budget is None else str(budget))
 
 
 def edits_section(edits: Sequence[Edit]) -> str:
-    """The edits with the indices by which an answer refers to them."""
+    """Show the edits with the indices by which an answer refers to them."""
     return json_section("edits", [{"index": index} | _shown(edit) for index, edit in enumerate(edits)])
 
 
 def buffer_section(buffer: StepBuffer) -> str:
-    """What the epoch has seen and tried."""
+    """Show the epoch's failure patterns and rejected edits."""
     entries: list[JsonObject] = []
     for entry in buffer.entries:
         shown = entry.model_dump(mode="json", exclude={"rejected_edits"})
@@ -42,12 +42,12 @@ def buffer_section(buffer: StepBuffer) -> str:
 
 
 def meta_skill_section(meta_skill: str) -> str:
-    """The optimizer's memory of earlier epochs; no section while there is none."""
+    """Show the optimizer's memory of earlier epochs; no section while there is none."""
     return section("meta_skill", meta_skill) if meta_skill.strip() else ""
 
 
 def bare_edit(edit: Edit) -> JsonObject:
-    """What an edit does, without where it came from."""
+    """Return an edit without its provenance."""
     return edit.model_dump(mode="json", include={"op", "anchor", "content"})
 
 

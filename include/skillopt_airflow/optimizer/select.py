@@ -19,7 +19,7 @@ class Ranking(BaseModel):
 
 
 def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int | None, meta_skill: str) -> Patch:
-    """The `budget` best edits of the patch, best first; at or below the budget all of them, without a call.
+    """Keep the `budget` best edits of the patch, best first; without a call if there are no more than that.
 
     None is no limit. Of rewrites of the whole body only one can stay, whatever the budget.
     """
@@ -41,7 +41,7 @@ def select(optimizer: Optimizer, skill: str, patch: Patch, budget: int | None, m
 
 
 def by_support(edits: Sequence[Edit]) -> tuple[Edit, ...]:
-    """Most support first; equal support keeps its order."""
+    """Sort by support, highest first; equal support keeps its order."""
     return tuple(sorted(edits, key=lambda edit: -edit.support_count))
 
 
@@ -56,7 +56,7 @@ def _by_rule(patch: Patch, budget: int, reason: str) -> Patch:
 
 
 def _in_order(edits: Sequence[Edit], order: Sequence[int]) -> tuple[Edit, ...]:
-    """Unknown and repeated indices are passed over, edits that were left out follow in their own order."""
+    """Sort by the answer, without its unknown and repeated indices; edits that it left out follow in their order."""
     known = {index: None for index in order if 0 <= index < len(edits)}
     left_out = [index for index in range(len(edits)) if index not in known]
     return tuple(edits[index] for index in (*known, *left_out))

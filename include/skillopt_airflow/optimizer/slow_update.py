@@ -29,7 +29,7 @@ class GuidanceAnswer(BaseModel):
 
 
 def slow_update(optimizer: Optimizer, skill: str, guidance: str, comparison: Comparison) -> Guidance:
-    """The new guidance; the former one stays where nothing can be compared, or the answer is unusable."""
+    """Ask for new guidance; the former one stays if nothing can be compared or the answer is unusable."""
     if comparison.empty:
         return Guidance(text=guidance, reason="the comparison holds no item to learn from")
     prompt = prompt_of(section("skill", skill), section("guidance", guidance), comparison_section(comparison))
@@ -44,7 +44,7 @@ def slow_update(optimizer: Optimizer, skill: str, guidance: str, comparison: Com
 
 
 def guidance_edit(guidance: Guidance) -> Edit:
-    """The edit that writes the guidance into its region."""
+    """Return the edit that writes the guidance into its region."""
     return Edit(
         op="region", anchor=REGION, content=guidance.text, rationale=guidance.reason, minibatches=("slow-update",)
     )

@@ -16,12 +16,12 @@ class FollowUp(Value):
 
 
 def trajectories_section(rollouts: Sequence[Rollout], follow_ups: Mapping[str, FollowUp]) -> str:
-    """The rollouts with their scores; `follow_ups` by item id."""
+    """Show the rollouts with their scores; `follow_ups` are by item id."""
     return json_section("trajectories", [_shown(rollout, follow_ups) for rollout in rollouts])
 
 
 def conversation(rollout: Rollout) -> tuple[Message, ...]:
-    """The messages without the system's, which hold the skill: a prompt shows it once."""
+    """Return the messages without the system's, which holds the skill that a prompt already shows."""
     return tuple(message for message in rollout.trajectory.messages if message.role != "system")
 
 

@@ -61,7 +61,7 @@ EARLY = Mark("rejected early, at most this", "v", VERMILLION, filled=False)
 
 
 def learning_curve(view: ReportView) -> str:
-    """Score of current, best and each candidate on the selection split over the steps; beside it those on test."""
+    """Plot the scores of current, best and each candidate over the steps, and beside them those on test."""
     with rc_context(STYLE | {"svg.hashsalt": "learning-curve"}):
         figure = Figure(figsize=(10.4, 4.6), layout="constrained")
         columns = [1.0] if not view.test else [1.0, 0.17]
@@ -84,7 +84,7 @@ def learning_curve(view: ReportView) -> str:
 
 
 def costs(rows: Sequence[StageCost]) -> str:
-    """Tokens and seconds of the model calls by stage; rows must not be empty."""
+    """Plot tokens and seconds of the model calls by stage; rows must not be empty."""
     with rc_context(STYLE | {"svg.hashsalt": "costs"}):
         figure = Figure(figsize=(10.4, 1.3 + 0.3 * len(rows)), layout="constrained")
         tokens, seconds = figure.subplots(1, 2, sharey=True)
@@ -177,7 +177,7 @@ def _look(mark: Mark, size: float) -> dict[str, Any]:
 
 
 def _epochs(axes: Axes, moments: Sequence[MomentView]) -> None:
-    """A line behind each epoch, and their names where there is room."""
+    """Draw a line after each epoch, and their names where there is room."""
     last = {moment.epoch: moment.step for moment in moments}
     for epoch, step in last.items():
         first = last.get(epoch - 1, 0)
@@ -212,7 +212,7 @@ def _described(view: ReportView) -> str:
 
 
 def _svg(figure: Figure, name: str, title: str, description: str) -> str:
-    """The figure as an SVG element with a name and a description, its ids its own on a page with others."""
+    """Return the figure as an SVG element with a name, a description, and ids that are unique on a page."""
     file = StringIO()
     nothing: Iterable[str] = ("Date", "Creator", "Format", "Type")
     figure.savefig(file, format="svg", metadata=dict.fromkeys(nothing), transparent=True)

@@ -46,7 +46,7 @@ class SkillLine(NamedTuple):
 
 
 def render(view: ReportView) -> str:
-    """The page, as UTF-8 text; equal views give equal pages."""
+    """Return the page as UTF-8 text; equal views give equal pages."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -75,7 +75,7 @@ def render(view: ReportView) -> str:
 
 
 def verdict(moment: MomentView) -> Verdict:
-    """How the page names what the gate said."""
+    """Return the page's name and symbol for the gate's verdict."""
     action = moment.decision.action
     if moment.decision.bound is not None:
         return Verdict(EARLY, "rejected early", action.value)
@@ -83,13 +83,13 @@ def verdict(moment: MomentView) -> Verdict:
 
 
 def diff_lines(diff: str) -> list[tuple[str, str]]:
-    """The diff's lines, each with its class: added, removed, place or context."""
+    """Return the diff's lines, each with its class: added, removed, place or context."""
     kinds = {"+": "added", "-": "removed", "@": "place"}
     return [(kinds.get(line[:1], "context"), line) for line in diff.split("\n")]
 
 
 def skill_lines(view: ReportView) -> Iterator[SkillLine]:
-    """The skill's lines; a last one behind the final newline is none."""
+    """Return the skill's lines; there is none after the final newline."""
     moments = {moment.name: moment for moment in view.moments}
     texts = view.skill.removesuffix("\n").split("\n")
     before: tuple[str, int | None] | None = None

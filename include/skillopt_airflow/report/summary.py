@@ -35,7 +35,7 @@ class Total(NamedTuple):
 
 
 def total(costs: Iterable[StageCost]) -> Total:
-    """The sums of the table of costs."""
+    """Return the sums of the table of costs."""
     rows = list(costs)
     prices = [row.usd for row in rows if row.usd is not None]
     return Total(
@@ -49,35 +49,35 @@ def total(costs: Iterable[StageCost]) -> Total:
 
 
 def total_seconds(parts: Iterable[StepSeconds]) -> StepSeconds:
-    """The sums of the table of seconds."""
+    """Return the sums of the table of seconds."""
     rows = [part.model_dump() for part in parts]
     return StepSeconds.model_validate({field: sum(row[field] for row in rows) for field in StepSeconds.model_fields})
 
 
 def outcome(view: ReportView) -> str:
-    """The run in a paragraph."""
+    """Summarize the run in a paragraph."""
     return " ".join(part for part in (_best(view), _tested(view), _gated(view), _ended(view)) if part)
 
 
 def score(value: float) -> str:
-    """Four digits, as everywhere on the page; a dash where nothing was measured."""
+    """Show a score with four digits, as everywhere on the page; a dash where nothing was measured."""
     return "–" if math.isnan(value) else f"{value:.4f}"
 
 
 def signed(value: float) -> str:
-    """A difference of scores, with a minus of a figure's width."""
+    """Show a difference of scores, with a minus of a figure's width."""
     return f"{value:+.4f}".replace("-", "−")
 
 
 def usd(value: float | None) -> str:
-    """Small prices need more digits than cents."""
+    """Show a price; small ones need more digits than cents."""
     if value is None:
         return "not known"
     return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
 
 
 def duration(seconds: float) -> str:
-    """Two units are enough."""
+    """Show a duration in two units at most."""
     if seconds < SECONDS:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), SECONDS)

@@ -22,7 +22,7 @@ from skillopt_airflow.training.run import TrainingRun
 
 
 def history_of(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
-    """The history, from the run's stored documents."""
+    """Compile the history from the run's stored documents."""
     record, rules = run.record, run.config.evaluation
     final = run.state(run.timeline[-1])
     seed = run.state(run.timeline[0]).best.evaluation
@@ -48,7 +48,7 @@ def history_of(run: TrainingRun, published: Publication | None = None, withheld:
 
 
 def gated_moments(run: TrainingRun, final: RunState) -> tuple[Moment, ...]:
-    """The moments between the seed and the run's end that were reached."""
+    """Return the moments that were reached between the seed and the run's end."""
     if not final.stopped:
         return run.timeline[1:-1]
     last = run.timeline.index(run.last_committed())
@@ -91,7 +91,7 @@ def _moment(run: TrainingRun, moment: Moment, before: RunState, after: RunState,
 
 
 def _not_run(run: TrainingRun, skill: SkillDocument) -> int:
-    """Rollouts of a whole evaluation that there is no row of."""
+    """Count the rollouts of a whole evaluation that have no row."""
     whole = len(run.items(Split.VAL)) * run.config.evaluation.draws
     return whole - sum(len(draws) for draws in draws_of(run, Split.VAL, skill).values())
 

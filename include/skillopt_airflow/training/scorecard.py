@@ -62,7 +62,7 @@ class Question(Value):
 
 
 def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", client: "S3Client") -> SkillDocument:
-    """A skill by what a user may write for it.
+    """Find the skill that a user named.
 
     Args:
         asked: `seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or a skill's text.
@@ -111,7 +111,7 @@ def scoring_plan(run: TrainingRun, question: Question, skills: list[SkillDocumen
 
 
 def scorecard(run: TrainingRun, question: Question) -> Scorecard:
-    """Interval and comparison, stored as evaluation.json.
+    """Compute the scores and their comparison, and store them as evaluation.json.
 
     Raises:
         DataError: rows cannot be concluded from, or too few items have a score.

@@ -8,7 +8,7 @@ from skillopt_airflow.training.run import TrainingRun
 
 
 def why_stop(run: TrainingRun, moment: Moment) -> str:
-    """Why the run stops after this moment: one more step like its dearest would pass a limit; empty if none would."""
+    """Return why the run stops after this moment: a step like its dearest would pass a limit; or empty."""
     budget = run.config.budget
     if not _limited(budget) or moment == run.timeline[-2]:
         return ""
@@ -24,7 +24,7 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
 
 
 def allowance(run: TrainingRun) -> Allowance:
-    """What the run's sandboxes may still spend on the target, by the calls that are stored."""
+    """Return how much the run's sandboxes may still spend on the target, by the calls that are stored."""
     budget = run.config.budget
     if not _limited(budget):
         return Allowance()
@@ -44,7 +44,7 @@ def allowance(run: TrainingRun) -> Allowance:
 
 
 def unaffordable(run: TrainingRun, rollouts: int) -> str:
-    """Why the budget has no room for so many rollouts, each of which takes one call or more; empty if it may have."""
+    """Return why the budget has no room for so many rollouts of at least one call each; or empty."""
     left = allowance(run)
     used_up = left.used_up()
     if used_up:

@@ -49,7 +49,7 @@ def save(store: "ObjectStore", keys: "MomentKeys", timing: StageTiming, index: i
 
 
 def load(store: "ObjectStore", keys: "MomentKeys") -> list[StageTiming]:
-    """The timings of a step's tasks."""
+    """Load the timings of a step's tasks."""
     return [store.get_model(key, StageTiming) for key in store.list_keys(keys.timings)]
 
 
@@ -63,7 +63,7 @@ def step_seconds(timings: Sequence[StageTiming], previous_end: float) -> StepSec
 
 
 def _busiest(timings: Sequence[StageTiming]) -> tuple[float, float]:
-    """Seconds of model and container of those tasks, each begun when the one before had ended, that have most of both.
+    """Return model and container seconds of the sequence of tasks, one after the other, that has most of both.
 
     No two of them run at the same time, so they have no more than the wall time together.
     """

@@ -4,5 +4,5 @@ from importlib.resources import files
 
 
 def load(stage: str) -> str:
-    """The instructions of a stage, by its name: that of a file beside this one."""
+    """Return the instructions of a stage, which are in the file of its name beside this one."""
     return files(__name__).joinpath(f"{stage}.md").read_text(encoding="utf-8")
