@@ -21,6 +21,7 @@ from skillopt_airflow.training.candidate import gate as decide_again
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
 from skillopt_airflow.training.rollouts import RolloutPlan
+from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.steps import ReflectedItems
 from tests.training.in_process import InterruptedRun, Training
 from tests.training.local_store import LocalStore
@@ -75,7 +76,7 @@ def test_every_document_lies_under_the_name_that_the_readme_gives() -> None:
 
 @pytest.mark.parametrize("benchmark", ["searchqa", "livemathematicianbench"])
 def test_the_trainer_is_not_shaped_by_one_benchmark(benchmark: str) -> None:
-    training = Training.of(benchmark)
+    training = Training.of(benchmark, evaluation__val_limit=20)
     training()
     assert history_of(training.run).best_val_score > history_of(training.run).seed_val_score
 
@@ -494,7 +495,14 @@ def test_malformed_answers_never_fail_a_run_and_are_counted(kind: str) -> None:
         assert report.count("applied") == 0
 
 
-TINY = {"data__limit": 6, "train__batch_size": 6, "train__steps_per_epoch": 1, "optimizer__use_meta_reflect": True}
+TINY = {
+    "data__limit": 6,
+    "train__batch_size": 6,
+    "train__steps_per_epoch": 1,
+    "optimizer__use_meta_reflect": True,
+    "evaluation__val_limit": None,
+    "evaluation__test_limit": None,
+}
 
 
 def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
@@ -619,7 +627,7 @@ def test_items_that_are_rolled_out_after_the_reflection_are_reflected_on_when_it
     key = run.keys.moment(moment).reflected_items
     assert len(training.store.get_model(key, ReflectedItems).item_ids) < 8
     training.fail = lambda stage, item: None
-    training._run_containers(steps.rollout(run, moment))
+    training.run_containers(steps.rollout(run, moment))
     steps.reflect(run, moment, 0, 1)
     assert len(training.store.get_model(key, ReflectedItems).item_ids) == 8
 
@@ -655,8 +663,8 @@ def test_what_could_not_be_measured_has_no_score_and_is_not_forced() -> None:
 def test_a_second_attempt_that_is_stopped_does_not_end_with_the_first_ones_states() -> None:
     training = Training.of(evaluation__eval_test=False)
     training()
-    budget = training.config.budget.model_copy(update={"max_calls": 1})
-    again = Training(training.config.model_copy(update={"budget": budget}), store=training.store)
+    again = Training(training.config, store=training.store, done={"prepare": training.done["prepare"]})
+    again.run = TrainingRun(again.run.ref.model_copy(update={"overrides": {"budget.max_calls": 1}}), again.models)
     final = again()
     assert final.stopped
     assert final.step == 1
@@ -664,7 +672,7 @@ def test_a_second_attempt_that_is_stopped_does_not_end_with_the_first_ones_state
 
 def test_a_run_goes_on_with_its_own_inputs_only() -> None:
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
-    training.task("prepare", training._prepare)
+    training.prepare()
     run = training.run
     items, seed, image = {split: run.items(split) for split in DATA_SPLITS}, run.skill(0), run.record.image
     other = items | {Split.VAL: load_items(run.store, run.keys.items(Split.VAL))[1:]}

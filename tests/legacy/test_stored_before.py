@@ -28,14 +28,16 @@ from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.manifest import DataManifest
 from skillopt_airflow.store.nights import Night, Told
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.answer_cache import StoredMiss, StoredReply
 from skillopt_airflow.training.batch import BatchJob
-from skillopt_airflow.training.memory import StoredMiss, StoredReply
+from skillopt_airflow.training.night import LedgerRow
+from skillopt_airflow.training.night_plan import Contest
 from skillopt_airflow.training.publishing import PublishContest, gate_publication, plan_publication, publish_best
-from skillopt_airflow.training.regate import Contest, LedgerRow
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.rollouts import RolloutPlan
 from skillopt_airflow.training.run import RunRecord
 from skillopt_airflow.training.scorecard import Scorecard
+from skillopt_airflow.training.seed_and_final import seed_plan
 from skillopt_airflow.training.steps import ReflectedItems
 from skillopt_airflow.training.timing import StageTiming
 from skillopt_airflow.training.transfer import TransferReport
@@ -214,7 +216,8 @@ def test_the_unfinished_training_goes_on_to_its_publication() -> None:
     training = Training.of()
     kept = stored("unfinished")
     config = read_document(RunRecord, kept.get_bytes("runs/searchqa/unfinished/config.json"), "config").config
-    training = Training(config, name="unfinished", store=kept, done={"prepare": None})
+    training = Training(config, name="unfinished", store=kept)
+    training.done["prepare"] = seed_plan(training.run)
     bodies = dict(kept.objects)
     training()
     assert training.run.state(training.run.timeline[-1]).step == 2
@@ -227,7 +230,7 @@ def test_the_unfinished_training_goes_on_to_its_publication() -> None:
     for key in decided:
         assert json.loads(kept.objects[key]) | {"contract": 1} == json.loads(bodies[key]) | {"contract": 1}, key
     artifacts = ArtifactStore(kept, KEYS)
-    training._run_containers(plan_publication(training.run, artifacts, "now", PublishingGroup(gate_policy="paper")))
+    training.run_containers(plan_publication(training.run, artifacts, "now", PublishingGroup(gate_policy="paper")))
     assert gate_publication(training.run, "now") == ""
     published = publish_best(training.run, artifacts, "now")
     write_report(training.run, published)

@@ -3,8 +3,7 @@ backend, the optimizer by Airflow's hook."""
 
 import logging
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -16,14 +15,11 @@ from skillopt_airflow.core.types import Message, ModelCall
 from skillopt_airflow.models.connection import check, optimizer_model, target_upstream
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.models.target import PydanticAITarget
-from skillopt_airflow.pipeline.connections import ConnectedModels
+from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from tests.gateway import dialects
 from tests.gateway.dialect_server import Dialect, DialectServer, Document, Refusal
 from tests.gateway.through_backend import ask
 from tests.models.conftest import Connect, Serve
-
-if TYPE_CHECKING:
-    from skillopt_airflow.training.run import TrainingRun
 
 KEY = "distinctive-key-1"
 Request = dict[str, Any]
@@ -373,14 +369,14 @@ def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) ->
     for conn_id, model in (("skillopt_target", "openai-chat:gpt-5"), ("skillopt_optimizer", "openai:gpt-5")):
         connect(conn_id, host=f"{server.address}/v1", password=KEY, extra={"model": model})
     knobs = {"harness": harness, "seed": 7, "reasoning_effort": "low", "optimizer_reasoning_effort": "high"}
-    run = SimpleNamespace(config=TrainConfig.from_layers({"model": knobs}))
-    models, calls = ConnectedModels(cast("TrainingRun", run)), list[ModelCall]()
-    assert models.upstream().dialect == ("openai" if harness == "codex" else "openai-chat")
-    with models.target(calls.append) as target:
+    model = TrainConfig.from_layers({"model": knobs}).model
+    models, calls = AirflowConnections(), list[ModelCall]()
+    assert models.upstream(model).dialect == ("openai" if harness == "codex" else "openai-chat")
+    with models.target(model, calls.append) as target:
         assert target.ask("follow_up", [Message(role="user", content="Why?")]) == "Paris"
     sent = server.last.body
     assert (sent["reasoning_effort"], sent["seed"], sent["max_completion_tokens"]) == ("low", 7, 2048)
-    with models.optimizer(calls.append) as optimizer:
+    with models.optimizer(model, calls.append) as optimizer:
         optimizer.ask("rank", "Order them.", "the edits", Order)
     assert server.last.body["reasoning"]["effort"] == "high"
     assert [call.role for call in calls] == ["target", "optimizer"]

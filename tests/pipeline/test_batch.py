@@ -19,7 +19,7 @@ from skillopt_airflow.gateway.remaining_budget import Allowance
 from skillopt_airflow.pipeline.batch import BatchRollouts, check_batch
 from skillopt_airflow.pipeline.graph import dag_of, evaluations
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training import ends, workload
+from skillopt_airflow.training import seed_and_final, workload
 from skillopt_airflow.training.run import TrainingRun
 from tests.store.conftest import s3_endpoint
 from tests.training.in_process import Training, configured
@@ -60,7 +60,7 @@ def run(s3_endpoint: str, server: StandInServer, monkeypatch: pytest.MonkeyPatch
     # The sample's own rollouts are shared by all runs, so each test has settings of its own.
     overrides["model.max_tokens"] = 100 + abs(hash(request.node.name)) % 10_000
     training = Training(configured("searchqa", overrides), name=request.node.name, store=ObjectStore(client, BUCKET))  # type: ignore[arg-type]
-    training._prepare()
+    training.prepare()
     return training.run
 
 
@@ -98,7 +98,7 @@ def stored(run: TrainingRun) -> Any:
 
 
 def test_a_stage_goes_as_one_job_and_is_stored_like_any_rollouts(run, server):
-    chunks = ends.seed_plan(run)
+    chunks = seed_and_final.seed_plan(run)
     assert len(chunks) == 2
 
     result = carried_out(run, chunks)
@@ -111,11 +111,11 @@ def test_a_stage_goes_as_one_job_and_is_stored_like_any_rollouts(run, server):
     trajectory = next(iter(rollouts.values())).trajectory
     assert [message.role for message in trajectory.messages] == ["system", "user", "assistant"]
     assert trajectory.answer
-    assert ends.start(run).current.evaluation.coverage == 1.0
+    assert seed_and_final.start(run).current.evaluation.coverage == 1.0
 
 
 def test_its_calls_are_told_as_half_the_price(run, server):
-    carried_out(run, ends.seed_plan(run))
+    carried_out(run, seed_and_final.seed_plan(run))
 
     calls = [row.call for row in run.usage.read("searchqa", run.ref.run)]
     assert len(calls) == 10
@@ -123,7 +123,7 @@ def test_its_calls_are_told_as_half_the_price(run, server):
 
 
 def test_what_is_stored_is_not_sent_again(run, server):
-    chunks = ends.seed_plan(run)
+    chunks = seed_and_final.seed_plan(run)
     carried_out(run, chunks)
 
     assert operator(run, chunks).execute(context(run)) == {"items": 0, "coverage": 1.0}
@@ -131,7 +131,7 @@ def test_what_is_stored_is_not_sent_again(run, server):
 
 
 def test_only_what_failed_is_sent_again(run, server, monkeypatch):
-    chunks = ends.seed_plan(run)
+    chunks = seed_and_final.seed_plan(run)
     asked: list[Any] = []
 
     def fail_twice(request: Any) -> Any:
@@ -159,7 +159,7 @@ def _sent(server: StandInServer) -> list[bytes]:
 
 
 def test_an_attempt_that_lost_its_worker_finds_its_job_again(run, server):
-    chunks = ends.seed_plan(run)
+    chunks = seed_and_final.seed_plan(run)
     with pytest.raises(TaskDeferred):
         operator(run, chunks).execute(context(run))
 
@@ -176,7 +176,7 @@ def calls_left(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def test_a_job_does_not_pass_the_budgets_calls(run, server, calls_left):
     calls_left(6)
-    chunks = ends.seed_plan(run)
+    chunks = seed_and_final.seed_plan(run)
     # A worker is lost after the job was sent; what others spent since is no reason to pay for it in vain.
     with pytest.raises(TaskDeferred):
         operator(run, chunks).execute(context(run, attempt=2))
@@ -192,7 +192,10 @@ def test_a_job_does_not_pass_the_budgets_calls(run, server, calls_left):
 
 def test_nothing_is_sent_without_calls_in_the_budget(run, server, calls_left):
     calls_left(0)
-    assert operator(run, ends.seed_plan(run)).execute(context(run, attempt=2)) == {"items": 10, "coverage": 0.0}
+    assert operator(run, seed_and_final.seed_plan(run)).execute(context(run, attempt=2)) == {
+        "items": 10,
+        "coverage": 0.0,
+    }
     assert not server.batches.jobs
 
 
@@ -202,7 +205,7 @@ def test_a_plan_without_chunks_is_skipped(run):
 
 
 def test_the_requests_say_what_the_configuration_says(run, server):
-    carried_out(run, ends.seed_plan(run))
+    carried_out(run, seed_and_final.seed_plan(run))
     body = json.loads(_sent(server)[0])["body"]
     assert body["model"] == "stand-in-target"
     assert body["max_completion_tokens"] == run.config.model.max_tokens

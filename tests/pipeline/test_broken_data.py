@@ -8,20 +8,24 @@ from typing import Any
 
 import pytest
 
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.core.types import DATA_SPLITS, Split
-from skillopt_airflow.pipeline import connections, nights, preparation
+from skillopt_airflow.pipeline import triggered
 from skillopt_airflow.pipeline.params import benchmark_config, form
 from skillopt_airflow.quality.report import DataQualityError, QualityReport
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.items import save_items
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, night_name
 from skillopt_airflow.store.nights import Contender, Night, NightTable
+from skillopt_airflow.training import preparation
+from skillopt_airflow.training.night_plan import prepare_night
 from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.scorecard import Question
 from tests.store.test_artifacts import provenance
-from tests.training.in_process import PROJECT
+from tests.training.in_process import PROJECT, InProcessConnections
 from tests.training.local_store import LocalStore
 
 RUN, DATE, TARGET = "manual-1", "2026-11-20", "openai-chat:stand-in-target"
@@ -29,26 +33,24 @@ Records = list[dict[str, Any]]
 Spoil = Callable[[Records], Any]
 
 
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> LocalStore:
-    """The bucket of runs; whoever reaches a model or engine has got further than broken data may."""
-    runs, published = LocalStore(), LocalStore()
+class Reached(InProcessConnections):
+    """Whoever reaches a model or engine has got further than broken data may."""
 
-    def reached(*arguments: Any) -> Any:
+    def image(self, config: TrainConfig) -> str:
         raise AssertionError("a model or engine was asked")
 
-    monkeypatch.setattr(preparation, "object_store", lambda storage, bucket: published)
-    monkeypatch.setattr(connections, "object_store", lambda storage, bucket: published)
-    for module in (preparation, nights):
-        monkeypatch.setattr(module, "connected", lambda ref: TrainingRun(ref, runs))
-        monkeypatch.setattr(module, "s3_client", lambda storage: None)
-        monkeypatch.setattr(module, "reachable", reached)
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+    """The bucket of runs."""
+    connections = Reached()
     for name in ("target", "optimizer"):
         fields = {"conn_type": "pydanticai", "extra": {"model": f"openai-chat:stand-in-{name}"}}
         monkeypatch.setenv(f"AIRFLOW_CONN_SKILLOPT_{name.upper()}", json.dumps(fields))
-    artifacts = ArtifactStore(published, ArtifactKeys("", "searchqa", TARGET))
+    artifacts = ArtifactStore(connections.artifacts, ArtifactKeys("", "searchqa", TARGET))
     artifacts.publish("# Champion\n", provenance("training"), None)
-    return runs
+    monkeypatch.setattr(triggered, "open_run", lambda ref: TrainingRun(ref, connections))
+    return connections.store
 
 
 def sample(split: Split) -> Records:
@@ -77,7 +79,7 @@ def prepare(folder: Path, spoil: Spoil, **overrides: Any) -> None:
         (folder / split / "items.json").write_text(json.dumps(records))
     fields = {name: field.value for name, field in form(benchmark_config("searchqa")).items()}
     chosen = {"data.uri": str(folder), "data.split_mode": "split_dir", **overrides}
-    preparation.prepare_run("searchqa", RUN, fields | {"overrides": chosen})
+    preparation.prepare_training(*triggered.new_run("searchqa", RUN, fields | {"overrides": chosen}), 1024)
 
 
 def left(store: LocalStore, run: str, split: Split) -> QualityReport:
@@ -163,30 +165,35 @@ def test_a_training_in_more_chunks_than_airflow_makes_tasks_of_is_refused_before
 
 
 def test_so_is_an_evaluation(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "reachable", lambda config: "sha256:here")
-    asked = {"skill": "seed", "compare_to": "champion", "split": "val"}
-    asked["overrides"] = {"evaluation.draws": 30, "sandbox.items_per_container": 1, "evaluation.val_limit": 20}
+    monkeypatch.setattr(Reached, "image", lambda self, config: "sha256:here")
+    knobs = {"evaluation.draws": 30, "sandbox.items_per_container": 1, "evaluation.val_limit": 20}
+    question = Question(skill="seed", other="champion", split=Split.VAL)
     with pytest.raises(
         ConfigError, match=r"^the rollouts of 2 skills: 1200 chunks, .* or lower evaluation\.draws = 30$"
     ):
-        preparation.prepare_scoring("searchqa", "manual-1", asked)
+        preparation.prepare_scoring(*triggered.new_run("searchqa", RUN, {"overrides": knobs}), question, 1024)
 
 
-def test_so_is_a_night(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nights, "most_mapped", lambda: 5)
+def test_so_is_a_night(store: LocalStore, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^the rollouts of 3 skills: 6 chunks, .* or lower evaluation\.draws = 1$"):
-        fresh(tmp_path, lambda rows: None)
+        fresh(tmp_path, lambda rows: None, most_chunks=5)
     assert store.list_keys("runs/") == []
 
 
-def fresh(folder: Path, spoil: Spoil, count: int = 30) -> None:
+def fresh(folder: Path, spoil: Spoil, count: int = 30, most_chunks: int = 1024) -> None:
     """A night of items that are new, but for what is spoiled."""
     records = [record | {"id": f"new-{record['id']}"} for record in sample(Split.TEST)[:count]]
     changed = spoil(records)
     path = folder / f"date={DATE}" / "items.json"
     path.parent.mkdir()
     path.write_text(json.dumps(changed if isinstance(changed, list) else records))
-    nights.prepare_night("searchqa", DATE, {"target": None, "overrides": {"regate.fresh_uri": str(folder)}})
+    prepared(folder, most_chunks)
+
+
+def prepared(folder: Path, most_chunks: int = 1024) -> Any:
+    config = triggered.night_config("searchqa", {"target": None, "overrides": {"regate.fresh_uri": str(folder)}})
+    ref = RunRef(benchmark="searchqa", run=night_name(DATE, TARGET), storage=config.storage)
+    return prepare_night(triggered.open_run(ref), config, DATE, TARGET, most_chunks)
 
 
 def stretched(records: Records) -> Records:
@@ -252,15 +259,14 @@ def test_an_item_of_another_night_stops_a_night(store: LocalStore, tmp_path: Pat
 
 
 def test_a_night_without_items_says_how_to_do_it_when_they_have_come(store: LocalStore, tmp_path: Path) -> None:
-    asked = {"target": None, "overrides": {"regate.fresh_uri": str(tmp_path)}}
-    said = nights.prepare_night("searchqa", DATE, asked)
+    said = prepared(tmp_path)
     assert isinstance(said, str)
     assert said.startswith("no_data: ")
     assert f"--from-date {DATE} --to-date {DATE} --reprocess-behavior completed" in said
     empty = tmp_path / f"date={DATE}" / "items.json"
     empty.parent.mkdir()
     empty.write_text("[]")
-    assert nights.prepare_night("searchqa", DATE, asked) == said
+    assert prepared(tmp_path) == said
 
 
 def test_a_night_like_the_training_gets_as_far_as_the_models(store: LocalStore, tmp_path: Path) -> None:
@@ -272,8 +278,8 @@ def test_a_night_is_compared_with_what_the_champion_was_trained_on_not_with_the_
     store: LocalStore, tmp_path: Path
 ) -> None:
     """The training, of which the champion's manifest tells, had the items of the sample's test split."""
-    training = TrainingRun(
-        RunRef(benchmark="searchqa", run="training", storage=benchmark_config("searchqa").storage), store
+    training = triggered.open_run(
+        RunRef(benchmark="searchqa", run="training", storage=benchmark_config("searchqa").storage)
     )
     items = [training.benchmark.item(record) for record in sample(Split.TEST)]
     for split, part in zip(DATA_SPLITS, (items[:30], items[30:60], items[60:]), strict=True):

@@ -38,10 +38,10 @@ class Airflow:
 def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
     """A part of a training of two steps an epoch; what its stages would do, they have done."""
     training = Training.of()
-    training.task("prepare", training._prepare)
+    training.prepare()
     airflow = Airflow()
     ref = RunRef.model_validate(training.run.ref.model_dump() | {"epoch": 1})
-    monkeypatch.setattr(tasks, "open_run", lambda _: TrainingRun(ref, training.store))
+    monkeypatch.setattr(tasks, "open_run", lambda _: TrainingRun(ref, training.models))
     monkeypatch.setattr(TrainingRun, "epoch_end", lambda run, kind: SimpleNamespace(kind=kind, epoch=1))
     monkeypatch.setattr(candidate, "gate", lambda run, moment: SimpleNamespace(stopped=""))
     for module, stage in ((steps, "rollout"), (epoch_end, "longitudinal"), (epoch_end, "meta_reflect")):

@@ -1,4 +1,4 @@
-"""The DAGs have the stages of the method, in its order; the in-process training goes through the same ones."""
+"""The DAGs have the stages of the method, in its order."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ import pytest
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag
-from tests.training.in_process import Training
 
 SMALL = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 1, "batch_size": 8}})
 
@@ -33,14 +32,6 @@ def test_an_epochs_end_compares_then_reflects() -> None:
     assert stages(dag, "slow_update") == ["longitudinal", "rollout", "slow_update", "evaluate", "gate"]
     assert stages(dag, "meta_reflect") == ["meta_reflect", "evaluate", "gate"]
     assert "slow_update.gate" in dag.task_dict["meta_reflect.meta_reflect"].upstream_task_ids
-
-
-def test_the_training_without_airflow_goes_through_the_same_stages() -> None:
-    training = Training.of(train__num_epochs=2, train__steps_per_epoch=1, optimizer__use_meta_reflect=True)
-    training()
-    done = [name.rpartition("/")[2].partition("-")[0] for name in training.order if name.startswith("steps/step_0001")]
-    in_process = [name for name in dict.fromkeys(done) if name != "rollout_rollouts"]
-    assert in_process == stages(epoch_dag("searchqa", SMALL), "step_01")
 
 
 @pytest.mark.parametrize(("engine", "starting"), [("docker", 0), ("kubernetes", 300)])

@@ -15,7 +15,7 @@ from skillopt_airflow.pipeline.pods import PodChunk
 from skillopt_airflow.pipeline.scoring import evaluate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 from skillopt_airflow.sandbox.gateway_container import gateway_document
-from skillopt_airflow.training import ends
+from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
 
@@ -38,8 +38,8 @@ def test_a_run_cannot_change_what_is_in_the_graph(override: dict[str, Any]) -> N
 
 def test_the_gateways_document_is_one_that_its_program_takes() -> None:
     training = Training.of(budget__max_calls=50)
-    training._prepare()
-    (ref, *_) = ends.seed_plan(training.run)
+    training.prepare()
+    (ref, *_) = seed_and_final.seed_plan(training.run)
     work = ChunkWorkload(training.run, ref, "run")
     # Built anew: a copy with an update would keep the key as a plain text.
     work.upstream = type(work.upstream).model_validate(work.upstream.model_dump() | {"api_key": KEY})

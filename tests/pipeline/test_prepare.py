@@ -16,13 +16,14 @@ from skillopt_airflow.core.errors import (
     StoreUnavailable,
 )
 from skillopt_airflow.models import connection
-from skillopt_airflow.pipeline.connections import attach_storage, s3_client, signing_store
+from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, attach_storage, signing_store
 from skillopt_airflow.pipeline.failures import wrong_input_fails
-from skillopt_airflow.pipeline.preparation import configured, reachable, reopened
+from skillopt_airflow.pipeline.triggered import configured, reopened
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.gateway import dialects
 from tests.gateway.dialect_server import serving
 from tests.training.in_process import Training
+from tests.training.local_store import LocalStore
 
 NOWHERE = {"host": "http://127.0.0.1:1/v1", "password": "secret-key"}
 
@@ -42,6 +43,10 @@ def config(**model: Any) -> TrainConfig:
     return TrainConfig.from_layers({"model": {"target_conn_id": "openai", "optimizer_conn_id": "anthropic"} | model})
 
 
+def image(config: TrainConfig) -> str:
+    return AirflowConnections().image(config)
+
+
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [
@@ -58,7 +63,7 @@ def config(**model: Any) -> TrainConfig:
 )
 def test_a_run_that_cannot_be(model: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as raised:
-        reachable(config(**model))
+        image(config(**model))
     assert str(raised.value).startswith(message)
     assert "secret-key" not in str(raised.value)
 
@@ -70,7 +75,7 @@ def test_a_server_without_the_path_of_the_harness(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(
             ModelConnectionError, match=r"^connection own: model.harness claude_code posts /v1/messages"
         ):
-            reachable(config(target_conn_id="own", harness="claude_code"))
+            image(config(target_conn_id="own", harness="claude_code"))
 
 
 def test_the_models_of_the_connections_are_part_of_the_configuration() -> None:
@@ -88,14 +93,14 @@ def test_an_object_store_without_a_connection_is_not_reached_by_the_workers_own_
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ambient")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ambient")
-    for reach in (s3_client, attach_storage, lambda storage: signing_store(storage, "b")):
+    for reach in (AirflowConnections().s3_client, attach_storage, lambda storage: signing_store(storage, "b")):
         with pytest.raises(ConfigError, match=r"^storage\.conn_id = nobody_s3: Airflow has no such connection; create"):
             reach(StorageGroup(conn_id="nobody_s3"))
     # One that says nothing about credentials stands for those of the workers.
     monkeypatch.setenv(
         "AIRFLOW_CONN_NOBODY_S3", json.dumps({"conn_type": "aws", "extra": {"region_name": "eu-west-1"}})
     )
-    s3_client(StorageGroup(conn_id="nobody_s3"))
+    AirflowConnections().s3_client(StorageGroup(conn_id="nobody_s3"))
 
 
 def test_an_engine_without_a_connection(monkeypatch: pytest.MonkeyPatch, finished: TrainingRun) -> None:
@@ -104,16 +109,26 @@ def test_an_engine_without_a_connection(monkeypatch: pytest.MonkeyPatch, finishe
     sentence = r"sandbox\.docker_conn_id = far_away: Airflow has no such connection; create it with type 'docker' and"
     run = config().model_copy(update={"sandbox": SandboxGroup(docker_conn_id="far_away")})
     with pytest.raises(AirflowFailException, match=sentence), wrong_input_fails():
-        reachable(run)
+        image(run)
     with pytest.raises(ConfigError, match=sentence):
         reopened(finished, None, {"sandbox.docker_conn_id": "far_away"})
+
+
+class FinishedRun(AirflowConnections):
+    """Airflow's models; the run's documents are in memory."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store = store
+
+    def object_store(self, storage: StorageGroup, bucket: str) -> LocalStore:
+        return self._store
 
 
 @pytest.fixture
 def finished() -> TrainingRun:
     training = Training.of(model__target_conn_id="own", model__optimizer_conn_id="own", train__num_epochs=1)
-    training.task("prepare", training._prepare)
-    return training.run
+    training.prepare()
+    return TrainingRun(training.run.ref, FinishedRun(training.store))
 
 
 def test_a_finished_run_for_its_own_model(finished: TrainingRun) -> None:
@@ -123,16 +138,17 @@ def test_a_finished_run_for_its_own_model(finished: TrainingRun) -> None:
 
 def test_a_finished_run_for_another_model_and_connection(finished: TrainingRun) -> None:
     ref = reopened(finished, "openai:gpt-6", {"model.target_conn_id": "openai"})
-    model = TrainingRun(ref, finished.store).config.model
+    model = TrainingRun(ref, finished.connections).config.model
     assert (model.target, model.target_conn_id) == ("openai:gpt-6", "openai")
     assert finished.config.model.target == "openai-chat:stand-in-target"
 
 
 def test_a_finished_run_with_a_larger_budget(finished: TrainingRun) -> None:
     ref = reopened(finished, None, {"budget.max_calls": 9000, "publishing.draws": 2, "storage.prefix": ""})
-    assert TrainingRun(ref, finished.store).config.budget.max_calls == 9000
+    assert TrainingRun(ref, finished.connections).config.budget.max_calls == 9000
     assert (
-        TrainingRun(RunRef.model_validate(ref.model_dump(mode="json")), finished.store).config.budget.max_calls == 9000
+        TrainingRun(RunRef.model_validate(ref.model_dump(mode="json")), finished.connections).config.budget.max_calls
+        == 9000
     )
     with pytest.raises(ConfigError, match=r"the run has ended, so evaluation\.draws, train\.seed cannot change"):
         reopened(finished, None, {"train.seed": 2, "evaluation.draws": 2, "budget.max_calls": 9})

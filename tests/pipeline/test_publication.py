@@ -13,9 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 from skillopt_airflow.core.config import PublishingGroup, TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.pipeline import publishing, regate, scoring
-from skillopt_airflow.pipeline.preparation import checked_form
 from skillopt_airflow.pipeline.regate import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
+from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules
+from skillopt_airflow.training import night as training_night
 from skillopt_airflow.training import publishing as training_publishing
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.training.in_process import Training
@@ -33,7 +34,7 @@ def triggered(dag: DAG, conf: dict[str, Any] | None) -> Any:
 def run() -> TrainingRun:
     """Settled under rules of its own."""
     training = Training.of(publishing__draws=3, publishing__gate_policy="paired_se")
-    training.task("prepare", training._prepare)
+    training.prepare()
     return training.run
 
 
@@ -42,7 +43,6 @@ def test_a_training_publishes_under_the_rules_that_it_settled(
 ) -> None:
     ruled: list[PublishingGroup] = []
     monkeypatch.setattr(publishing, "open_run", lambda ref: run)
-    monkeypatch.setattr(publishing, "_artifacts", lambda run: run.store)
     monkeypatch.setattr(
         training_publishing, "plan_publication", lambda run, artifacts, name, rules: ruled.append(rules)
     )
@@ -57,18 +57,18 @@ def test_a_training_publishes_under_the_rules_that_it_settled(
 def test_a_finished_run_is_published_under_the_rules_of_the_form(run: TrainingRun) -> None:
     asked = FORM | {"publishing.draws": 2, "publishing.gate_policy": "mcnemar"}
     asked["overrides"] = {"publishing": {"approval": True}, "budget.max_calls": 9, "sandbox.memory": "1g"}
-    rules = publishing.publishing_rules(run, asked)
+    rules = publishing_rules(run, asked)
     assert rules == {"publishing.draws": 2, "publishing.gate_policy": "mcnemar", "publishing.approval": True}
-    late = TrainingRun(RunRef.model_validate(run.ref.model_dump() | {"overrides": rules}), run.store).config
+    late = TrainingRun(RunRef.model_validate(run.ref.model_dump() | {"overrides": rules}), run.connections).config
     assert late.publishing == PublishingGroup(draws=2, approval=True)
     assert late.train == run.config.train
 
 
 def test_rules_that_cannot_be(run: TrainingRun) -> None:
     with pytest.raises(ConfigError, match=r"publishing\.approval_hours is fixed when the DAG is parsed"):
-        publishing.publishing_rules(run, FORM | {"overrides": {"publishing.approval_hours": 2}})
+        publishing_rules(run, FORM | {"overrides": {"publishing.approval_hours": 2}})
     with pytest.raises(ConfigError, match=r"publishing\.draw: no such key"):
-        publishing.publishing_rules(run, FORM | {"overrides": {"publishing.draw": 2}})
+        publishing_rules(run, FORM | {"overrides": {"publishing.draw": 2}})
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_question_of_a_night_is_one_that_a_rollback_takes(monkeypatch: pytes
     night = SimpleNamespace(date="2026-11-20", previous=SimpleNamespace(version="v1"), target="m")
     row, seen = SimpleNamespace(night=night, judgement=SimpleNamespace(reason="worse")), SimpleNamespace(version="v2")
     monkeypatch.setattr(regate, "open_run", lambda ref: SimpleNamespace(ref=RunRef.model_validate(ref)))
-    monkeypatch.setattr(regate, "_to_demote", lambda run, action: (row, seen, None))
+    monkeypatch.setattr(training_night, "_to_demote", lambda run, action: (row, seen))
     asked = regate.question_of.function({"benchmark": "searchqa", "run": "night", "storage": {}})
     context = triggered(publishing.rollback_dag("searchqa", TrainConfig()), asked["conf"])
     assert checked_form(context)["version"] == "v1"
@@ -149,8 +149,7 @@ def test_a_publication_in_more_chunks_than_airflow_makes_tasks_of(
     conf = {"run": "run", "publishing.draws": 100, "overrides": {"sandbox.items_per_container": 1}}
     context = triggered(publishing.publish_dag("searchqa", TrainConfig()), conf)
     monkeypatch.setattr(publishing, "get_current_context", lambda: context)
-    monkeypatch.setattr(publishing, "open_run", lambda ref: run)
-    monkeypatch.setattr(publishing, "connected", lambda ref: TrainingRun(ref, run.store))
+    monkeypatch.setattr(publishing, "open_run", lambda ref: TrainingRun(ref, run.connections))
     monkeypatch.setattr(TrainingRun, "state", lambda run, moment: None)
     for name in ("target", "optimizer"):
         monkeypatch.setenv(f"AIRFLOW_CONN_SKILLOPT_{name.upper()}", json.dumps({"conn_type": "pydanticai"}))

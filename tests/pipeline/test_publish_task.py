@@ -11,11 +11,9 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline import publishing
 from skillopt_airflow.store.artifacts import ArtifactStore
-from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.training.publishing import gate_publication, plan_publication
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import Training
-from tests.training.local_store import LocalStore
 
 pytestmark = pytest.mark.slow
 
@@ -27,11 +25,9 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Training:
     """A run that passed the gate when there was no champion."""
     training = Training.of(train__num_epochs=1, optimizer__use_slow_update=False, evaluation__val_limit=None)
     training()
-    artifacts = ArtifactStore(LocalStore(), ArtifactKeys("", "searchqa", "openai-chat:stand-in-target"))
-    training._run_containers(plan_publication(training.run, artifacts, NAME, PublishingGroup()))
+    training.run_containers(plan_publication(training.run, training.run.published, NAME, PublishingGroup()))
     assert gate_publication(training.run, NAME) == ""
     monkeypatch.setattr(publishing, "open_run", lambda ref: training.run)
-    monkeypatch.setattr(publishing, "_artifacts", lambda run: artifacts._store)
     events = Events()
     monkeypatch.setattr(publishing, "get_current_context", lambda: {"run_id": NAME, "outlet_events": events})
     return training
@@ -51,9 +47,7 @@ def publish() -> JsonObject:
 
 
 def artifacts_of(training: Training) -> ArtifactStore:
-    return ArtifactStore(
-        publishing._artifacts(training.run), ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")
-    )
+    return training.run.published
 
 
 def told(training: Training) -> History:
@@ -92,7 +86,7 @@ def test_a_store_that_is_away_is_tried_again(training: Training, monkeypatch: py
         raise StoreError("the object store did not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(publishing._artifacts(training.run), "list_keys", away)
+        patch.setattr(training.models.artifacts, "list_keys", away)
         # Not the one of Airflow's that ends a task for good.
         with pytest.raises(StoreError, match="did not answer"):
             publish()

@@ -19,7 +19,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.nights import NightTable
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.regate import LedgerRow, ledger
+from skillopt_airflow.training.night import LedgerRow, ledger
 from skillopt_airflow.training.transfer import TransferReport
 from tests.pipeline.trained_run import set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance

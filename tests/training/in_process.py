@@ -1,7 +1,4 @@
-"""A whole training in this process: the stages in the order of the DAGs, the stand-in called as a function.
-
-What Airflow adds (processes, retries, containers) is left out; every stage and the store's rows are the product's own.
-"""
+"""A whole training in this process: the product's own loop, with the stand-in called as a function."""
 
 import asyncio
 import json
@@ -21,20 +18,19 @@ from pydantic import ValidationError
 
 from local.standin.chat import complete
 from skillopt_airflow.core.budget import Prices
-from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
+from skillopt_airflow.core.config import ModelGroup, StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Conversing, Output
 from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.models.prices import price_of
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 from skillopt_airflow.sandbox.task_workload import Outcome
-from skillopt_airflow.store.files import DataFiles
-from skillopt_airflow.training import candidate, ends, epoch_end, steps
-from skillopt_airflow.training.models import OnCall
-from skillopt_airflow.training.preparation import check_affordable, read_items, read_seed, settle, store_files
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.connections import OnCall
+from skillopt_airflow.training.loop import TrainingLoop
+from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.local_store import LocalStore
@@ -62,29 +58,43 @@ def said(system: str, messages: Sequence[Mapping[str, str]], tool: str = "") -> 
 
 
 @dataclass
-class InProcessModels:
-    """The stand-in as both models; keeps every prompt that the optimizer saw."""
+class InProcessConnections:
+    """The stand-in as both models, stores in memory; keeps every prompt that the optimizer saw."""
 
-    run: TrainingRun
-    reply: Reply
+    store: LocalStore = field(default_factory=LocalStore)
+    reply: Reply = lambda stage, prompt, tool: None
+    artifacts: LocalStore = field(default_factory=LocalStore)
     prompts: list[tuple[str, str]] = field(default_factory=list)
     questions: list[tuple[str, Sequence[Message]]] = field(default_factory=list)
 
+    def s3_client(self, storage: StorageGroup) -> Any:
+        return None
+
+    def object_store(self, storage: StorageGroup, bucket: str) -> ObjectStore:
+        return self.artifacts if bucket == storage.artifact_bucket else self.store
+
     @contextmanager
-    def optimizer(self, on_call: OnCall) -> Iterator["InProcessOptimizer"]:
+    def optimizer(self, model: ModelGroup, on_call: OnCall) -> Iterator["InProcessOptimizer"]:
         yield InProcessOptimizer(self, on_call)
 
     @contextmanager
-    def target(self, on_call: OnCall) -> Iterator["InProcessTarget"]:
+    def target(self, model: ModelGroup, on_call: OnCall) -> Iterator["InProcessTarget"]:
         yield InProcessTarget(self, on_call)
 
-    def upstream(self) -> Upstream:
+    def upstream(self, model: ModelGroup) -> Upstream:
         return Upstream(dialect="openai-chat", base_url="http://127.0.0.1:9/v1", model="stand-in-target", api_key="")
+
+    def prices(self, config: TrainConfig) -> Prices:
+        names = {"target": str(config.model.target), "optimizer": str(config.model.optimizer)}
+        return {role: price_of(name, config.budget.prices) for role, name in names.items()}
+
+    def image(self, config: TrainConfig) -> str:
+        return "sha256:in-process"
 
 
 @dataclass
 class InProcessOptimizer:
-    models: InProcessModels
+    models: InProcessConnections
     on_call: OnCall
 
     def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
@@ -104,7 +114,7 @@ class InProcessOptimizer:
 
 @dataclass
 class InProcessTarget:
-    models: InProcessModels
+    models: InProcessConnections
     on_call: OnCall
 
     def ask(self, stage: str, messages: Sequence[Message]) -> str:
@@ -128,8 +138,8 @@ def call(role: Any, stage: str, characters: int) -> ModelCall:
     )
 
 
-@dataclass
-class Training:
+@dataclass(eq=False)
+class Training(TrainingLoop):
     """A run by its configuration; `store` may be shared, and `done` is what a scheduler knows of its tasks."""
 
     config: TrainConfig
@@ -153,9 +163,8 @@ class Training:
 
     def __post_init__(self) -> None:
         ref = RunRef(benchmark=self.benchmark, run=self.name, storage=StorageGroup())
-        self.run = TrainingRun(ref, self.store)
-        self.models = InProcessModels(self.run, self.reply)
-        self.run.models = self.models
+        self.models = InProcessConnections(self.store, self.reply)
+        super().__init__(TrainingRun(ref, self.models), self.config, self.run_containers)
 
     @classmethod
     def of(cls, benchmark: str = "searchqa", reply: Reply | None = None, **overrides: Any) -> "Training":
@@ -163,17 +172,10 @@ class Training:
         paths = {key.replace("__", "."): value for key, value in overrides.items()}
         return cls(configured(benchmark, paths), benchmark, **({} if reply is None else {"reply": reply}))
 
-    def __call__(self) -> RunState:
-        """Go through all tasks that are not done."""
-        self.task("prepare", self._prepare)
-        self._rollouts("evaluate_seed", lambda: ends.seed_plan(self.run))
-        self.task("start", lambda: ends.start(self.run))
-        self._rollouts("test_seed", lambda: ends.seed_test_plan(self.run))
-        for epoch in range(1, self.config.train.num_epochs + 1):
-            self._epoch(epoch)
-        self._rollouts("evaluate_last", lambda: ends.last_plan(self.run))
-        self._rollouts("test", lambda: ends.finish(self.run))
-        return self.state
+    def prepare(self) -> list[JsonObject]:
+        """Only the first task, done."""
+        chunks: list[JsonObject] = self.task("prepare", lambda: prepare_training(self.run, self.config, 1024))
+        return chunks
 
     @property
     def state(self) -> RunState:
@@ -197,42 +199,7 @@ class Training:
             self.done[name] = result
         return self.done[name]
 
-    def _epoch(self, epoch: int) -> None:
-        for moment in [one for one in self.run.timeline if one.kind == "step" and one.epoch == epoch]:
-            if self.run.stopped():
-                return
-            self._step(moment)
-        for kind, stage in (("slow_update", epoch_end.slow_update), ("meta_reflect", epoch_end.meta_reflect)):
-            moment = next((one for one in self.run.timeline if (one.kind, one.epoch) == (kind, epoch)), None)
-            if moment is None or self.run.stopped():
-                continue
-            if kind == "slow_update":
-                self._rollouts(f"{moment.name}/rollout", lambda at=moment: epoch_end.longitudinal(self.run, at))
-            self._judged(moment, kind, lambda at=moment, stage=stage: stage(self.run, at))
-
-    def _step(self, moment: Moment) -> None:
-        run, name, parts = self.run, moment.name, 2
-        self._rollouts(f"{name}/rollout", lambda: steps.rollout(run, moment))
-        for part in range(parts):
-            self.task(f"{name}/reflect-{part}", lambda part=part: steps.reflect(run, moment, part, parts))
-        self.task(f"{name}/aggregate", lambda: steps.aggregate(run, moment))
-        self.task(f"{name}/select", lambda: steps.select(run, moment))
-        self._judged(moment, "update", lambda: steps.update(run, moment))
-
-    def _judged(self, moment: Moment, stage: str, propose: Callable[[], list[JsonObject]]) -> None:
-        planned = self.task(f"{moment.name}/{stage}", propose)
-        self._carry_out(f"{moment.name}/evaluate", planned)
-        if self.config.evaluation.gate_policy == "confirm":
-            self._rollouts(f"{moment.name}/confirm", lambda: candidate.confirm(self.run, moment))
-        self.task(f"{moment.name}/gate", lambda: candidate.gate(self.run, moment) and None)
-
-    def _rollouts(self, name: str, plan: Callable[[], list[JsonObject]]) -> None:
-        self._carry_out(f"{name}_rollouts", self.task(name, plan))
-
-    def _carry_out(self, name: str, refs: Sequence[JsonObject]) -> None:
-        self.task(name, lambda: self._run_containers(refs))
-
-    def _run_containers(self, refs: Sequence[JsonObject]) -> None:
+    def run_containers(self, refs: Sequence[JsonObject]) -> None:
         """Up to `containers` chunks at the same time, each a wave of items whenever it is its turn."""
         waiting = [self._container(ref) for ref in refs]
         running: list[Iterator[None]] = []
@@ -288,17 +255,6 @@ class Training:
             answer=self.run.benchmark.answer(text),
             calls=1,
         )
-
-    def _prepare(self) -> None:
-        folder = PROJECT / "benchmarks" / self.benchmark
-        items, quality = read_items(self.config.data, folder, self.run.benchmark, None)
-        names = {"target": str(self.config.model.target), "optimizer": str(self.config.model.optimizer)}
-        prices: Prices = {role: price_of(name, self.config.budget.prices) for role, name in names.items()}
-        check_affordable(self.config, items, prices)
-        items = store_files(self.run, items, DataFiles.of(self.config.data, folder, None))
-        seed = read_seed(PROJECT / "skills" / self.benchmark / "initial.md")
-        settle(self.run, self.config, items, quality, "sha256:in-process", prices)
-        ends.store_seed(self.run, ends.opened(seed, self.config))
 
 
 def configured(benchmark: str, overrides: Mapping[str, Any]) -> TrainConfig:

@@ -1,24 +1,39 @@
 """What the tasks `publish` and `move_back` do, for processes that are killed."""
 
+from typing import TYPE_CHECKING
+
 from skillopt_airflow.core.config import StorageGroup
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.publishing import artifact_store, publish_best
+from skillopt_airflow.training.publishing import publish_best
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.rollback import RollbackRequest, roll_back
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.store.conftest import make_client
 
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
 KEYS = ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")
+
+
+class Buckets:
+    """The two buckets behind a client, and nothing else."""
+
+    def __init__(self, client: "S3Client", runs: str, artifacts: str) -> None:
+        self._client, self._runs, self._artifacts = client, runs, artifacts
+
+    def object_store(self, storage: StorageGroup, bucket: str) -> ObjectStore:
+        return ObjectStore(self._client, self._artifacts if bucket == storage.artifact_bucket else self._runs)
 
 
 def publish(endpoint: str, runs: str, artifacts: str, run: str, name: str) -> None:
     """Publish the best skill of a run, under the name of a publication that passed the gate."""
     client = make_client(endpoint)
-    ref = RunRef(benchmark="searchqa", run=run, storage=StorageGroup(bucket=runs, artifact_bucket=artifacts))
-    opened = TrainingRun(ref, ObjectStore(client, runs))
-    published = publish_best(opened, artifact_store(opened, ObjectStore(client, artifacts)), name)
+    ref = RunRef(benchmark="searchqa", run=run, storage=StorageGroup())
+    opened = TrainingRun(ref, Buckets(client, runs, artifacts))
+    published = publish_best(opened, opened.published, name)
     write_report(opened, published)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.types import Split, Status
-from skillopt_airflow.training import ends
+from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.batch import BatchWork, Entry
 from skillopt_airflow.training.rollouts import store_plan
 from tests.training.in_process import Training
@@ -17,12 +17,12 @@ ANSWER = "<answer>Eiffel</answer>"
 @pytest.fixture
 def training() -> Training:
     training = Training.of(model__target="openai:gpt-5", model__batch=True, evaluation__val_limit=10)
-    training._prepare()
+    training.prepare()
     return training
 
 
 def work_of(training: Training) -> BatchWork:
-    return BatchWork(training.run, ends.seed_plan(training.run), "run")
+    return BatchWork(training.run, seed_and_final.seed_plan(training.run), "run")
 
 
 def row(index: int, status: str = "success", **fields: Any) -> str:
@@ -100,7 +100,7 @@ def test_the_next_job_has_what_failed_and_a_folder_of_its_own(training):
 def test_another_plan_makes_another_job(training):
     first = work_of(training)
     first.begin()
-    other = BatchWork(training.run, ends.seed_plan(training.run)[:1], "run")
+    other = BatchWork(training.run, seed_and_final.seed_plan(training.run)[:1], "run")
     assert len(other.job.entries) < len(first.job.entries)
     assert other.job.number == first.job.number
 
@@ -146,7 +146,7 @@ def test_nothing_is_sent_for_a_budget_that_is_used_up(training):
 
 
 def test_a_plan_that_shrank_to_nothing_is_covered(training):
-    run, before = training.run, ends.seed_plan(training.run)
+    run, before = training.run, seed_and_final.seed_plan(training.run)
     emptied = store_plan(run, run.timeline[0], "seed", [])
     work = BatchWork(run, emptied, "run")
     assert len(emptied) == len(before)

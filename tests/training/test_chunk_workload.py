@@ -6,7 +6,7 @@ from skillopt_airflow.core.config import StorageGroup, TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
-from skillopt_airflow.training import ends
+from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training
@@ -25,14 +25,14 @@ def test_whatever_executes_a_models_words_gets_one_container_an_item(harness: st
 
 def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each_others_containers() -> None:
     training = Training.of()
-    training._prepare()
+    training.prepare()
     run = training.run
-    (ref, *_) = ends.seed_plan(run)
+    (ref, *_) = seed_and_final.seed_plan(run)
 
     def named(**storage: str) -> dict[str, str]:
         same = RunRef(benchmark=run.ref.benchmark, run=run.ref.run, storage=StorageGroup(**storage))
-        opened = TrainingRun(same, run.store)
-        opened.record = run.record
+        opened = TrainingRun(same, run.connections)
+        opened.store.put_model(opened.keys.config, run.record)
         return identity(ChunkWorkload(opened, ref, "scheduled__2026-11-21T00:00:00+00:00").labels)
 
     one, again, other, below = named(), named(), named(bucket="other"), named(prefix="team/")
@@ -45,6 +45,6 @@ def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each
 @pytest.mark.parametrize(("draws", "wanted"), [(1, 0.9), (2, 0.95), (4, 0.975)])
 def test_the_draws_of_an_evaluation_may_lack_together_what_one_may(draws: int, wanted: float) -> None:
     training = Training.of(evaluation__draws=draws, evaluation__min_coverage=0.9)
-    training._prepare()
-    found = [ChunkWorkload(training.run, ref, "run").wanted_coverage for ref in ends.seed_plan(training.run)]
+    training.prepare()
+    found = [ChunkWorkload(training.run, ref, "run").wanted_coverage for ref in seed_and_final.seed_plan(training.run)]
     assert found == [pytest.approx(wanted)] * len(found) != []

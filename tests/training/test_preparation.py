@@ -8,13 +8,13 @@ from skillopt_airflow.core.types import Item, ItemFile, Split
 from skillopt_airflow.store.files import DataFiles, FileStore
 from skillopt_airflow.training.preparation import store_files
 from skillopt_airflow.training.run import RunRef, TrainingRun
-from tests.training.local_store import LocalStore
+from tests.training.in_process import InProcessConnections
 
 
 @pytest.fixture
 def run() -> TrainingRun:
     ref = RunRef(benchmark="spreadsheetbench", run="r", storage=StorageGroup(prefix="team/"))
-    return TrainingRun(ref, LocalStore())
+    return TrainingRun(ref, InProcessConnections())
 
 
 def item(name: str, golden: str = "golden.xlsx") -> Item:

@@ -51,7 +51,7 @@ def artifacts() -> ArtifactStore:
 def contest(training: Training, artifacts: ArtifactStore, name: str = NAME, **rules: object) -> str:
     """Plan, measure and gate; why nothing is published."""
     refs = plan_publication(training.run, artifacts, name, PublishingGroup(**rules))
-    training._run_containers(refs)
+    training.run_containers(refs)
     return gate_publication(training.run, name)
 
 
@@ -79,7 +79,7 @@ def test_the_gate_looks_at_draws_that_the_training_never_saw(trained: Training, 
     assert {chunk.stage for chunk in chunks} == {"publish"}
     assert len({chunk.skill for chunk in chunks}) == 2
     assert sum(len(chunk.item_ids) for chunk in chunks) == 4 * len(trained.run.items(Split.VAL))
-    trained._run_containers(refs)
+    trained.run_containers(refs)
     assert fresh(trained.run, trained.run.skill(0), contest).coverage == 1.0
 
 
@@ -99,7 +99,7 @@ def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Trainin
         DataError, match=r"the candidate skill .* rollouts: only \d\d% of the items have a score .*clear"
     ):
         contest(broken, artifacts, "broken")
-    trained._run_containers(plan_publication(trained.run, artifacts, "broken", PublishingGroup()))
+    trained.run_containers(plan_publication(trained.run, artifacts, "broken", PublishingGroup()))
     assert gate_publication(trained.run, "broken") == ""
 
 
@@ -121,7 +121,7 @@ def test_who_competes_is_settled_once(trained: Training, artifacts: ArtifactStor
     first = plan_publication(trained.run, artifacts, "settled", PublishingGroup(gate_policy="paper"))
     artifacts.publish("# Another skill\n", provenance_of(trained, artifacts), None)
     assert plan_publication(trained.run, artifacts, "settled", PublishingGroup(gate_policy="paper")) == first
-    trained._run_containers(first)
+    trained.run_containers(first)
     assert gate_publication(trained.run, "settled") == ""
     with pytest.raises(Conflict, match="made v0001-"):
         publish_best(trained.run, artifacts, "settled")
@@ -142,7 +142,7 @@ def test_what_the_budget_has_no_room_for_is_not_begun(artifacts: ArtifactStore) 
     short = copy.copy(training)
     spent = 10_000 - left
     ref = training.run.ref.model_copy(update={"overrides": {"budget.max_calls": spent + 5}})
-    short.run = TrainingRun(ref, training.store)
+    short.run = TrainingRun(ref, training.models)
     withheld = contest(short, artifacts, "short")
     assert withheld.startswith(
         "the budget has no room for publishing: budget.max_calls leaves 5 calls, and 48 rollouts"
@@ -169,8 +169,7 @@ def on_another_model(training: Training) -> Training:
     other = copy.copy(training)
     overrides = {"model.target": UPGRADED, "model.target_conn_id": "skillopt_upgraded"}
     ref = training.run.ref.model_copy(update={"overrides": overrides})
-    other.run, other.rollouts = TrainingRun(ref, training.store), Counter()
-    other.run.models = training.models
+    other.run, other.rollouts = TrainingRun(ref, training.models), Counter()
     return other
 
 

@@ -10,8 +10,9 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.quality.report import DataQualityError, QualityReport
 from skillopt_airflow.store.tables import TRAJECTORIES, from_parquet, to_parquet
+from skillopt_airflow.training.night import settle_night
+from skillopt_airflow.training.night_plan import contest_of, plan_night
 from skillopt_airflow.training.preparation import checked_items, settle
-from skillopt_airflow.training.regate import contest_of, plan_night, settle_night
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.scorecard import Question, scorecard, scoring_plan
 from tests.training.in_process import Training, configured
@@ -28,10 +29,10 @@ def measured_night() -> TrainingRun:
         nights.publish(text)
     config = configured("searchqa", {"model.target": nights.target})
     training = Training(config, name="regate-night", store=nights.store)
-    items, quality = checked_items("fresh", {Split.FRESH: healthy(1, 6)}, training.run.benchmark)
+    items, quality = checked_items(training.run, "fresh", {Split.FRESH: healthy(1, 6)})
     settle(training.run, config, items, quality, "sha256:in-process", {"target": None, "optimizer": None})
     contest = contest_of(date(1), nights.artifacts, SkillDocument(SEED))
-    training._run_containers(plan_night(training.run, contest, [CHAMPION, SEED, FORMER]))
+    training.run_containers(plan_night(training.run, contest, [CHAMPION, SEED, FORMER]))
     return training.run
 
 
@@ -100,9 +101,9 @@ def test_rows_that_are_no_fault_do_not_stop_a_night() -> None:
 
 def test_broken_rollouts_stop_a_score() -> None:
     training = Training(configured("searchqa", {"evaluation.test_limit": 6}), name="evaluate-1")
-    training._prepare()
+    training.prepare()
     question = Question(skill="seed", other="", split=Split.TEST)
-    training._run_containers(scoring_plan(training.run, question, [SkillDocument(SEED)]))
+    training.run_containers(scoring_plan(training.run, question, [SkillDocument(SEED)]))
     assert scorecard(training.run, question).skill.items == 6
     spoil(training.store, lambda rows: rows[0].update(hard=2.0), SkillDocument(SEED).sha256)
     training.store.delete(training.run.keys.scorecard)

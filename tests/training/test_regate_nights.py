@@ -17,22 +17,20 @@ from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.nights import Night, NightTable
-from skillopt_airflow.training.preparation import checked_items, settle
-from skillopt_airflow.training.regate import (
+from skillopt_airflow.training.night import (
     LedgerRow,
-    contest_again,
-    contest_of,
     declined,
     demote,
     ledger,
     night_table,
-    plan_night,
-    plan_nothing,
     settle_night,
     tells,
     to_demote,
 )
+from skillopt_airflow.training.night_plan import contest_again, contest_of, plan_night, plan_nothing
+from skillopt_airflow.training.preparation import checked_items, settle
 from skillopt_airflow.training.rollouts import RolloutPlan
+from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.transfer import as_markdown, transfer, write_transfers
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, Training, configured, said
@@ -68,22 +66,27 @@ class Nights:
 
     def night(self, date: str, records: list[dict[str, Any]]) -> LedgerRow:
         """What the DAG's tasks do, one after the other."""
-        config = configured("searchqa", {"model.target": self.target})
+        config = configured("searchqa", {"model.target": self.target, "regate.on_demote": "rollback"})
         training = Training(config, name=f"regate-{date}-{self.target[-1]}", store=self.store, fail=self.fail)
         run = training.run
-        items, quality = checked_items("fresh", {Split.FRESH: records}, run.benchmark)
+        items, quality = checked_items(run, "fresh", {Split.FRESH: records})
         settle(run, config, items, quality, "sha256:in-process", {"target": None, "optimizer": None})
         if night_table(run).read(date) is None:
             contest = contest_of(date, self.artifacts, SkillDocument(SEED))
             names = [contest.champion.version, *([] if contest.previous is None else [contest.previous.version])]
             champion, *previous = [self.artifacts.read(name).skill for name in names]
-            training._run_containers(plan_night(run, contest, [champion, SEED, *previous]))
+            training.run_containers(plan_night(run, contest, [champion, SEED, *previous]))
         self.carried_out += training.rollouts["regate"]
         return settle_night(run)
 
+    def run(self, row: LedgerRow) -> TrainingRun:
+        """The run of a night."""
+        training = Training(configured("searchqa", {"model.target": self.target}), name=row.night.run, store=self.store)
+        training.models.artifacts = self.store
+        return training.run
+
     def tells(self, row: LedgerRow) -> bool:
-        run = Training(configured("searchqa", {"model.target": self.target}), name=row.night.run, store=self.store).run
-        return tells(run, row, self.all())
+        return tells(self.run(row), row, self.all())
 
     def all(self) -> list[Night]:
         return NightTable(self.store, RegateKeys("", "searchqa", self.target)).all()
@@ -147,7 +150,12 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(ni
     assert last.judgement.verdict is NightVerdict.DEMOTE
     seen = to_demote(last, nights.all(), nights.artifacts)
     assert seen is not None
-    alias = demote(nights.artifacts, last, seen, "regate-run")
+    run = nights.run(last)
+    alias = demote(run)
+    assert alias is not None
+    assert alias.run == run.ref.run
+    # Killed before it could tell, it finds what it did.
+    assert demote(run) == alias
     assert nights.artifacts.read(alias.version).skill == FORMER
     assert alias.reason == f"demoted on {last.night.date}: {last.judgement.reason}"
     assert to_demote(last, nights.all(), nights.artifacts) is None

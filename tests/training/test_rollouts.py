@@ -58,7 +58,7 @@ def test_no_items_no_chunks() -> None:
 
 def test_a_plan_never_gets_shorter() -> None:
     training = Training.of(train__num_epochs=1)
-    training.task("prepare", training._prepare)
+    training.prepare()
     run = training.run
     moment, chunks = (
         run.timeline[1],

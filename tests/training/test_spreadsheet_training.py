@@ -16,6 +16,8 @@ def training() -> Training:
         train__num_epochs=1,
         train__batch_size=7,
         evaluation__eval_test=False,
+        evaluation__val_limit=None,
+        evaluation__test_limit=None,
         optimizer__use_slow_update=False,
     )
     training()

@@ -11,7 +11,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.connections import attach_storage, open_run
+from skillopt_airflow.pipeline.airflow_connections import attach_storage, open_run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

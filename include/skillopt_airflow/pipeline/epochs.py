@@ -116,7 +116,7 @@ class EpochRun(_ChildRun):
 
     def execute(self, context: Any) -> None:
         """Trigger the epoch."""
-        from skillopt_airflow.pipeline.connections import open_run
+        from skillopt_airflow.pipeline.airflow_connections import open_run
 
         run = open_run({**self.run, "epoch": self.epoch, "offset": self.offset})
         if self.epoch > run.config.train.num_epochs:
@@ -135,7 +135,7 @@ class EpochEndRun(_ChildRun):
 
     def execute(self, context: Any) -> None:
         """Trigger the epoch's end."""
-        from skillopt_airflow.pipeline.connections import open_run
+        from skillopt_airflow.pipeline.airflow_connections import open_run
 
         run = open_run(self.run)
         ends = [one for one in run.timeline if one.kind in ("slow_update", "meta_reflect") and one.epoch == self.epoch]

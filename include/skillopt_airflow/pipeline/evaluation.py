@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.connections import open_run
+from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.sandbox.operator import RolloutOperator
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.addresses import cleanup_dag_id
-from skillopt_airflow.pipeline.connections import object_store
+from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.graph import dag_of
+from skillopt_airflow.training.connections import published_skills
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,8 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     from skillopt_airflow.store.retention import Cleaned, compact, partitions
 
     config = params.benchmark_config(benchmark)
-    store, days = object_store(config.storage, config.storage.bucket), config.retention.trajectory_days
+    store = AirflowConnections().object_store(config.storage, config.storage.bucket)
+    days = config.retention.trajectory_days
     oldest = None if days is None else datetime.now(UTC) - timedelta(days=days)
     total = Cleaned()
     found = partitions(store, config.storage.prefix, benchmark)
@@ -61,14 +63,13 @@ def compact_trajectories(benchmark: str) -> JsonObject:
 @task
 def drop_unused_versions(benchmark: str) -> list[str]:
     """Versions that no alias ever pointed to, of every target; returns what was removed."""
-    from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.keys import ArtifactKeys
 
     config = params.benchmark_config(benchmark)
     storage, before = config.storage, datetime.now(UTC) - timedelta(days=UNUSED_VERSION_DAYS)
-    store = object_store(storage, storage.artifact_bucket)
+    store = AirflowConnections().object_store(storage, storage.artifact_bucket)
     dropped = []
     for target in ArtifactKeys.targets(store.list_keys(f"{storage.prefix}skills/"), storage.prefix, benchmark):
-        keys = ArtifactKeys(storage.prefix, benchmark, target)
-        dropped += [f"{target}/{version}" for version in ArtifactStore(store, keys).drop_unused(before)]
+        published = published_skills(AirflowConnections(), storage, benchmark, target)
+        dropped += [f"{target}/{version}" for version in published.drop_unused(before)]
     return dropped

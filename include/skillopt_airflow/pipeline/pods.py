@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from skillopt_airflow.pipeline.connections import signing_store
+from skillopt_airflow.pipeline.airflow_connections import signing_store
 from skillopt_airflow.pipeline.evaluation import ChunkTask
 from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
 

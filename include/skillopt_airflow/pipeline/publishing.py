@@ -1,6 +1,5 @@
 """Publishing and rolling back: a gate on fresh rollouts, a person where one is wanted, and the alias that moves."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +12,16 @@ from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.addresses import publish_dag_id, rollback_dag_id
-from skillopt_airflow.pipeline.connections import connected, object_store, open_run, published_skills
+from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
+from skillopt_airflow.training.connections import published_skills
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from skillopt_airflow.store.aliases import Alias
     from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.training.rollback import RollbackRequest
     from skillopt_airflow.training.run import TrainingRun
 
@@ -108,22 +107,6 @@ def publish_form(config: TrainConfig) -> dict[str, Param]:
     return asked | {path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("publishing", "overrides")}
 
 
-def publishing_rules(run: "TrainingRun", asked: Mapping[str, Any]) -> JsonObject:
-    """The knobs of publishing, by path, in which the form and its overrides differ from what the run settled.
-
-    Raises:
-        ConfigError: a key or value that the configuration does not have, or one that is fixed in the graph.
-    """
-    overrides = {} if asked["overrides"] is None else asked["overrides"]
-    fields, late = (
-        {path: value for path, value in knobs.items() if path.partition(".")[0] == "publishing"}
-        for knobs in (asked, overrides)
-    )
-    rules = params.run_config(run.config, {**fields, "overrides": late}).publishing.model_dump(mode="json")
-    settled = run.config.publishing.model_dump(mode="json")
-    return {f"publishing.{key}": value for key, value in rules.items() if value != settled[key]}
-
-
 class Approval(ApprovalOperator):
     """Asks a person in Airflow's UI, if the request wants one; what nobody approves in time is rejected.
 
@@ -197,21 +180,21 @@ class RollbackApproval(Approval):
 @task
 def open_finished(benchmark: str) -> JsonObject:
     """The reference of the run that the form names, with the target and rules that the form gives it."""
-    from skillopt_airflow.pipeline.preparation import checked_form, most_mapped, reopened
+    from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, publishing_rules, reopened
     from skillopt_airflow.training.map_limits import check_mappable, publishing_demand
     from skillopt_airflow.training.run import RunRef
 
     with wrong_input_fails():
         asked = checked_form(get_current_context())
         storage = params.run_config(params.benchmark_config(benchmark), asked).storage
-        run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=storage).model_dump())
+        run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=storage))
         try:
             run.state(run.timeline[-1])
         except ObjectMissing as error:
             raise DataError(f"run: {asked['run']} is no finished training of {benchmark}: {error}") from None
         ref = reopened(run, asked["target"], asked["overrides"])
         ref = ref.model_copy(update={"overrides": ref.overrides | publishing_rules(run, asked)})
-        config = connected(ref).config
+        config = open_run(ref).config
         check_mappable(config, [publishing_demand(config, len(run.items(Split.VAL)))], most_mapped())
     return ref.model_dump(mode="json")
 
@@ -219,12 +202,11 @@ def open_finished(benchmark: str) -> JsonObject:
 @task(trigger_rule="none_failed")
 def plan_publication(run: JsonObject) -> list[JsonObject]:
     """Who competes; the chunks of candidate and champion on fresh draws."""
-    from skillopt_airflow.training.publishing import artifact_store, plan_publication
+    from skillopt_airflow.training.publishing import plan_publication
 
     opened = open_run(run)
-    artifacts = artifact_store(opened, _artifacts(opened))
     # A run's own rules: its training settled them, or `open_finished` did, whatever benchmark.yaml says by now.
-    return plan_publication(opened, artifacts, _name(get_current_context()), opened.config.publishing)
+    return plan_publication(opened, opened.published, _name(get_current_context()), opened.config.publishing)
 
 
 @task(trigger_rule="none_failed")
@@ -243,11 +225,11 @@ def gate_publication(run: JsonObject) -> None:
 @task
 def publish(benchmark: str, run: JsonObject) -> JsonObject:
     """Store the best skill as an immutable version and move the champion alias to it."""
-    from skillopt_airflow.training.publishing import artifact_store, publish_best
+    from skillopt_airflow.training.publishing import publish_best
     from skillopt_airflow.training.reporting import write_report
 
     opened, context = open_run(run), get_current_context()
-    artifacts = artifact_store(opened, _artifacts(opened))
+    artifacts = opened.published
     try:
         published = publish_best(opened, artifacts, _name(context))
     except Conflict as error:
@@ -268,7 +250,7 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
 def request_rollback(benchmark: str) -> JsonObject:
     """Check what is asked for; returns the request, which names the champion that is left."""
     from skillopt_airflow.models import connection
-    from skillopt_airflow.pipeline.preparation import checked_form
+    from skillopt_airflow.pipeline.triggered import checked_form
     from skillopt_airflow.training.rollback import rollback_request
 
     context = get_current_context()
@@ -276,7 +258,7 @@ def request_rollback(benchmark: str) -> JsonObject:
         asked = checked_form(context)
         config = params.run_config(params.benchmark_config(benchmark), asked)
         target = connection.model_name(config.model.target_conn_id, config.model.target)
-        artifacts = published_skills(config.storage, benchmark, target)
+        artifacts = published_skills(AirflowConnections(), config.storage, benchmark, target)
         request = rollback_request(
             artifacts, _name(context), asked["version"], asked["reason"], asked["approval"], asked["leaving"]
         )
@@ -306,7 +288,7 @@ def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
     from skillopt_airflow.training.rollback import RollbackRequest
 
     storage = StorageGroup.model_validate(reference["storage"])
-    artifacts = published_skills(storage, str(reference["benchmark"]), str(reference["target"]))
+    artifacts = published_skills(AirflowConnections(), storage, str(reference["benchmark"]), str(reference["target"]))
     return artifacts, RollbackRequest.model_validate(reference["request"])
 
 
@@ -325,11 +307,6 @@ def _name(context: "Context") -> str:
     from skillopt_airflow.store.keys import run_name
 
     return run_name(str(context["run_id"]))
-
-
-def _artifacts(run: "TrainingRun") -> "ObjectStore":
-    storage = run.config.storage
-    return object_store(storage, storage.artifact_bucket)
 
 
 def _tell(run: "TrainingRun", withheld: str) -> None:

@@ -1,7 +1,7 @@
 """`regate_<benchmark>`: every night the champion on fresh items, against the one before it and the seed skill."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get_current_context, task
@@ -11,17 +11,12 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import Conflict, DataError
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.addresses import regate_dag_id, rollback_dag_id
+from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.alerts import when_late
-from skillopt_airflow.pipeline.connections import open_run, published_skills
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.publishing import announce, champion_asset
-
-if TYPE_CHECKING:
-    from skillopt_airflow.store.aliases import Alias
-    from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.training.regate import LedgerRow
-    from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run import RunRef
 
 DOC = """
 Checks the champion of **{benchmark}** on the items of one night, `date=YYYY-MM-DD` below its fresh data: it, the
@@ -87,12 +82,13 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 @task
 def prepare_night(benchmark: str) -> list[JsonObject]:
-    """The chunks of all contenders on the night's items; pushes the run's reference as XCom `run`.
+    """Return the chunks of all contenders on the night's items; push the run's reference as XCom `run`.
 
     Skips the night if it has no items yet, or nothing is published; returns chunks without items if it is settled.
     """
-    from skillopt_airflow.pipeline.nights import prepare_night
-    from skillopt_airflow.pipeline.preparation import checked_form
+    from skillopt_airflow.pipeline.triggered import base_target, checked_form, most_mapped, night_config
+    from skillopt_airflow.store.keys import night_name
+    from skillopt_airflow.training.night_plan import prepare_night
 
     context = get_current_context()
     # By the interval, since the logical date of a run by hand is the moment of the click.
@@ -101,19 +97,21 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         raise AirflowFailException("a night needs a date: trigger it with a logical date, or backfill it")
     date = f"{begin:%Y-%m-%d}"
     with wrong_input_fails():
-        prepared = prepare_night(benchmark, date, checked_form(context))
+        config = night_config(benchmark, checked_form(context))
+        name = night_name(date, str(config.model.target))
+        run = open_run(RunRef(benchmark=benchmark, run=name, storage=config.storage))
+        prepared = prepare_night(run, config, date, base_target(benchmark), most_mapped())
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)
-    run, chunks = prepared
     context["ti"].xcom_push("run", run.ref.model_dump())
-    return chunks
+    return prepared
 
 
 @task(trigger_rule="none_failed_min_one_success")
 def settle_night(run: JsonObject) -> JsonObject:
-    """Store what the night found, once; returns the verdict."""
-    from skillopt_airflow.pipeline.nights import base_target
-    from skillopt_airflow.training.regate import settle_night
+    """Store what the night found, once; return the verdict."""
+    from skillopt_airflow.pipeline.triggered import base_target
+    from skillopt_airflow.training.night import settle_night
     from skillopt_airflow.training.transfer import write_transfers
 
     opened = open_run(run)
@@ -128,42 +126,29 @@ def settle_night(run: JsonObject) -> JsonObject:
 @task
 def demote(benchmark: str, run: JsonObject) -> JsonObject:
     """Move the champion back to the one before it, where `regate.on_demote` says so."""
-    from skillopt_airflow.training.regate import demote
+    from skillopt_airflow.training.night import demote
 
-    context = get_current_context()
     opened = open_run(run)
-    row, seen, artifacts = _to_demote(opened, "rollback")
     try:
-        alias = artifacts.champion.read() if seen is None else demote(artifacts, row, seen, opened.ref.run)
+        alias = demote(opened)
     except Conflict as error:
         raise AirflowFailException(str(error)) from None
-    # It may be this task that moved it, killed before it could tell.
-    if alias is None or alias.run != opened.ref.run:
+    if alias is None:
         raise AirflowSkipException("the champion has moved meanwhile")
-    announce(context, benchmark, artifacts, alias)
+    announce(get_current_context(), benchmark, opened.published, alias)
     return alias.model_dump(mode="json")
 
 
 @task(multiple_outputs=True)
 def question_of(run: JsonObject) -> JsonObject:
-    """The rollback that somebody has to approve, where `regate.on_demote` says ask."""
+    """Return the rollback that somebody has to approve, where `regate.on_demote` says ask."""
+    from skillopt_airflow.training.night import question_of
+
     opened = open_run(run)
-    row, seen, _ = _to_demote(opened, "ask")
-    previous = row.night.previous
-    if seen is None or previous is None:
-        raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}, nobody is asked")
-    storage = opened.ref.storage.model_dump(mode="json")
-    return {
-        "run_id": f"demote__{opened.ref.run}",
-        "conf": {
-            "version": previous.version,
-            "leaving": seen.version,
-            "reason": f"demoted on {row.night.date}: {row.judgement.reason}",
-            "approval": True,
-            "model.target": row.night.target,
-            "overrides": {f"storage.{key}": value for key, value in storage.items()},
-        },
-    }
+    asked = question_of(opened)
+    if isinstance(asked, str):
+        raise AirflowSkipException(asked)
+    return {"run_id": f"demote__{opened.ref.run}", "conf": asked}
 
 
 @task
@@ -172,29 +157,11 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
 
     Done again, the task that told it tells it again: it may have been killed before Airflow heard of it.
     """
-    from skillopt_airflow.pipeline.nights import base_target
-    from skillopt_airflow.training.regate import settled, tells
+    from skillopt_airflow.pipeline.triggered import base_target
+    from skillopt_airflow.training.night import news_of
 
-    opened = open_run(run)
-    row, nights = settled(opened)
-    if row.night.target != base_target(benchmark) or not tells(opened, row, nights):
-        raise AirflowSkipException(f"{row.night.date}: {row.judgement.verdict}, which is no news")
-    said: JsonObject = {
-        "benchmark": benchmark,
-        "target": row.night.target,
-        "date": row.night.date,
-        "version": row.night.champion.version,
-        "sha256": row.night.champion.sha256,
-        **row.judgement.model_dump(mode="json"),
-    }
-    get_current_context()["outlet_events"][decline_asset(benchmark)].extra = said
-    return said
-
-
-def _to_demote(run: "TrainingRun", action: str) -> "tuple[LedgerRow, Alias | None, ArtifactStore]":
-    """The night's row of the ledger, and the champion to leave, if that is what `regate.on_demote` does about it."""
-    from skillopt_airflow.training.regate import settled, to_demote
-
-    artifacts = published_skills(run.config.storage, run.ref.benchmark, str(run.config.model.target))
-    row, nights = settled(run)
-    return row, to_demote(row, nights, artifacts) if run.config.regate.on_demote == action else None, artifacts
+    news = news_of(open_run(run), base_target(benchmark))
+    if isinstance(news, str):
+        raise AirflowSkipException(news)
+    get_current_context()["outlet_events"][decline_asset(benchmark)].extra = news
+    return news

@@ -1,18 +1,22 @@
 """`evaluate_<benchmark>`: score any skill on any split, with an interval, alone or against another one."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.types import DATA_SPLITS, JsonObject
+from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.addresses import evaluate_dag_id
-from skillopt_airflow.pipeline.connections import open_run
+from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, evaluations
+
+if TYPE_CHECKING:
+    from skillopt_airflow.training.scorecard import Question
 
 KINDS = "`seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or the text of a skill"
 
@@ -56,11 +60,17 @@ def form(config: TrainConfig) -> dict[str, Param]:
 @task
 def prepare(benchmark: str) -> list[JsonObject]:
     """Settle configuration, items and skills; pushes the run's reference as XCom `run`, returns the chunks."""
-    from skillopt_airflow.pipeline.preparation import checked_form, prepare_scoring
+    from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, new_run
+    from skillopt_airflow.store.keys import scoring_name
+    from skillopt_airflow.training.preparation import prepare_scoring
+    from skillopt_airflow.training.scorecard import Question
 
     context = get_current_context()
     with wrong_input_fails():
-        run, chunks = prepare_scoring(benchmark, context["dag_run"].run_id, checked_form(context))
+        asked = checked_form(context)
+        knobs = {path: value for path, value in asked.items() if path not in Question.FORM}
+        run, config = new_run(benchmark, scoring_name(context["dag_run"].run_id), knobs)
+        chunks = prepare_scoring(run, config, _question(asked), most_mapped())
     context["ti"].xcom_push("run", run.ref.model_dump())
     return chunks
 
@@ -68,10 +78,16 @@ def prepare(benchmark: str) -> list[JsonObject]:
 @task(trigger_rule="none_failed")
 def score(run: JsonObject) -> JsonObject:
     """Interval and comparison; the task's return value is the whole result."""
-    from skillopt_airflow.pipeline.preparation import question_of
     from skillopt_airflow.training.scorecard import scorecard
 
     try:
-        return scorecard(open_run(run), question_of(get_current_context()["params"])).model_dump(mode="json")
+        return scorecard(open_run(run), _question(get_current_context()["params"])).model_dump(mode="json")
     except DataError as error:
         raise AirflowFailException(str(error)) from None
+
+
+def _question(form: Mapping[str, Any]) -> "Question":
+    from skillopt_airflow.training.scorecard import Question
+
+    skill, other, split = (form[field] for field in Question.FORM)
+    return Question(skill=skill, other="" if other is None else other, split=Split(split))

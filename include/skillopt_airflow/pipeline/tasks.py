@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.timeline import Moment, MomentKind
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.connections import open_run
+from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.epochs import check_training
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.training.run import TrainingRun
@@ -20,20 +20,22 @@ def prepare(benchmark: str) -> list[JsonObject]:
 
     Pushes the run's reference as XCom `run`, and returns the chunks of the selection split for the seed.
     """
-    from skillopt_airflow.pipeline.preparation import checked_form, prepare_run
-    from skillopt_airflow.training.ends import seed_plan
+    from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, new_run
+    from skillopt_airflow.store.keys import run_name
+    from skillopt_airflow.training.preparation import prepare_training
 
     context = get_current_context()
     with wrong_input_fails():
-        run = prepare_run(benchmark, context["dag_run"].run_id, checked_form(context))
+        run, config = new_run(benchmark, run_name(context["dag_run"].run_id), checked_form(context))
+        chunks = prepare_training(run, config, most_mapped())
     context["ti"].xcom_push("run", run.ref.model_dump())
-    return seed_plan(run)
+    return chunks
 
 
 @task
 def plan_seed_test(run: JsonObject) -> list[JsonObject]:
     """The chunks of the test split for the seed, which need not wait for the training."""
-    from skillopt_airflow.training.ends import seed_test_plan
+    from skillopt_airflow.training.seed_and_final import seed_test_plan
 
     return seed_test_plan(open_run(run))
 
@@ -41,7 +43,7 @@ def plan_seed_test(run: JsonObject) -> list[JsonObject]:
 @task
 def start(run: JsonObject) -> None:
     """Turn the seed's evaluation into the state that the first step starts from."""
-    from skillopt_airflow.training.ends import start
+    from skillopt_airflow.training.seed_and_final import start
 
     try:
         start(open_run(run))
@@ -147,7 +149,7 @@ def meta_reflect(run: JsonObject) -> list[JsonObject]:
 @task(trigger_rule="none_failed")
 def measure_last(run: JsonObject) -> list[JsonObject]:
     """The chunks of the last skill, if it was never measured well enough to compete."""
-    from skillopt_airflow.training.ends import last_plan
+    from skillopt_airflow.training.seed_and_final import last_plan
 
     return last_plan(open_run(run))
 
@@ -155,7 +157,7 @@ def measure_last(run: JsonObject) -> list[JsonObject]:
 @task(trigger_rule="none_failed")
 def finish(run: JsonObject) -> list[JsonObject]:
     """The last skill competes with the best one; returns what is tested, as chunks."""
-    from skillopt_airflow.training.ends import finish
+    from skillopt_airflow.training.seed_and_final import finish
 
     return finish(open_run(run))
 

@@ -3,28 +3,30 @@
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import Prices, unpriced
-from skillopt_airflow.core.config import DataGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
+from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
+from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.estimate import Estimate, estimate
-from skillopt_airflow.training.quality import store_quality
+from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
+from skillopt_airflow.training.quality import stop_if_failed, store_quality
 from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.rollouts import ids
 from skillopt_airflow.training.run import RunRecord, TrainingRun
+from skillopt_airflow.training.scorecard import Question, find_skill, scoring_plan
+from skillopt_airflow.training.seed_and_final import opened, seed_plan, store_seed
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
     from skillopt_airflow.quality.report import QualityReport
     from skillopt_airflow.quality.sizes import Need
     from skillopt_airflow.store.files import DataFiles
@@ -34,27 +36,87 @@ log = logging.getLogger(__name__)
 Items = Mapping[Split, list[Item]]
 
 
-def read_items(
-    data: DataGroup, root: Path, benchmark: Benchmark, client: "S3Client", needs: "Sequence[Need]" = ()
-) -> "tuple[Items, QualityReport]":
-    """The items of all splits, after the data quality suite has passed; `needs` are those of the configuration.
+def prepare_training(run: TrainingRun, config: TrainConfig, most_chunks: int) -> list[JsonObject]:
+    """Store everything that a run needs, or nothing but what is wrong with its data; return the seed's chunks.
+
+    Args:
+        run: the run.
+        config: its configuration, complete.
+        most_chunks: the length of the longest plan that can be carried out.
+
+    Raises:
+        SkillOptError: of the kind that says what is wrong; of the run nothing else has been stored then.
+    """
+    # A bucket that is missing or closed shows here, not after the training.
+    run.store.list_keys(run.keys.folder)
+    published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target)).list_versions()
+    check_unchanged(run, config)
+    seed = opened(run.seed_skill(), config)
+    items, quality = read_items(run, config, training_needs(config.evaluation))
+    prices = run.connections.prices(config)
+    check_affordable(config, items, prices)
+    check_mappable(config, training_demands(config, {split: len(rows) for split, rows in items.items()}), most_chunks)
+    image = run.connections.image(config)
+    items = store_files(run, items, _files(run, config))
+    check_same_inputs(run, items, seed, image)
+    settle(run, config, items, quality, image, prices)
+    store_seed(run, seed)
+    log_size(run)
+    return seed_plan(run)
+
+
+def prepare_scoring(run: TrainingRun, config: TrainConfig, question: Question, most_chunks: int) -> list[JsonObject]:
+    """Store the skills and items of a run that scores skills; return the chunks of its rollouts.
+
+    Raises:
+        SkillOptError: of the kind that says what is wrong.
+    """
+    seed, client = run.seed_skill(), run.connections.s3_client(config.storage)
+    artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
+    asked = [source for source in (question.skill, question.other) if source]
+    skills = [find_skill(source, seed, artifacts, client) for source in asked]
+    items, quality = read_items(run, config, [*evaluation_needs(config.evaluation)])
+    image = run.connections.image(config)
+    items = store_files(run, items, _files(run, config))
+    settle(run, config, items, quality, image, run.connections.prices(config))
+    if not config.model.batch:
+        demand = scoring_demand(config, len(set(skills)), len(run.items(question.split)))
+        check_mappable(config, [demand], most_chunks)
+    return scoring_plan(run, question, skills)
+
+
+def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = ()) -> "tuple[Items, QualityReport]":
+    """Read the items of all splits, after the data quality suite has passed; `needs` are those of the configuration.
 
     Raises:
         DataError: a file, record or split is not usable; the text names it.
     """
-    return checked_items(f"data.uri = {data.uri}", _records(data, root, client), benchmark, needs)
+    from skillopt_airflow.store.datasets import ALL, read_records
+
+    data = config.data
+    read = read_records(
+        data.uri, benchmarks.folder(run.ref.benchmark), data.split_mode, run.connections.s3_client(config.storage)
+    )
+    if ALL in read:
+        splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed)
+    else:
+        splits = {Split(name): rows for name, rows in read.items()}
+    return checked_items(
+        run, f"data.uri = {data.uri}", {split: take(rows, data.limit) for split, rows in splits.items()}, needs
+    )
 
 
 def checked_items(
-    source: str, records: Mapping[Split, list[JsonObject]], benchmark: Benchmark, needs: "Sequence[Need]" = ()
+    run: TrainingRun, source: str, records: Mapping[Split, list[JsonObject]], needs: "Sequence[Need]" = ()
 ) -> "tuple[Items, QualityReport]":
-    """The records as items, after the data quality suite has passed; `source` is where they come from.
+    """Return the records as items, after the data quality suite has passed; `source` is where they come from.
 
     Raises:
         DataError: a record or split is not usable; the text names it.
     """
     from skillopt_airflow.quality.splits import check_splits
 
+    benchmark = run.benchmark
     quality = check_splits(
         source,
         {str(split): rows for split, rows in records.items()},
@@ -63,7 +125,7 @@ def checked_items(
         benchmark.list_columns,
         needs,
     )
-    quality.raise_for_failures()
+    stop_if_failed(run, quality)
     return {split: _items(benchmark, split, rows) for split, rows in records.items()}, quality
 
 
@@ -143,7 +205,9 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     now = data_manifest(run.config.data, items).splits
     changed = [f"the {split} split" for split in now if split not in before or before[split] != now[split]]
     changed += ["the seed skill"] if run.skill(0).sha256 != seed.sha256 else []
-    changed += ["the sandbox image"] if run.record.image != image else []
+    # Not by `run.record`, which is settled anew.
+    former = run.store.get_model(run.keys.config, RunRecord).image
+    changed += ["the sandbox image"] if former != image else []
     if changed:
         raise ConfigError(
             f"run {run.ref.run} has steps that rest on other inputs; changed since: {', '.join(changed)}; trigger a "
@@ -158,7 +222,7 @@ def settle(
     from skillopt_airflow.store.items import save_items
     from skillopt_airflow.store.manifest import data_manifest
 
-    run.record = RunRecord(
+    record = RunRecord(
         benchmark=run.ref.benchmark,
         run=run.ref.run,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -172,21 +236,7 @@ def settle(
     for split, rows in items.items():
         save_items(run.store, run.keys.items(split), rows)
     run.store.put_model(run.keys.data_manifest, data_manifest(config.data, items))
-    run.store.put_model(run.keys.config, run.record)
-
-
-def read_seed(path: Path) -> SkillDocument:
-    """The seed skill.
-
-    Raises:
-        ConfigError: there is none.
-        SkillError: its protected regions are broken.
-    """
-    if not path.is_file():
-        raise ConfigError(f"{path}: the seed skill is missing; write the Markdown that the training should start from")
-    skill = SkillDocument(path.read_text(encoding="utf-8"))
-    log.info("seed skill %s, %d characters, %d protected regions", path, len(skill.text), len(skill.protected))
-    return skill
+    run.store.put_model(run.keys.config, record)
 
 
 def log_size(run: TrainingRun) -> None:
@@ -215,15 +265,10 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices)
 
 
-def _records(data: DataGroup, root: Path, client: "S3Client") -> dict[Split, list[JsonObject]]:
-    from skillopt_airflow.store.datasets import ALL, read_records
+def _files(run: TrainingRun, config: TrainConfig) -> "DataFiles":
+    from skillopt_airflow.store.files import DataFiles
 
-    read = read_records(data.uri, root, data.split_mode, client)
-    if ALL in read:
-        splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed)
-    else:
-        splits = {Split(name): rows for name, rows in read.items()}
-    return {split: take(rows, data.limit) for split, rows in splits.items()}
+    return DataFiles.of(config.data, benchmarks.folder(run.ref.benchmark), run.connections.s3_client(config.storage))
 
 
 def _items(benchmark: Benchmark, split: Split, records: Sequence[JsonObject]) -> list[Item]:

@@ -23,7 +23,6 @@ from skillopt_airflow.training.spending import unaffordable
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, PublishedScore, SplitScores
-    from skillopt_airflow.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -55,16 +54,6 @@ class PublishContest(Document):
     def rival(self) -> str:
         """The one to beat, for people."""
         return "the seed skill" if self.champion is None else f"champion {self.champion.version}"
-
-
-def artifact_store(run: TrainingRun, store: "ObjectStore") -> "ArtifactStore":
-    """The published skills of the run's benchmark and target; `store` is the artifact bucket."""
-    from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.store.keys import ArtifactKeys
-
-    return ArtifactStore(
-        store, ArtifactKeys(run.config.storage.prefix, run.ref.benchmark, str(run.config.model.target))
-    )
 
 
 def plan_publication(

@@ -1,8 +1,7 @@
 """Where data quality meets a run: its results are kept, and what fails stops it."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.errors import ObjectMissing
@@ -31,20 +30,20 @@ def stored_quality(run: TrainingRun) -> "QualityReport | None":
     return _stored(run, run.keys.quality)
 
 
-@contextmanager
-def failure_kept(run: TrainingRun) -> Iterator[None]:
-    """A suite that fails inside leaves its result, although nothing else of the run may be there."""
-    from skillopt_airflow.quality.report import DataQualityError
+def stop_if_failed(run: TrainingRun, report: "QualityReport") -> None:
+    """Keep the result of a suite that failed, although nothing else of the run may be there.
 
-    try:
-        yield
-    except DataQualityError as error:
-        store_quality(run, error.report)
-        log.error("%s has all rows that failed", run.store.address(run.keys.quality_page))  # noqa: TRY400
-        raise
+    Raises:
+        DataQualityError: it failed.
+    """
+    if not report.success:
+        store_quality(run, report)
+        log.error("%s has all rows that failed", run.store.address(run.keys.quality_page))
+    report.raise_for_failures()
 
 
 def checked_fresh(
+    run: TrainingRun,
     records: "QualityReport",
     items: Sequence[Item],
     trained: Mapping[Split, Sequence[Item]],
@@ -53,6 +52,7 @@ def checked_fresh(
     """What the suite of fresh partitions found, behind what was found about the partition's records.
 
     Args:
+        run: the night's run.
         records: the result for the records.
         items: the partition's.
         trained: the data set of the champion's training; train and val must not be met again, val and test are what
@@ -68,7 +68,7 @@ def checked_fresh(
     reference = [*trained[Split.VAL], *trained[Split.TEST]]
     found = check_fresh(records.source, items, learned, reference, dates_of_items)
     report = records.with_more(found)
-    report.raise_for_failures()
+    stop_if_failed(run, report)
     return report
 
 

@@ -1,5 +1,6 @@
 """One run, as its stages see it: opened from a small reference, everything else read from the object store."""
 
+import logging
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,21 +11,23 @@ from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import ModelPrice, Prices, Role
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import ObjectMissing, StoreError
+from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment, MomentKind, timeline
 from skillopt_airflow.core.types import Item, JsonObject, Rollout, Split, Value, canonical_json, sha256
+from skillopt_airflow.training.connections import published_skills
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skillopt_airflow.rollout.settings import RolloutSettings
-    from skillopt_airflow.store.objects import ObjectStore
+    from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.trajectories import RolloutKey, RolloutTable, UsageTable
-    from skillopt_airflow.training.models import Models
+    from skillopt_airflow.training.connections import Connections
 
+log = logging.getLogger(__name__)
 
 SHAPING = ("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "seed")
 """Knobs of the model that decide what a rollout says."""
@@ -69,16 +72,14 @@ class RunRecord(Document):
 
 
 class TrainingRun:
-    """A run's settings, documents and tables, and the models that it works with."""
+    """A run's settings, documents and tables, and its connections to the outside."""
 
-    models: "Models"
-    """Set by whoever opens the run; stages that call no model do without."""
-
-    def __init__(self, ref: RunRef, store: "ObjectStore") -> None:
+    def __init__(self, ref: RunRef, connections: "Connections") -> None:
         from skillopt_airflow.store.keys import RunKeys
 
         self.ref = ref
-        self.store = store
+        self.connections = connections
+        self.store = connections.object_store(ref.storage, ref.storage.bucket)
         self.keys: RunKeys = RunKeys(ref.storage.prefix, ref.benchmark, ref.run)
 
     @cached_property
@@ -114,6 +115,29 @@ class TrainingRun:
     def benchmark(self) -> Benchmark:
         """The benchmark's adapter."""
         return benchmarks.load(self.ref.benchmark)
+
+    def seed_skill(self) -> SkillDocument:
+        """Read the skill that a training of the benchmark starts from.
+
+        Raises:
+            ConfigError: there is none.
+            SkillError: its protected regions are broken.
+        """
+        path = benchmarks.seed_skill(self.ref.benchmark)
+        if not path.is_file():
+            raise ConfigError(
+                f"{path}: the seed skill is missing; write the Markdown that the training should start from"
+            )
+        skill = SkillDocument(path.read_text(encoding="utf-8"))
+        log.info("seed skill %s, %d characters, %d protected regions", path, len(skill.text), len(skill.protected))
+        return skill
+
+    @property
+    def published(self) -> "ArtifactStore":
+        """The published skills of the run's benchmark and target."""
+        return published_skills(
+            self.connections, self.config.storage, self.ref.benchmark, str(self.config.model.target)
+        )
 
     @cached_property
     def rollouts(self) -> "RolloutTable":

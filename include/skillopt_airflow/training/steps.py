@@ -24,9 +24,9 @@ from skillopt_airflow.optimizer.rewrite import rewrite
 from skillopt_airflow.optimizer.select import select as select_edits
 from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.candidate import propose
-from skillopt_airflow.training.optimizing import Assistants, optimizing
 from skillopt_airflow.training.rollouts import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.stage_models import Assistants, optimizing
 
 log = logging.getLogger(__name__)
 

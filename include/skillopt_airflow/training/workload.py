@@ -81,7 +81,7 @@ class ChunkWorkload:
     @cached_property
     def upstream(self) -> "Upstream":
         """The target's address and credentials."""
-        return self.run.models.upstream()
+        return self.run.connections.upstream(self.run.config.model)
 
     @property
     def allowance(self) -> "Allowance":

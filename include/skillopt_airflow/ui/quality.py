@@ -73,7 +73,7 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
         SkillOptError: the DAG checks no data, or was triggered with a configuration that it does not accept.
     """
     # Plugins are loaded into every process of Airflow, and these bring Arrow along.
-    from skillopt_airflow.pipeline.nights import night_config
+    from skillopt_airflow.pipeline.triggered import night_config
 
     trained = trained_benchmark(dag_id)
     if trained is not None:

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.addresses import REPORT_ROUTE, UI_PREFIX, train_dag_id
-from skillopt_airflow.pipeline.connections import object_store
+from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.params import benchmark_config
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.training.run import RunRef
@@ -110,7 +110,7 @@ def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:
     Raises:
         SkillOptError: the store does not give it.
     """
-    store = object_store(run.storage, run.storage.bucket)
+    store = AirflowConnections().object_store(run.storage, run.storage.bucket)
     try:
         return HTMLResponse(store.get_text(key), headers=HEADERS)
     except ObjectMissing:

@@ -9,7 +9,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.training import timing
-from skillopt_airflow.training.memory import RememberingOptimizer, RememberingTarget
+from skillopt_airflow.training.answer_cache import RememberingOptimizer, RememberingTarget
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -33,13 +33,13 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, index: int = 0) -> 
         try:
             yield Assistants(
                 optimizer=RememberingOptimizer(
-                    lambda: opened.enter_context(run.models.optimizer(calls.append)),
+                    lambda: opened.enter_context(run.connections.optimizer(config, calls.append)),
                     str(config.optimizer),
                     run.store,
                     keys.answers,
                 ),
                 target=RememberingTarget(
-                    lambda: opened.enter_context(run.models.target(calls.append)),
+                    lambda: opened.enter_context(run.connections.target(config, calls.append)),
                     str(config.target),
                     run.store,
                     keys.answers,

@@ -7,7 +7,7 @@ from skillopt_airflow.core.errors import ModelError, ModelOutputError
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Message
 from skillopt_airflow.optimizer.select import Ranking
-from skillopt_airflow.training.memory import RememberingOptimizer, RememberingTarget
+from skillopt_airflow.training.answer_cache import RememberingOptimizer, RememberingTarget
 from tests.training.local_store import LocalStore
 
 

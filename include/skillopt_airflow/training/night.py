@@ -1,4 +1,4 @@
-"""A night of re-gating: champion, the champion before it and the seed skill on the same fresh items."""
+"""What a night of re-gating found: champion, the champion before it and the seed skill on the same fresh items."""
 
 import logging
 from collections.abc import Sequence
@@ -6,37 +6,24 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.night_verdict import Judgement, NightCounts, NightVerdict, judge_nights
 from skillopt_airflow.core.paired import PairedTable, paired
-from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
-from skillopt_airflow.store.keys import RegateKeys, RunKeys
-from skillopt_airflow.store.nights import Contender, Night, NightTable
+from skillopt_airflow.store.keys import RegateKeys
+from skillopt_airflow.store.nights import Night, NightTable
 from skillopt_airflow.training.evaluation import measured
+from skillopt_airflow.training.night_plan import Contest
 from skillopt_airflow.training.quality import check_measured
-from skillopt_airflow.training.rollouts import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.artifacts import ArtifactStore
 
 log = logging.getLogger(__name__)
-
-ROLES = ("champion", "seed", "previous")
-"""In the order of the versions under which the night's run keeps their texts."""
-
-
-class Contest(Document):
-    """Who is measured, fixed when the night was prepared."""
-
-    date: str
-    champion: Contender
-    seed: Contender
-    previous: Contender | None
 
 
 class LedgerRow(Document):
@@ -48,55 +35,7 @@ class LedgerRow(Document):
 
 def night_table(run: TrainingRun) -> NightTable:
     """The nights of the run's benchmark and target."""
-    keys = RegateKeys(run.ref.storage.prefix, run.ref.benchmark, str(run.config.model.target))
-    return NightTable(run.store, keys)
-
-
-def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Contest:
-    """The champion, and the one that it followed.
-
-    Raises:
-        ConfigError: nothing is published.
-    """
-    history = artifacts.champion.history()
-    if not history:
-        raise ConfigError("nothing is published for this benchmark and target, so there is no champion to check")
-    champion = history[-1]
-    before = _before(history)
-    return Contest(
-        date=date,
-        champion=Contender(version=champion.version, sha256=champion.sha256),
-        seed=Contender(version="", sha256=seed.sha256),
-        previous=None if before is None else Contender(version=before.version, sha256=before.sha256),
-    )
-
-
-def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
-    """The contenders of a settled night, of whatever target, and their texts in the order of the roles."""
-    contest = Contest(date=night.date, champion=night.champion, seed=night.seed, previous=night.previous)
-    keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
-    return contest, [run.store.get_text(keys.skill(version)) for version, _ in _roles(contest)]
-
-
-def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
-    """Store who is measured and their texts, in the order of the roles; returns the chunks, equal texts once."""
-    items = ids(run.items(Split.FRESH))
-    run.store.put_model(run.keys.contest, contest)
-    chunks = []
-    for version, text in enumerate(texts):
-        key = run.keys.skill(version)
-        run.store.put_text(key, text)
-        if text not in texts[:version]:
-            for draw in range(run.config.evaluation.draws):
-                chunks += chunks_of(run, "regate", key, Split.FRESH, items, draw)
-    # As many for every target, since a night is one DAG run for all of them.
-    each = len(chunks_of(run, "regate", "", Split.FRESH, items))
-    return store_plan(run, run.timeline[0], "regate", chunks, least=len(ROLES) * run.config.evaluation.draws * each)
-
-
-def plan_nothing(run: TrainingRun) -> list[JsonObject]:
-    """The chunks of a night that is settled: as many as it had, all without items."""
-    return store_plan(run, run.timeline[0], "regate", [])
+    return NightTable(run.store, _keys(run))
 
 
 def settle_night(run: TrainingRun) -> LedgerRow:
@@ -106,10 +45,10 @@ def settle_night(run: TrainingRun) -> LedgerRow:
         DataError: rows cannot be concluded from, or too few items have a score.
     """
     contest, rules = run.store.get_model(run.keys.contest, Contest), run.config.evaluation
-    nights, keys = night_table(run), _keys(run)
+    nights = night_table(run)
     night = nights.read(contest.date)
     if night is None:
-        check_measured(run, Split.FRESH, {role: run.skill(version) for version, role in _roles(contest)})
+        check_measured(run, Split.FRESH, {role: run.skill(version) for version, role in contest.roles})
         evaluations = _evaluations(run, contest)
         champion = evaluations["champion"]
         night = nights.settle(
@@ -136,8 +75,8 @@ def settle_night(run: TrainingRun) -> LedgerRow:
             evaluations,
             rules.gate_mixed_weight,
         )
-    row = judged(nights.all(), run.config.regate.alpha, night.date)
-    run.store.put_model(keys.report(night.date), row)
+    row = verdict_after(nights.all(), run.config.regate.alpha, night.date)
+    run.store.put_model(_keys(run).report(night.date), row)
     log.info("%s: %s, %s", night.date, row.judgement.verdict, row.judgement.reason)
     return row
 
@@ -145,15 +84,15 @@ def settle_night(run: TrainingRun) -> LedgerRow:
 def settled(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
     """The run's night, which is settled, with its verdict, and all nights of its benchmark and target."""
     date, nights = run.store.get_model(run.keys.contest, Contest).date, night_table(run).all()
-    return judged(nights, run.config.regate.alpha, date), nights
+    return verdict_after(nights, run.config.regate.alpha, date), nights
 
 
 def ledger(nights: Sequence[Night], alpha: float) -> list[LedgerRow]:
     """Each night with the verdict after it, of the champion that it measured."""
-    return [judged(nights, alpha, night.date) for night in nights]
+    return [verdict_after(nights, alpha, night.date) for night in nights]
 
 
-def judged(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow:
+def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow:
     """A settled night with the verdict after it.
 
     A champion's evidence starts with its own first night, and against the champion before it with the first night
@@ -180,7 +119,7 @@ def tells(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
 
 
 def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore") -> Alias | None:
-    """The alias that is to be moved back: only by the newest night, and only if it still names what was measured."""
+    """Return the alias to move back: only by the newest night, and only if it still names what was measured."""
     night, champion = row.night, artifacts.champion.read()
     if row.judgement.verdict is not NightVerdict.DEMOTE or champion is None:
         return None
@@ -193,12 +132,61 @@ def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore
     return champion
 
 
-def demote(artifacts: "ArtifactStore", row: LedgerRow, seen: Alias, run: str) -> Alias:
-    """Move the champion back to the one before it."""
+def demote(run: TrainingRun) -> Alias | None:
+    """Move the champion back to the one before it where `regate.on_demote` says rollback; None if this run did not.
+
+    Raises:
+        Conflict: somebody else moved it meanwhile.
+    """
+    row, seen = _to_demote(run, "rollback")
+    if seen is None:
+        # It may be this run that moved it, killed before it could tell.
+        alias = run.published.champion.read()
+        return None if alias is None or alias.run != run.ref.run else alias
     if row.night.previous is None:
         raise DataError(f"{row.night.date}: there is no champion before {seen.version}")
-    reason = f"demoted on {row.night.date}: {row.judgement.reason}"
-    return artifacts.roll_back(row.night.previous.version, run, reason, seen)
+    return run.published.roll_back(row.night.previous.version, run.ref.run, _reason(row), seen)
+
+
+def question_of(run: TrainingRun) -> JsonObject | str:
+    """Return the rollback that somebody has to approve where `regate.on_demote` says ask, or why nobody is asked."""
+    row, seen = _to_demote(run, "ask")
+    if seen is None or row.night.previous is None:
+        return f"{row.night.date}: {row.judgement.verdict}, nobody is asked"
+    storage = run.ref.storage.model_dump(mode="json")
+    return {
+        "version": row.night.previous.version,
+        "leaving": seen.version,
+        "reason": _reason(row),
+        "approval": True,
+        "model.target": row.night.target,
+        "overrides": {f"storage.{key}": value for key, value in storage.items()},
+    }
+
+
+def news_of(run: TrainingRun, base: str) -> JsonObject | str:
+    """Return what the night's event of a decline says, of the benchmark's own target only, or why there is none."""
+    row, nights = settled(run)
+    if row.night.target != base or not tells(run, row, nights):
+        return f"{row.night.date}: {row.judgement.verdict}, which is no news"
+    return {
+        "benchmark": run.ref.benchmark,
+        "target": row.night.target,
+        "date": row.night.date,
+        "version": row.night.champion.version,
+        "sha256": row.night.champion.sha256,
+        **row.judgement.model_dump(mode="json"),
+    }
+
+
+def _to_demote(run: TrainingRun, action: str) -> tuple[LedgerRow, Alias | None]:
+    """Return the night, and the champion to leave if that is what `regate.on_demote` does about it."""
+    row, nights = settled(run)
+    return row, to_demote(row, nights, run.published) if run.config.regate.on_demote == action else None
+
+
+def _reason(row: LedgerRow) -> str:
+    return f"demoted on {row.night.date}: {row.judgement.reason}"
 
 
 def _judge(nights: Sequence[Night], alpha: float) -> Judgement:
@@ -221,25 +209,11 @@ def _counts(table: PairedTable) -> NightCounts:
 def _evaluations(run: TrainingRun, contest: Contest) -> dict[str, Evaluation]:
     """By role; the champion before it is left out where it is the seed, which is measured anyway."""
     found = {}
-    for version, role in _roles(contest):
+    for version, role in contest.roles:
         found[role] = measured(run, Split.FRESH, run.skill(version))
         measured_on = f"{contest.date}, the {role} skill on the fresh items"
         require_coverage(found[role], run.config.evaluation, measured_on)
     return found
-
-
-def _roles(contest: Contest) -> list[tuple[int, str]]:
-    """The versions under which the run keeps the texts, with the roles."""
-    return [*enumerate(ROLES if contest.previous is not None else ROLES[:2])]
-
-
-def _before(history: Sequence[Alias]) -> Alias | None:
-    """The one that the champion followed: going back to an earlier one leaves all that came after that behind."""
-    standing: list[Alias] = []
-    for alias in history:
-        earlier = [one.sha256 for one in standing]
-        standing = [*standing[: earlier.index(alias.sha256)], alias] if alias.sha256 in earlier else [*standing, alias]
-    return standing[-2] if len(standing) > 1 else None
 
 
 def _keys(run: TrainingRun) -> RegateKeys:

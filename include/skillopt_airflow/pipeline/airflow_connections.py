@@ -1,4 +1,4 @@
-"""What a run needs from Airflow's connections: the object store and the models."""
+"""The outside world of a run behind Airflow's connections."""
 
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from skillopt_airflow.core.config import ModelGroup, StorageGroup
+from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.config import ModelGroup, SandboxGroup, StorageGroup, TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.types import JsonObject
@@ -19,42 +20,42 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.core.protocols import Optimizer, Target
     from skillopt_airflow.gateway.upstream import Upstream
-    from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.objects import ObjectStore
-    from skillopt_airflow.training.models import OnCall
+    from skillopt_airflow.training.connections import OnCall
 
 
-class ConnectedModels:
-    """The models behind a run's connections; looked up when they are asked for."""
+class AirflowConnections:
+    """Buckets, models, prices and the image behind Airflow's connections; looked up when they are asked for."""
 
-    def __init__(self, run: TrainingRun) -> None:
-        self._run = run
+    def s3_client(self, storage: StorageGroup) -> "S3Client":
+        """Return the client of the run's connection."""
+        client: S3Client = _s3_hook(storage).get_conn()
+        return client
 
-    @property
-    def _model(self) -> ModelGroup:
-        return self._run.config.model
+    def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
+        """Open a bucket behind the run's connection."""
+        from skillopt_airflow.store.objects import ObjectStore
 
-    def optimizer(self, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
-        """The optimizer behind pydantic-ai."""
+        return ObjectStore(self.s3_client(storage), bucket)
+
+    def optimizer(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
+        """Open the optimizer behind pydantic-ai."""
         from skillopt_airflow.models.connection import optimizer_model
         from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 
-        model = self._model
-        connected = optimizer_model(model.optimizer_conn_id, model.optimizer)
         return PydanticAIOptimizer(
-            connected,
+            optimizer_model(model.optimizer_conn_id, model.optimizer),
             on_call,
             reasoning_effort=model.optimizer_reasoning_effort,
             max_attempts=model.max_attempts,
             call_timeout=model.call_timeout,
         )
 
-    def target(self, on_call: "OnCall") -> "AbstractContextManager[Target]":
-        """The target behind pydantic-ai, with the settings of its rollouts."""
+    def target(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Target]":
+        """Open the target behind pydantic-ai, with the settings of its rollouts."""
         from skillopt_airflow.models.connection import optimizer_model, target_dialect
         from skillopt_airflow.models.target import PydanticAITarget
 
-        model = self._model
         settings = sampling_settings(
             target_dialect(model.target_conn_id, model.target),
             max_tokens=model.max_tokens,
@@ -65,44 +66,61 @@ class ConnectedModels:
         )
         return PydanticAITarget(optimizer_model(model.target_conn_id, model.target), on_call, settings)
 
-    def upstream(self) -> "Upstream":
-        """Where the gateway sends a target's calls."""
+    def upstream(self, model: ModelGroup) -> "Upstream":
+        """Return where the gateway sends a target's calls."""
         from skillopt_airflow.models.connection import target_upstream
 
-        model = self._model
         return target_upstream(model.target_conn_id, model.target, model.harness)
 
+    def prices(self, config: TrainConfig) -> Prices:
+        """Return what the models of the run's connections cost, as far as it is known."""
+        from skillopt_airflow.models.connection import host
+        from skillopt_airflow.models.prices import price_of
 
-def connected(ref: RunRef) -> TrainingRun:
-    """The run with the store and the models of its Airflow connections."""
-    run = TrainingRun(ref, object_store(ref.storage, ref.storage.bucket))
-    run.models = ConnectedModels(run)
-    return run
+        model, overrides = config.model, config.budget.prices
+        return {
+            "target": price_of(str(model.target), overrides, host(model.target_conn_id)),
+            "optimizer": price_of(str(model.optimizer), overrides, host(model.optimizer_conn_id)),
+        }
+
+    def image(self, config: TrainConfig) -> str:
+        """Return the image's digest, after target, optimizer and engine have shown that they are there."""
+        from skillopt_airflow.models import connection
+        from skillopt_airflow.models.providers import check_sampling
+        from skillopt_airflow.sandbox.docker_connection import image_digest
+        from skillopt_airflow.sandbox.pod import pinned
+
+        model = config.model
+        upstream = self.upstream(model)
+        check_sampling(upstream, model)
+        connection.optimizer_model(model.optimizer_conn_id, model.optimizer)
+        for conn_id, name in {model.target_conn_id: model.target, model.optimizer_conn_id: model.optimizer}.items():
+            connection.check(conn_id, name)
+        connection.check_harness(upstream, model.harness)
+        if config.sandbox.engine == "kubernetes":
+            return pinned(config.image)
+        check_engine(config.sandbox)
+        return image_digest(config.image, config.sandbox)
 
 
-def open_run(ref: JsonObject) -> TrainingRun:
-    """The run behind a task's reference."""
-    return connected(RunRef.model_validate(ref))
+def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
+    """Open the run behind a task's reference."""
+    return TrainingRun(RunRef.model_validate(ref), AirflowConnections())
 
 
-def object_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
-    """A bucket behind the run's Airflow connection."""
-    from skillopt_airflow.store.objects import ObjectStore
+def check_engine(sandbox: SandboxGroup) -> None:
+    """Check that Airflow has the connection of the Docker engine, if the configuration names one.
 
-    return ObjectStore(s3_client(storage), bucket)
-
-
-def published_skills(storage: StorageGroup, benchmark: str, target: str) -> "ArtifactStore":
-    """The skills published for a benchmark and target model."""
-    from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.store.keys import ArtifactKeys
-
-    keys = ArtifactKeys(storage.prefix, benchmark, target)
-    return ArtifactStore(object_store(storage, storage.artifact_bucket), keys)
+    Raises:
+        ConfigError: it has not.
+    """
+    if sandbox.engine == "docker" and sandbox.docker_conn_id is not None:
+        create = "type 'docker' and the engine's address, such as tcp://10.0.0.5:2376, as host"
+        check_connection("sandbox.docker_conn_id", sandbox.docker_conn_id, create)
 
 
 def signing_store(storage: StorageGroup, bucket: str) -> "ObjectStore":
-    """The same, with signed addresses of the one kind that every region and server takes."""
+    """Open a bucket whose signed addresses are of the one kind that every region and server takes."""
     from botocore.config import Config
 
     from skillopt_airflow.store.objects import ObjectStore
@@ -135,14 +153,8 @@ def attach_storage(storage: StorageGroup) -> None:
     attach("s3", storage.conn_id, fs=ArrowFSWrapper(files))
 
 
-def s3_client(storage: StorageGroup) -> "S3Client":
-    """The client of the run's Airflow connection."""
-    client: S3Client = _s3_hook(storage).get_conn()
-    return client
-
-
 def check_connection(key: str, conn_id: str, create: str) -> None:
-    """See that Airflow has the connection that a key of the configuration names.
+    """Check that Airflow has the connection that a key of the configuration names.
 
     Args:
         key: the key, by its path.

@@ -1,0 +1,152 @@
+"""What a DAG run was triggered with, checked and made a complete configuration."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.budget import unpriced
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.models import connection
+from skillopt_airflow.models.providers import check_sampling
+from skillopt_airflow.pipeline import params
+from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
+from skillopt_airflow.pipeline.batch import check_batch
+from skillopt_airflow.rollout.requirements import check_requirements
+from skillopt_airflow.training.run import RunRef, TrainingRun
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+ADDED_BY_AIRFLOW = frozenset({"openlineage"})
+"""What Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
+SHORT_FORM = 12
+"""Fields that an error names, all of them."""
+
+
+def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[TrainingRun, TrainConfig]:
+    """Return a run that is to be prepared, and its configuration by the fields of the form.
+
+    Raises:
+        SkillOptError: of the kind that says what is wrong.
+    """
+    config = configured(benchmark, form)
+    run = open_run(RunRef(benchmark=benchmark, run=name, storage=config.storage))
+    check_batch(config, run.benchmark)
+    return run, config
+
+
+def checked_form(context: "Context") -> Mapping[str, Any]:
+    """The form of the DAG run, after a look at what it was triggered with.
+
+    Airflow passes over what is no Param of the DAG; a run must not.
+
+    Raises:
+        ConfigError: naming the keys that the DAG has no field for, and those of a short form.
+    """
+    conf, form = context["dag_run"].conf, context["dag"].params
+    unknown = sorted(set({} if conf is None else conf) - set(form) - ADDED_BY_AIRFLOW)
+    if unknown:
+        allowed = (
+            f"allowed here: {', '.join(form)}"
+            if len(form) <= SHORT_FORM
+            else 'a knob goes into overrides, such as {"overrides": {"optimizer.learning_rate": 2}}'
+        )
+        raise ConfigError(f"conf: no such key: {', '.join(unknown)}; {allowed}")
+    return context["params"]
+
+
+def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
+    """The run's configuration, with the models of the connections where it leaves them open.
+
+    Raises:
+        ConfigError: a key or value that the form or the configuration does not have, or a harness that cannot run
+            the benchmark's items.
+        ModelConnectionError: a connection that is not there or names no model.
+    """
+    config = params.run_config(params.benchmark_config(benchmark), form)
+    model = config.model
+    check_requirements(model, benchmarks.load(benchmark))
+    named = {
+        "target": connection.model_name(model.target_conn_id, model.target),
+        "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),
+    }
+    return config.model_copy(update={"model": model.model_copy(update=named)})
+
+
+def night_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
+    """Return the configuration of a night, for the target that the form may name; raise as `configured`."""
+    asked: Mapping[str, Any] = form["overrides"] or {}
+    if form["target"] is not None:
+        asked = {**asked, "model.target": form["target"]}
+    return configured(benchmark, {"overrides": asked})
+
+
+def base_target(benchmark: str) -> str:
+    """Return the target that the benchmark is trained for when a run does not name another."""
+    model = params.benchmark_config(benchmark).model
+    return connection.model_name(model.target_conn_id, model.target)
+
+
+def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] | None) -> RunRef:
+    """The reference of a finished run that is to be published, under the knobs that this may change.
+
+    Args:
+        run: the run.
+        target: another target model, as `provider:name`, or None for the run's own.
+        overrides: knobs by path: budget, sandbox, and `model.target_conn_id`; those of publishing and storage are read
+            elsewhere.
+
+    Raises:
+        ConfigError: a knob of the training, which has been, one with a value that is not allowed, or an engine of which
+            there is no connection.
+        ModelConnectionError: the connection does not lead to the model.
+    """
+    asked = {} if overrides is None else dict(overrides)
+    late = {path: value for path, value in asked.items() if path.partition(".")[0] in ("budget", "sandbox")}
+    late |= {path: value for path, value in asked.items() if path == "model.target_conn_id"}
+    known = {path for path in asked if path.partition(".")[0] in ("publishing", "storage")}
+    if others := sorted(asked.keys() - late.keys() - known):
+        raise ConfigError(f"overrides: the run has ended, so {', '.join(others)} cannot change; budget and sandbox can")
+    if target is not None:
+        late["model.target"] = target
+    config = params.run_config(run.config, {"overrides": late})
+    check_engine(config.sandbox)
+    model = config.model
+    name = connection.model_name(model.target_conn_id, model.target)
+    late.pop("model.target", None)
+    if name != run.config.model.target:
+        late["model.target"] = name
+        check_sampling(connection.target_upstream(model.target_conn_id, name, model.harness), model)
+        connection.check(model.target_conn_id, name)
+    if not late:
+        return run.ref
+    named = config.model_copy(update={"model": model.model_copy(update={"target": name})})
+    prices = {**run.record.prices, "target": run.connections.prices(named)["target"]}
+    if problem := unpriced(prices, config):
+        raise ConfigError(problem)
+    return run.ref.model_copy(update={"overrides": late, "prices": prices})
+
+
+def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
+    """The knobs of publishing, by path, in which the form and its overrides differ from what the run settled.
+
+    Raises:
+        ConfigError: a key or value that the configuration does not have, or one that is fixed in the graph.
+    """
+    overrides = {} if asked["overrides"] is None else asked["overrides"]
+    fields, late = (
+        {path: value for path, value in knobs.items() if path.partition(".")[0] == "publishing"}
+        for knobs in (asked, overrides)
+    )
+    rules = params.run_config(run.config, {**fields, "overrides": late}).publishing.model_dump(mode="json")
+    settled = run.config.publishing.model_dump(mode="json")
+    return {f"publishing.{key}": value for key, value in rules.items() if value != settled[key]}
+
+
+def most_mapped() -> int:
+    """How many tasks Airflow makes of a list."""
+    from airflow.sdk.configuration import conf
+
+    return int(conf.getint("core", "max_map_length", fallback=1024))

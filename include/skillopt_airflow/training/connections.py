@@ -1,0 +1,60 @@
+"""The outside world of a run, as its stages ask for it; the caller says where it comes from."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.config import ModelGroup, StorageGroup, TrainConfig
+from skillopt_airflow.core.protocols import Optimizer, Target
+from skillopt_airflow.core.types import ModelCall
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from skillopt_airflow.gateway.upstream import Upstream
+    from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.store.objects import ObjectStore
+
+OnCall = Callable[[ModelCall], None]
+
+
+class Connections(Protocol):
+    """Opens buckets and models, and knows what models cost and which sandbox image is there."""
+
+    def s3_client(self, storage: StorageGroup) -> "S3Client":
+        """Return the client that reads data sets behind s3:// addresses."""
+        ...
+
+    def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
+        """Open a bucket."""
+        ...
+
+    def optimizer(self, model: ModelGroup, on_call: OnCall) -> AbstractContextManager[Optimizer]:
+        """Open the optimizer for a `with` block; report every call."""
+        ...
+
+    def target(self, model: ModelGroup, on_call: OnCall) -> AbstractContextManager[Target]:
+        """Open the target outside of a sandbox, for questions about what it did; report every call."""
+        ...
+
+    def upstream(self, model: ModelGroup) -> "Upstream":
+        """Return the target's address and credentials, for the gateway of a sandbox."""
+        ...
+
+    def prices(self, config: TrainConfig) -> Prices:
+        """Return what the models cost, as far as it is known."""
+        ...
+
+    def image(self, config: TrainConfig) -> str:
+        """Check that models and engine answer; return the digest of the sandbox image."""
+        ...
+
+
+def published_skills(connections: Connections, storage: StorageGroup, benchmark: str, target: str) -> "ArtifactStore":
+    """Open the published skills of a benchmark and target model."""
+    from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.store.keys import ArtifactKeys
+
+    store = connections.object_store(storage, storage.artifact_bucket)
+    return ArtifactStore(store, ArtifactKeys(storage.prefix, benchmark, target))

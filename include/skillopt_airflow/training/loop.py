@@ -1,0 +1,104 @@
+"""A training without Airflow: the stages in the order of the DAGs, under the names of their tasks."""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.run_history import Publication
+from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.training import epoch_end, seed_and_final, steps
+from skillopt_airflow.training.candidate import confirm, gate
+from skillopt_airflow.training.preparation import prepare_training
+from skillopt_airflow.training.publishing import gate_publication, plan_publication, publish_best
+from skillopt_airflow.training.reporting import write_report
+from skillopt_airflow.training.run import TrainingRun
+
+REFLECT_PARTS = 2
+"""Tasks among which a step's minibatches are divided."""
+
+
+class TrainingLoop:
+    """A run, trained in this process; done again, it does again what its stages have not stored.
+
+    Args:
+        run: the run.
+        config: its configuration, complete.
+        roll_out: carries out the chunks behind the references of a plan.
+    """
+
+    def __init__(self, run: TrainingRun, config: TrainConfig, roll_out: Callable[[Sequence[JsonObject]], None]) -> None:
+        self.run, self.config, self._roll_out = run, config, roll_out
+
+    def __call__(self) -> RunState:
+        """Prepare the run, train, test and report; return the state that it ends with."""
+        run = self.run
+        self._rollouts("evaluate_seed", self.task("prepare", lambda: prepare_training(run, self.config, sys.maxsize)))
+        self.task("start", lambda: seed_and_final.start(run))
+        self._rollouts("test_seed", self.task("plan_seed_test", lambda: seed_and_final.seed_test_plan(run)))
+        for moment in run.timeline[1:-1]:
+            if run.stopped():
+                break
+            if moment.kind == "step":
+                self._step(moment)
+            elif moment.kind == "slow_update":
+                self._slow_update(moment)
+            else:
+                self._judge(moment, self._plan(moment, "meta_reflect", epoch_end.meta_reflect))
+        self._rollouts("evaluate_last", self.task("measure_last", lambda: seed_and_final.last_plan(run)))
+        self._rollouts("test", self.task("finish", lambda: seed_and_final.finish(run)))
+        self.task("report", lambda: write_report(run) and None)
+        return run.state(run.timeline[-1])
+
+    def publish(self, name: str) -> Publication | str:
+        """Publish the best skill of the trained run; return why not if the publish gate withholds it.
+
+        Raises:
+            Conflict: another publisher moved the champion meanwhile.
+        """
+        run = self.run
+        rules = run.config.publishing
+        self._rollouts(
+            "publication/measure",
+            self.task("publication/plan_publication", lambda: plan_publication(run, run.published, name, rules)),
+        )
+        withheld: str = self.task("publication/gate_publication", lambda: gate_publication(run, name))
+        if withheld:
+            write_report(run, withheld=withheld)
+            return withheld
+        published: Publication = self.task("publication/publish", lambda: publish_best(run, run.published, name))
+        write_report(run, published)
+        return published
+
+    def task(self, name: str, work: Callable[[], Any]) -> Any:
+        """Carry out a task; return what it returns."""
+        return work()
+
+    def _step(self, moment: Moment) -> None:
+        run, name = self.run, moment.name
+        self._rollouts(f"{name}/rollout", self._plan(moment, "plan", steps.rollout))
+        for part in range(REFLECT_PARTS):
+            self.task(f"{name}/reflect-{part}", partial(steps.reflect, run, moment, part, REFLECT_PARTS))
+        self.task(f"{name}/aggregate", lambda: steps.aggregate(run, moment))
+        self.task(f"{name}/select", lambda: steps.select(run, moment))
+        self._judge(moment, self._plan(moment, "update", steps.update))
+
+    def _slow_update(self, moment: Moment) -> None:
+        self._rollouts(f"{moment.name}/rollout", self._plan(moment, "longitudinal", epoch_end.longitudinal))
+        self._judge(moment, self._plan(moment, "slow_update", epoch_end.slow_update))
+
+    def _judge(self, moment: Moment, planned: Sequence[JsonObject]) -> None:
+        """Measure a candidate on the selection split and let the gate decide."""
+        self._rollouts(f"{moment.name}/evaluate", planned)
+        if self.config.evaluation.gate_policy == "confirm":
+            self._rollouts(f"{moment.name}/confirm_rollout", self._plan(moment, "confirm", confirm))
+        self.task(f"{moment.name}/gate", lambda: gate(self.run, moment) and None)
+
+    def _plan(self, moment: Moment, stage: str, plan: Callable[[TrainingRun, Moment], list[JsonObject]]) -> Any:
+        return self.task(f"{moment.name}/{stage}", lambda: plan(self.run, moment))
+
+    def _rollouts(self, name: str, chunks: Sequence[JsonObject]) -> None:
+        self.task(name, lambda: self._roll_out(chunks))

@@ -1,0 +1,184 @@
+"""Before a night of re-gating is measured: who is the champion, and which fresh items are there."""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import JsonObject, Split
+from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.store.keys import RegateKeys, RunKeys
+from skillopt_airflow.store.nights import Contender, Night, NightTable
+from skillopt_airflow.training.connections import published_skills
+from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
+from skillopt_airflow.training.preparation import Items, checked_items, read_items, settle, store_files
+from skillopt_airflow.training.quality import checked_fresh, items_of, stored_quality
+from skillopt_airflow.training.rollouts import chunks_of, ids, store_plan
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.seed_and_final import opened
+
+if TYPE_CHECKING:
+    from skillopt_airflow.store.artifacts import ArtifactStore
+
+log = logging.getLogger(__name__)
+
+ROLES = ("champion", "seed", "previous")
+"""In the order of the versions under which the night's run keeps their texts."""
+
+
+class Contest(Document):
+    """Who is measured, fixed when the night was prepared."""
+
+    date: str
+    champion: Contender
+    seed: Contender
+    previous: Contender | None
+
+    @property
+    def roles(self) -> list[tuple[int, str]]:
+        """The versions under which the run keeps the texts, with the roles."""
+        return [*enumerate(ROLES if self.previous is not None else ROLES[:2])]
+
+
+def prepare_night(
+    run: TrainingRun, config: TrainConfig, date: str, base: str, most_chunks: int
+) -> list[JsonObject] | str:
+    """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
+
+    Args:
+        run: the night's run.
+        config: its configuration, complete.
+        date: YYYY-MM-DD.
+        base: the target that the benchmark is trained for when a run does not name another.
+        most_chunks: the length of the longest plan that can be carried out.
+
+    Raises:
+        SkillOptError: of the kind that says what is wrong.
+    """
+    from skillopt_airflow.store.files import DataFiles
+    from skillopt_airflow.store.fresh import partition_uri, read_partition
+
+    target, benchmark = str(config.model.target), run.ref.benchmark
+    artifacts = _published_for(run, config, base)
+    if artifacts is None:
+        return "no_data: nothing is published, so there is no champion to check"
+    client, uri = run.connections.s3_client(config.storage), partition_uri(config.data, config.regate, date)
+    records = read_partition(uri, benchmarks.folder(run.ref.benchmark), client)
+    if records is None:
+        return (
+            f"no_data: {uri} is not there, or empty; when it has come: airflow backfill create --dag-id "
+            f"regate_{benchmark} --from-date {date} --to-date {date} --reprocess-behavior completed"
+        )
+    nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
+    settled = nights.read(date) is not None
+    items, quality = checked_items(run, uri, {Split.FRESH: records})
+    if settled:
+        # Later a training may well use what was fresh on its day.
+        quality = stored_quality(run) or quality
+    else:
+        trained = _trained_on(run, config, artifacts)
+        quality = checked_fresh(run, quality, items[Split.FRESH], trained, nights.dates_of_items())
+        check_mappable(config, [scoring_demand(config, len(ROLES), len(items[Split.FRESH]))], most_chunks)
+    image = run.connections.image(config)
+    items = store_files(run, items, DataFiles(uri.rpartition("/")[0], benchmarks.folder(run.ref.benchmark), client))
+    settle(run, config, items, quality, image, run.connections.prices(config))
+    if settled:
+        return plan_nothing(run)
+    return plan_night(run, *_contenders(run, date, artifacts, base))
+
+
+def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "ArtifactStore | None":
+    """Return the skills published for the night's target, or else for the benchmark's; None if there are none."""
+    for target in dict.fromkeys((str(config.model.target), base)):
+        artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, target)
+        if artifacts.champion.read() is not None:
+            return artifacts
+    return None
+
+
+def _trained_on(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> Items:
+    """Return the data of the training that made the champion, or the present data set if the bucket has lost them."""
+    champion = artifacts.champion.read()
+    name = "" if champion is None else artifacts.read(champion.version).manifest.run
+    items = items_of(run, name)
+    if items is None:
+        log.info("the items of run %s are gone; the fresh ones are compared with data.uri = %s", name, config.data.uri)
+        items, _ = read_items(run, config)
+    return items
+
+
+def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[Contest, list[str]]:
+    """Return who is measured, and the texts in the order of the roles.
+
+    For a target without a champion of its own these are the contenders of that night under the benchmark's own target,
+    so that the two compare.
+    """
+    if artifacts.target == base != str(run.config.model.target):
+        night = NightTable(run.store, RegateKeys(run.ref.storage.prefix, run.ref.benchmark, base)).read(date)
+        if night is not None:
+            return contest_again(run, night)
+    seed = opened(run.seed_skill(), run.config)
+    contest = contest_of(date, artifacts, seed)
+    previous = [] if contest.previous is None else [contest.previous.version]
+    versions = [contest.champion.version, contest.seed.version, *previous]
+    return contest, [artifacts.read(version).skill if version else seed.text for version in versions]
+
+
+def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Contest:
+    """The champion, and the one that it followed.
+
+    Raises:
+        ConfigError: nothing is published.
+    """
+    history = artifacts.champion.history()
+    if not history:
+        raise ConfigError("nothing is published for this benchmark and target, so there is no champion to check")
+    champion = history[-1]
+    before = _before(history)
+    return Contest(
+        date=date,
+        champion=Contender(version=champion.version, sha256=champion.sha256),
+        seed=Contender(version="", sha256=seed.sha256),
+        previous=None if before is None else Contender(version=before.version, sha256=before.sha256),
+    )
+
+
+def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
+    """The contenders of a settled night, of whatever target, and their texts in the order of the roles."""
+    contest = Contest(date=night.date, champion=night.champion, seed=night.seed, previous=night.previous)
+    keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
+    return contest, [run.store.get_text(keys.skill(version)) for version, _ in contest.roles]
+
+
+def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
+    """Store who is measured and their texts, in the order of the roles; returns the chunks, equal texts once."""
+    items = ids(run.items(Split.FRESH))
+    run.store.put_model(run.keys.contest, contest)
+    chunks = []
+    for version, text in enumerate(texts):
+        key = run.keys.skill(version)
+        run.store.put_text(key, text)
+        if text not in texts[:version]:
+            for draw in range(run.config.evaluation.draws):
+                chunks += chunks_of(run, "regate", key, Split.FRESH, items, draw)
+    # As many for every target, since a night is one DAG run for all of them.
+    each = len(chunks_of(run, "regate", "", Split.FRESH, items))
+    return store_plan(run, run.timeline[0], "regate", chunks, least=len(ROLES) * run.config.evaluation.draws * each)
+
+
+def plan_nothing(run: TrainingRun) -> list[JsonObject]:
+    """The chunks of a night that is settled: as many as it had, all without items."""
+    return store_plan(run, run.timeline[0], "regate", [])
+
+
+def _before(history: Sequence[Alias]) -> Alias | None:
+    """The one that the champion followed: going back to an earlier one leaves all that came after that behind."""
+    standing: list[Alias] = []
+    for alias in history:
+        earlier = [one.sha256 for one in standing]
+        standing = [*standing[: earlier.index(alias.sha256)], alias] if alias.sha256 in earlier else [*standing, alias]
+    return standing[-2] if len(standing) > 1 else None

@@ -1,0 +1,79 @@
+"""The training without Airflow goes through the tasks of the DAGs, each behind all that it waits for there."""
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from tests.training.in_process import Training
+
+pytestmark = pytest.mark.slow
+
+BY_A_PERSON = {"publication.approve"}
+
+
+@pytest.fixture(scope="module", params=["paper", "confirm"])
+def training(request: Any) -> Training:
+    """A run with all that an epoch's end may have, published."""
+    training = Training.of(
+        train__num_epochs=2,
+        train__steps_per_epoch=1,
+        optimizer__use_meta_reflect=True,
+        evaluation__gate_policy=request.param,
+        evaluation__val_limit=None,
+    )
+    training()
+    training.publish("run")
+    return training
+
+
+def of_moments(training: Training, folder: str) -> list[str]:
+    """The tasks below a folder of the run, in the order in which they were carried out."""
+    return [re.sub(r"-\d+$", "", name.rpartition("/")[2]) for name in training.order if name.startswith(folder)]
+
+
+def of_run(training: Training) -> list[str]:
+    """The tasks of the run's DAG; those of a moment stand for the task that runs the part of the epoch."""
+    parts = {"steps/step_0001": "epoch_01", "steps/step_0002": "epoch_02"}
+    parts |= {"slow_update/epoch_02": "epoch_02_end", "meta_reflect/epoch_02": "epoch_02_end"}
+    parts["meta_reflect/epoch_01"] = "epoch_01_end"
+    found = [parts.get(name.rpartition("/")[0], name.replace("/", ".")) for name in training.order]
+    return list(dict.fromkeys(found))
+
+
+def upstream(dag: DAG, name: str) -> set[str]:
+    """All tasks that a task waits for."""
+    found: set[str] = dag.task_dict[name].get_flat_relative_ids(upstream=True)
+    return found - BY_A_PERSON
+
+
+def check(dag: DAG, order: list[str], beside: tuple[str, ...] = ()) -> None:
+    """Each task comes behind all that it waits for in the DAG, where all but those beside are one chain."""
+    assert set(order) == set(dag.task_dict) - BY_A_PERSON
+    for place, name in enumerate(order):
+        assert upstream(dag, name) <= set(order[:place]), name
+    for before, name in pairwise(name for name in order if name not in beside):
+        assert before in upstream(dag, name), (before, name)
+
+
+def test_a_run(training: Training) -> None:
+    check(train_dag("searchqa", training.config), of_run(training), beside=("plan_seed_test", "test_seed"))
+
+
+def test_a_step(training: Training) -> None:
+    order = of_moments(training, "steps/step_0001")
+    assert order[0] == "plan"
+    grouped = ["plan", *(f"step_01.{name}" for name in dict.fromkeys(order[1:]))]
+    check(epoch_dag("searchqa", training.config), grouped)
+
+
+def test_an_epochs_end(training: Training) -> None:
+    order = [
+        f"{kind}.{name}"
+        for kind in ("slow_update", "meta_reflect")
+        for name in of_moments(training, f"{kind}/epoch_02")
+    ]
+    check(epoch_end_dag("searchqa", training.config), order)
