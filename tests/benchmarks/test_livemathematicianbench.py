@@ -16,7 +16,7 @@ from benchmarks.livemathematicianbench import make_sample
 from benchmarks.livemathematicianbench.adapter import BENCHMARK, choices_named, lettered
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import DATA_SPLITS, Score, Status, Trajectory
-from skillopt_airflow.quality.splits import check_splits
+from skillopt_airflow.quality.records import check_splits
 
 PROJECT = Path(__file__).parents[2]
 REAL = REAL_DATA / "livemathematicianbench"

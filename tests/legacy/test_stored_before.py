@@ -21,12 +21,12 @@ from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Patch, Split
 from skillopt_airflow.optimizer.comparison import Comparison
 from skillopt_airflow.optimizer.learning_rate import ChosenRate
-from skillopt_airflow.quality.report import QualityReport
+from skillopt_airflow.quality.quality_report import QualityReport
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, SkillManifest
+from skillopt_airflow.store.data_manifest import DataManifest
 from skillopt_airflow.store.keys import ArtifactKeys
-from skillopt_airflow.store.manifest import DataManifest
-from skillopt_airflow.store.nights import Night, Told
+from skillopt_airflow.store.night_table import Night, Told
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.answer_cache import StoredMiss, StoredReply
 from skillopt_airflow.training.batch import BatchJob

@@ -17,7 +17,7 @@ from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.night_verdict import NightVerdict
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
-from skillopt_airflow.store.nights import NightTable
+from skillopt_airflow.store.night_table import NightTable
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.night import LedgerRow, ledger
 from skillopt_airflow.training.transfer import TransferReport

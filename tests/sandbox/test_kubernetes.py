@@ -23,8 +23,8 @@ from skillopt_airflow.sandbox.pod import EXPIRES_LABEL, labels_of, workload_labe
 from skillopt_airflow.sandbox.pod_runtime import PodRuntime
 from skillopt_airflow.sandbox.staging import Files, staged
 from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
-from skillopt_airflow.store.exchange import ExchangeFolder
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.signed_folder import ExchangeFolder
 from tests.gateway.scripted_provider import ScriptedProvider
 from tests.sandbox.fake_cluster import FakeCluster
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload, answer_all

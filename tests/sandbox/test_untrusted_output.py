@@ -14,7 +14,7 @@ from skillopt_airflow.core.types import MAX_FILES, Rollout, Score, Status, Traje
 from skillopt_airflow.sandbox import untrusted_output as collect
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
-from skillopt_airflow.store.tables import RolloutRow, rollouts_from_table, rollouts_to_table
+from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table, rollouts_to_table
 
 
 def line(item_id: str, **fields: object) -> bytes:

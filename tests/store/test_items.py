@@ -5,7 +5,7 @@ from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.types import Item, ItemFile
 from skillopt_airflow.store.items import load_items, save_items
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.tables import from_parquet, to_parquet
+from skillopt_airflow.store.parquet import from_parquet, to_parquet
 
 ITEMS = [
     Item(id="z", public={"question": "é?", "n": [1, None, 0.5]}, reference={"answers": ["x"]}),

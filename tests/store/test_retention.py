@@ -8,9 +8,9 @@ from skillopt_airflow.core.types import Item, Rollout, Score, Split, Status, Tra
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.parquet import from_parquet, to_parquet
 from skillopt_airflow.store.retention import Cleaned, compact, partitions
-from skillopt_airflow.store.tables import from_parquet, to_parquet
-from skillopt_airflow.store.trajectories import RolloutKey, RolloutTable, parts_of
+from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable, parts_of
 from tests.store.test_artifacts import KEYS, provenance, publish
 
 KEY = RolloutKey(

@@ -8,8 +8,8 @@ import pytest
 
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.quality.report import DataQualityError, QualityReport
-from skillopt_airflow.store.tables import TRAJECTORIES, from_parquet, to_parquet
+from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
+from skillopt_airflow.store.parquet import TRAJECTORIES, from_parquet, to_parquet
 from skillopt_airflow.training.night import settle_night
 from skillopt_airflow.training.night_plan import contest_of, plan_night
 from skillopt_airflow.training.preparation import checked_items, settle

@@ -16,7 +16,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
-from skillopt_airflow.store.nights import Night, NightTable
+from skillopt_airflow.store.night_table import Night, NightTable
 from skillopt_airflow.training.night import (
     LedgerRow,
     declined,

@@ -16,9 +16,9 @@ from skillopt_airflow.core.config import StorageGroup
 from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.store.keys import night_name, run_name, scoring_name
 from skillopt_airflow.training.run import RunRef
-from skillopt_airflow.ui import quality
+from skillopt_airflow.ui import quality_tab as quality
 from skillopt_airflow.ui.plugin import SkillOptPlugin
-from skillopt_airflow.ui.quality import DagRunRow
+from skillopt_airflow.ui.quality_tab import DagRunRow
 from tests.ui.test_dag_run_tab import Airflow
 from tests.ui.test_reports import log_in as log_in_as
 

@@ -7,7 +7,7 @@ from skillopt_airflow.pipeline.evaluation import ChunkTask
 from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
 
 if TYPE_CHECKING:
-    from skillopt_airflow.store.exchange import ExchangeFolder
+    from skillopt_airflow.store.signed_folder import ExchangeFolder
 
 
 class PodChunk(ChunkTask, PodRolloutOperator):
@@ -26,7 +26,7 @@ class PodChunk(ChunkTask, PodRolloutOperator):
 
     def exchange(self, name: str) -> "ExchangeFolder":
         """A folder below the run's keys."""
-        from skillopt_airflow.store.exchange import ExchangeFolder
+        from skillopt_airflow.store.signed_folder import ExchangeFolder
 
         run = self._work.run
         return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.pod(name))

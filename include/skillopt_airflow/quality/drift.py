@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from skillopt_airflow.core.types import Item, Split, canonical_json
-from skillopt_airflow.quality.report import FailingRow
+from skillopt_airflow.quality.quality_report import FailingRow
 from skillopt_airflow.quality.validation import about
 
 FEWEST_FRESH = 10

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.quality.report import CHARS_QUOTED, ExpectationResult, FailingRow, quoted
+from skillopt_airflow.quality.quality_report import CHARS_QUOTED, ExpectationResult, FailingRow, quoted
 
 if TYPE_CHECKING:
     import pandas as pd

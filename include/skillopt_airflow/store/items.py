@@ -8,7 +8,7 @@ import pyarrow as pa
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import Item, ItemFile, canonical_json
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.tables import from_parquet, to_parquet
+from skillopt_airflow.store.parquet import from_parquet, to_parquet
 
 ITEMS: pa.Schema = pa.schema(
     [

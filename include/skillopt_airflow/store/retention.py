@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
+
+import pyarrow as pa
 
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.tables import from_parquet, to_parquet
-from skillopt_airflow.store.trajectories import parts_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from skillopt_airflow.store.parquet import from_parquet, to_parquet
+from skillopt_airflow.store.rollout_table import parts_of
 
 _ORIGIN = [
     *("run", "item_fingerprint", "skill_sha256", "settings_sha256", "image", "stored"),
@@ -61,10 +60,8 @@ def compact(store: ObjectStore, partition: str, oldest: datetime | None) -> Clea
     return sum((_merge(store, partition, tables, oldest) for tables in by_columns.values()), Cleaned())
 
 
-def _merge(store: ObjectStore, partition: str, tables: "Mapping[str, pa.Table]", oldest: datetime | None) -> Cleaned:
+def _merge(store: ObjectStore, partition: str, tables: Mapping[str, pa.Table], oldest: datetime | None) -> Cleaned:
     """Make parts with the same columns one."""
-    import pyarrow as pa
-
     rows = pa.concat_tables(tables.values())
     origins = rows.select(_ORIGIN).to_pylist()
     unique = {tuple(origin.values()): index for index, origin in enumerate(origins)}

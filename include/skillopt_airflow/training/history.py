@@ -14,7 +14,7 @@ from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch, Split
 from skillopt_airflow.optimizer.answers import separate
-from skillopt_airflow.store.trajectories import RolloutKey
+from skillopt_airflow.store.rollout_table import RolloutKey
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.evaluation import draws_of, measured
 from skillopt_airflow.training.rollouts import RolloutPlan

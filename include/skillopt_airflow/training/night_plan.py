@@ -12,7 +12,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys, RunKeys
-from skillopt_airflow.store.nights import Contender, Night, NightTable
+from skillopt_airflow.store.night_table import Contender, Night, NightTable
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
 from skillopt_airflow.training.preparation import Items, checked_items, read_items, settle, store_files
@@ -60,7 +60,7 @@ def prepare_night(
         SkillOptError: of the kind that says what is wrong.
     """
     from skillopt_airflow.store.files import DataFiles
-    from skillopt_airflow.store.fresh import partition_uri, read_partition
+    from skillopt_airflow.store.fresh_partition import partition_uri, read_partition
 
     target, benchmark = str(config.model.target), run.ref.benchmark
     artifacts = _published_for(run, config, base)

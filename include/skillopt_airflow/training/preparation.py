@@ -27,7 +27,7 @@ from skillopt_airflow.training.scorecard import Question, find_skill, scoring_pl
 from skillopt_airflow.training.seed_and_final import opened, seed_plan, store_seed
 
 if TYPE_CHECKING:
-    from skillopt_airflow.quality.report import QualityReport
+    from skillopt_airflow.quality.quality_report import QualityReport
     from skillopt_airflow.quality.sizes import Need
     from skillopt_airflow.store.files import DataFiles
 
@@ -114,7 +114,7 @@ def checked_items(
     Raises:
         DataError: a record or split is not usable; the text names it.
     """
-    from skillopt_airflow.quality.splits import check_splits
+    from skillopt_airflow.quality.records import check_splits
 
     benchmark = run.benchmark
     quality = check_splits(
@@ -197,7 +197,7 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     Raises:
         ConfigError: it has states of others; the text names them.
     """
-    from skillopt_airflow.store.manifest import DataManifest, data_manifest
+    from skillopt_airflow.store.data_manifest import DataManifest, data_manifest
 
     if not run.store.exists(run.keys.runtime_state):
         return
@@ -219,8 +219,8 @@ def settle(
     run: TrainingRun, config: TrainConfig, items: Items, quality: "QualityReport", image: str, prices: Prices
 ) -> None:
     """Store the configuration and the items that all stages of the run see."""
+    from skillopt_airflow.store.data_manifest import data_manifest
     from skillopt_airflow.store.items import save_items
-    from skillopt_airflow.store.manifest import data_manifest
 
     record = RunRecord(
         benchmark=run.ref.benchmark,

@@ -170,7 +170,7 @@ def _fresh_chunks(run: TrainingRun, skill: str, contest: PublishContest) -> list
 
 def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publish_gate: GateDecision) -> "Provenance":
     from skillopt_airflow.store.artifacts import Provenance
-    from skillopt_airflow.store.manifest import DataManifest
+    from skillopt_airflow.store.data_manifest import DataManifest
 
     record, config = run.record, run.config
     manifest = run.store.get_model(run.keys.data_manifest, DataManifest)

@@ -10,14 +10,14 @@ from skillopt_airflow.core.types import DATA_SPLITS, Item, Split
 from skillopt_airflow.training.run import TrainingRun
 
 if TYPE_CHECKING:
-    from skillopt_airflow.quality.report import QualityReport
+    from skillopt_airflow.quality.quality_report import QualityReport
 
 log = logging.getLogger(__name__)
 
 
 def store_quality(run: TrainingRun, report: "QualityReport") -> None:
     """Keep a result as JSON, and all that the run has as a page."""
-    from skillopt_airflow.quality.page import render
+    from skillopt_airflow.quality.quality_page import render
 
     keys = {"records": run.keys.quality, "rollouts": run.keys.rollout_quality}
     run.store.put_model(keys[report.suite], report)
@@ -62,7 +62,7 @@ def checked_fresh(
     Raises:
         DataQualityError: items that miss expectations; the text names them.
     """
-    from skillopt_airflow.quality.fresh import check_fresh
+    from skillopt_airflow.quality.fresh_items import check_fresh
 
     learned = {split: trained[split] for split in (Split.TRAIN, Split.VAL)}
     reference = [*trained[Split.VAL], *trained[Split.TEST]]
@@ -86,7 +86,7 @@ def check_measured(
     Raises:
         DataQualityError: rows that miss expectations; the text names them.
     """
-    from skillopt_airflow.quality.rollouts import check_rollouts
+    from skillopt_airflow.quality.rollout_rows import check_rollouts
 
     items = run.items(split)
     tables = {
@@ -112,7 +112,7 @@ def items_of(run: TrainingRun, trained: str) -> Mapping[Split, list[Item]] | Non
 
 
 def _stored(run: TrainingRun, key: str) -> "QualityReport | None":
-    from skillopt_airflow.quality.report import QualityReport
+    from skillopt_airflow.quality.quality_report import QualityReport
 
     try:
         return run.store.get_model(key, QualityReport)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.store.artifacts import ArtifactStore
-    from skillopt_airflow.store.trajectories import RolloutKey, RolloutTable, UsageTable
+    from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable, UsageTable
     from skillopt_airflow.training.connections import Connections
 
 log = logging.getLogger(__name__)
@@ -142,14 +142,14 @@ class TrainingRun:
     @cached_property
     def rollouts(self) -> "RolloutTable":
         """All trajectories ever stored here."""
-        from skillopt_airflow.store.trajectories import RolloutTable
+        from skillopt_airflow.store.rollout_table import RolloutTable
 
         return RolloutTable(self.store, self.ref.storage.prefix)
 
     @cached_property
     def usage(self) -> "UsageTable":
         """The model calls of all runs."""
-        from skillopt_airflow.store.trajectories import UsageTable
+        from skillopt_airflow.store.rollout_table import UsageTable
 
         return UsageTable(self.store, self.ref.storage.prefix)
 
@@ -276,7 +276,7 @@ class TrainingRun:
 
     def rollout_key(self, split: Split, skill: SkillDocument, draw: int) -> "RolloutKey":
         """What makes two rollouts of an item the same; how fast or how often they are tried is not part of it."""
-        from skillopt_airflow.store.trajectories import RolloutKey
+        from skillopt_airflow.store.rollout_table import RolloutKey
 
         model = self.config.model
         shaping = model.model_dump(mode="json", include=set(SHAPING))

@@ -8,7 +8,7 @@ from skillopt_airflow.core.paired import PairedTable, paired_values
 from skillopt_airflow.core.sign_test import e_value
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import RegateKeys
-from skillopt_airflow.store.nights import Night, NightTable
+from skillopt_airflow.store.night_table import Night, NightTable
 from skillopt_airflow.training.run import TrainingRun
 
 if TYPE_CHECKING:

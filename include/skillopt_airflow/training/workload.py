@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.sandbox.task_workload import Outcome
-    from skillopt_airflow.store.trajectories import RolloutKey
+    from skillopt_airflow.store.rollout_table import RolloutKey
 
 
 JUDGES = 2

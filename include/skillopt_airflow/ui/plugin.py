@@ -3,7 +3,7 @@
 from airflow.plugins_manager import AirflowPlugin
 
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
-from skillopt_airflow.ui.quality import QUALITY_TAB
+from skillopt_airflow.ui.quality_tab import QUALITY_TAB
 from skillopt_airflow.ui.reports import REPORT_TAB, app
 
 

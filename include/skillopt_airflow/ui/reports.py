@@ -18,7 +18,7 @@ from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.params import benchmark_config
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.training.run import RunRef
-from skillopt_airflow.ui.messages import message
+from skillopt_airflow.ui.message_page import message
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of
 
 DAG_RUN_ROUTE = "/dag_runs/{dag_id}/{run_id}/report"

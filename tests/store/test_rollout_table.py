@@ -11,9 +11,9 @@ import pytest
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
-from skillopt_airflow.store import trajectories
+from skillopt_airflow.store import rollout_table as trajectories
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.trajectories import RolloutKey, RolloutTable, UsageTable
+from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable, UsageTable
 
 KEY = RolloutKey(
     benchmark="searchqa",

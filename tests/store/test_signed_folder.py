@@ -8,8 +8,8 @@ import httpx
 import pytest
 from botocore.config import Config
 
-from skillopt_airflow.store.exchange import ExchangeFolder
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.signed_folder import ExchangeFolder
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -12,7 +12,7 @@ from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.objects import ObjectStore, model_bytes
-from skillopt_airflow.store.tables import from_parquet, to_parquet
+from skillopt_airflow.store.parquet import from_parquet, to_parquet
 
 
 class Contender(Value):

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.config import DataGroup
 from skillopt_airflow.core.types import Item, Split
-from skillopt_airflow.store.manifest import data_manifest
+from skillopt_airflow.store.data_manifest import data_manifest
 
 ITEMS = [Item(id=name, public={"q": name}, reference={"a": [name]}) for name in "abc"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from skillopt_airflow.quality.report import QualityReport
+from skillopt_airflow.quality.quality_report import QualityReport
 
 TEMPLATES = Path(__file__).parent / "templates"
 ROWS_SHOWN = 500

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import Split, canonical_json
-from skillopt_airflow.quality.report import CHARS_QUOTED, QualityReport
+from skillopt_airflow.quality.quality_report import CHARS_QUOTED, QualityReport
+from skillopt_airflow.quality.records import MAX_CHARS, check_splits
 from skillopt_airflow.quality.sizes import Need
-from skillopt_airflow.quality.splits import MAX_CHARS, check_splits
 
 TEXTS, LISTS = ("question", "context"), ("answers",)
 
@@ -152,7 +152,7 @@ def refuse(event, arguments):
     if event in {"socket.connect", "socket.getaddrinfo"}:
         raise RuntimeError(f"{event} {arguments}")
 sys.addaudithook(refuse)
-from skillopt_airflow.quality.splits import check_splits
+from skillopt_airflow.quality.records import check_splits
 assert "great_expectations" not in sys.modules
 report = check_splits("x", {"train": [{"id": "a"}, {"id": "a"}]}, lambda record: record["id"], [], [])
 assert "great_expectations" in sys.modules

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.core.types import Status
-from skillopt_airflow.quality.report import FailingRow, QualityReport
+from skillopt_airflow.quality.quality_report import FailingRow, QualityReport
 from skillopt_airflow.quality.validation import PLACE, about, quiet, validate
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.types import Message, ModelCall, Rollout, Score, Status, Trajectory
-from skillopt_airflow.store import tables
-from skillopt_airflow.store.tables import RolloutRow, UsageRow
+from skillopt_airflow.store import parquet as tables
+from skillopt_airflow.store.parquet import RolloutRow, UsageRow
 
 COUNTS = st.integers(0, 10**12)
 SECONDS = st.floats(0, 1e6)

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.types import Item, Split, canonical_json, sha256
 from skillopt_airflow.quality.drift import FEWEST_FRESH, FEWEST_REFERENCE, Drift, fields_of
-from skillopt_airflow.quality.report import FailingRow, QualityReport, quoted
+from skillopt_airflow.quality.quality_report import FailingRow, QualityReport, quoted
 from skillopt_airflow.quality.validation import about, quiet, validate
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, ModelCall, Rollout, Split, Status, Value
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.tables import (
+from skillopt_airflow.store.parquet import (
     RolloutRow,
     UsageRow,
     from_parquet,

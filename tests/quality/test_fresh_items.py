@@ -12,8 +12,8 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import Item, Split
 from skillopt_airflow.quality.drift import FEWEST_FRESH, FEWEST_REFERENCE, TOLERANCE, length_of, standing, tolerance
-from skillopt_airflow.quality.fresh import check_fresh, content
-from skillopt_airflow.quality.report import QualityReport
+from skillopt_airflow.quality.fresh_items import check_fresh, content
+from skillopt_airflow.quality.quality_report import QualityReport
 
 
 def item(name: str, question: Any = "", **public: Any) -> Item:

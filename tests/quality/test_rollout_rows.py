@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.quality.rollouts import check_rollouts
+from skillopt_airflow.quality.rollout_rows import check_rollouts
 
 ITEMS = ("a", "b", "c")
 
