@@ -19,7 +19,7 @@ from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import Item, ModelCall, Status
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.operator import RolloutOperator
@@ -51,7 +51,7 @@ class Chunk:
     image: str = HARNESSES["chat"].image
     one_item_each: bool = False
     wave: int | None = None
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: RemainingBudget = field(default_factory=RemainingBudget)
     limits: SandboxGroup = field(default_factory=SandboxGroup)
     ok: int = 0
 

@@ -10,7 +10,7 @@ import pytest
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.gateway import app as surface
 from skillopt_airflow.gateway.model_gateway import ModelGateway
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, rigs, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, failure
 
@@ -213,7 +213,7 @@ def test_requests_that_wait_together_over_their_size_are_refused(rig, monkeypatc
 
 
 def test_the_calls_of_a_budget_are_never_passed(rig):
-    one = rig(lambda asked: failure(500) if asked.number == 1 else answer(asked), allowance=Allowance(calls=2))
+    one = rig(lambda asked: failure(500) if asked.number == 1 else answer(asked), allowance=RemainingBudget(calls=2))
 
     responses = [one.post() for _ in range(4)]
 
@@ -227,8 +227,8 @@ def test_the_calls_of_a_budget_are_never_passed(rig):
 @pytest.mark.parametrize(
     ("allowance", "name"),
     [
-        (Allowance(tokens=15), "max_tokens"),
-        (Allowance(usd=0.00002, input_price=1.0, output_price=1.0), "max_usd"),
+        (RemainingBudget(tokens=15), "max_tokens"),
+        (RemainingBudget(usd=0.00002, input_price=1.0, output_price=1.0), "max_usd"),
     ],
 )
 def test_tokens_and_dollars_are_counted_when_an_answer_tells_them(rig, allowance, name):
@@ -248,7 +248,7 @@ def test_who_leaves_before_the_answer_pays_for_about_what_was_asked_for(rig):
         release.wait(30)
         return answer(asked)
 
-    one = rig(hang, allowance=Allowance(tokens=1000))
+    one = rig(hang, allowance=RemainingBudget(tokens=1000))
     with one.connect() as raw:
         raw.sendall(request_bytes(messages=["x" * 4000], max_tokens=50))
         assert asked_for.wait(30)
@@ -264,7 +264,7 @@ def test_who_leaves_before_the_answer_pays_for_about_what_was_asked_for(rig):
 
 
 def test_a_call_that_failed_costs_no_tokens(rig):
-    one = rig(lambda asked: failure(400), allowance=Allowance(tokens=1000))
+    one = rig(lambda asked: failure(400), allowance=RemainingBudget(tokens=1000))
     assert [one.post(messages=["x" * 8000], max_tokens=5000).status_code for _ in range(2)] == [400, 400]
     assert [(call.prompt_tokens, call.completion_tokens) for call in one.calls] == [(0, 0)] * 2
 

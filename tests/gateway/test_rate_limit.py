@@ -8,16 +8,81 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skillopt_airflow.gateway.model_gateway import ModelGateway
-from skillopt_airflow.gateway.pacing import START
-from skillopt_airflow.gateway.rate_limit import Ended, Turns
-from skillopt_airflow.gateway.remaining_budget import Allowance
-from skillopt_airflow.gateway.shared_state import Alone, State
+from skillopt_airflow.gateway.rate_limit import START, RateLimit, RateLimiter
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.shared_state import SharedState, State
 from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 
-LANE = "provider"
+SERVER = "provider"
+MOST = 4 * START
+
+
+def after(limit: RateLimit, answers: int) -> RateLimit:
+    for _ in range(answers):
+        limit = limit.answered(limit.cuts, MOST)
+    return limit
+
+
+def test_a_round_of_answers_doubles_the_limit_until_the_first_overload():
+    first = RateLimit()
+    assert first.limit == START
+    second = after(first, START)
+    assert second.limit == 2 * START
+    assert after(second, 2 * START).limit == MOST
+    assert after(second, 1000).limit == MOST
+
+
+def test_after_an_overload_a_round_of_answers_adds_about_one():
+    cut = after(RateLimit(), START).overloaded(0, 0.0, None)
+    assert cut.limit == START
+    grown = after(cut, START)
+    assert START + 0.9 < grown.limit <= START + 1
+
+
+def test_tries_of_one_round_cut_only_once():
+    limit = RateLimit(limit=32)
+    for _ in range(5):
+        limit = limit.overloaded(0, 0.0, None)
+    assert (limit.limit, limit.cuts) == (16, 1)
+    assert limit.overloaded(1, 0.0, None).limit == 8
+
+
+def test_answers_from_before_the_cut_do_not_raise_the_new_limit():
+    cut = RateLimit().overloaded(0, 0.0, None)
+    assert cut.answered(0, MOST) == cut
+
+
+def test_the_longest_pause_that_was_asked_for_holds():
+    limit = RateLimit().overloaded(0, 100.0, 30.0).overloaded(0, 101.0, 5.0)
+    assert limit.not_before == 130.0
+    assert (limit.wait(120.0), limit.wait(131.0)) == (10.0, 0.0)
+
+
+STEPS = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 3), st.none() | st.floats(0, 100), st.floats(0, 10)), max_size=60
+)
+
+
+@given(STEPS)
+def test_the_limit_stays_between_one_and_the_most_and_a_pause_is_never_shortened(steps):
+    limit, now = RateLimit(), 0.0
+    for good, back, pause, passed in steps:
+        before, now = limit, now + passed
+        began = max(0, limit.cuts - back)
+        limit = limit.answered(began, MOST) if good else limit.overloaded(began, now, pause)
+        assert 1 <= limit.limit <= MOST
+        assert limit.not_before >= before.not_before
+        if good:
+            assert limit.limit >= before.limit
+        else:
+            assert limit.limit <= before.limit
+            assert limit.wait(now) >= (pause or 0.0) - 1e-6
+    assert RateLimit.model_validate_json(limit.model_dump_json()) == limit
 
 
 def look(state: State) -> tuple[State, State]:
@@ -26,11 +91,11 @@ def look(state: State) -> tuple[State, State]:
 
 def test_no_more_begin_than_the_pace_allows_and_they_begin_in_order():
     async def scene() -> None:
-        turns = Turns(Alone(Allowance()), LANE, 1000)
+        limiter = RateLimiter(SharedState(RemainingBudget()), SERVER, 1000)
         began: list[int] = []
 
         async def one(number: int) -> None:
-            turn = await turns.begin()
+            turn = await limiter.begin()
             began.append(number)
             await asyncio.sleep(0)
             running.append(turn)
@@ -42,13 +107,13 @@ def test_no_more_begin_than_the_pace_allows_and_they_begin_in_order():
         await asyncio.sleep(0.05)
         assert began == list(range(START))
         # An answer makes room for itself and, in slow start, for one more.
-        await turns.end(running[0], Ended("answered"))
+        await limiter.end(running[0], "answered")
         while len(running) < START + 2:
             await asyncio.sleep(0.001)
-        await turns.end(running[1], Ended("failed"))
+        await limiter.end(running[1], "failed")
         while len(running) < START + 3:
             await asyncio.sleep(0.001)
-        await turns.end(running[2], Ended("overloaded"))
+        await limiter.end(running[2], "overloaded")
         await asyncio.sleep(0.05)
         assert began == list(range(START + 3))
         for task in tasks[START + 3 :]:
@@ -60,40 +125,40 @@ def test_no_more_begin_than_the_pace_allows_and_they_begin_in_order():
 
 def test_who_gives_up_waiting_holds_no_turn():
     async def scene() -> None:
-        commons = Alone(Allowance())
-        turns = Turns(commons, LANE, 1)
-        first = await turns.begin()
-        waiting = [asyncio.ensure_future(turns.begin()) for _ in range(3)]
+        shared_state = SharedState(RemainingBudget())
+        limiter = RateLimiter(shared_state, SERVER, 1)
+        first = await limiter.begin()
+        waiting = [asyncio.ensure_future(limiter.begin()) for _ in range(3)]
         await asyncio.sleep(0.05)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        await turns.end(first, Ended("answered"))
-        assert sum((await commons.update(look)).lane(LANE).busy.values()) == 0
-        await turns.begin()
+        await limiter.end(first, "answered")
+        assert sum((await shared_state.update(look)).limit(SERVER).busy.values()) == 0
+        await limiter.begin()
 
     asyncio.run(scene())
 
 
 def test_a_turn_is_given_back_by_a_task_that_is_being_cancelled():
     async def scene() -> None:
-        commons = Alone(Allowance())
-        turns = Turns(commons, LANE, 1)
+        shared_state = SharedState(RemainingBudget())
+        limiter = RateLimiter(shared_state, SERVER, 1)
 
         async def work() -> None:
-            turn = await turns.begin()
+            turn = await limiter.begin()
             try:
                 await asyncio.sleep(600)
             finally:
                 asyncio.current_task().cancel()
-                await turns.end(turn, Ended("failed"))
+                await limiter.end(turn, "failed")
 
         task = asyncio.ensure_future(work())
         await asyncio.sleep(0.05)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         async with asyncio.timeout(10):
-            await turns.begin()
+            await limiter.begin()
 
     asyncio.run(scene())
 
@@ -161,7 +226,7 @@ def test_the_gateways_of_a_run_stay_below_their_common_limit_together(gateways):
 
 
 def test_the_gateways_of_a_run_spend_one_allowance(gateways):
-    clients = gateways(lambda asked: completion("x"), 3, allowance=Allowance(calls=10))
+    clients = gateways(lambda asked: completion("x"), 3, allowance=RemainingBudget(calls=10))
     with ThreadPoolExecutor(6) as pool:
         statuses = list(pool.map(post, clients * 10))
     assert (statuses.count(200), statuses.count(402)) == (10, 20)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.gateway import shared_state as commons
-from skillopt_airflow.gateway.remaining_budget import Allowance
-from skillopt_airflow.gateway.shared_state import Lane, State, shared
+from skillopt_airflow.gateway import shared_state
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.shared_state import RateLimit, State, shared
 
-LANE = "provider"
+SERVER = "provider"
 
 
 @pytest.fixture(autouse=True)
@@ -26,15 +26,15 @@ def temporary(tmp_path, monkeypatch):
 
 
 def folders(temporary: Path) -> list[Path]:
-    return sorted(temporary.glob(f"{commons.PREFIX}*"))
+    return sorted(temporary.glob(f"{shared_state.PREFIX}*"))
 
 
 def take(me: str, change: int = 1):
-    return lambda state: (state.with_lane(LANE, state.lane(LANE).taken(me, change)), None)
+    return lambda limit: (limit.taken(me, change), None)
 
 
 def spend(calls: int):
-    return lambda state: (state.model_copy(update={"allowance": state.allowance.minus(calls=calls)}), None)
+    return lambda state: (state.spent(calls=calls), None)
 
 
 def look(state: State):
@@ -42,23 +42,23 @@ def look(state: State):
 
 
 def busy(state: State) -> int:
-    return sum(state.lane(LANE).busy.values())
+    return sum(state.limit(SERVER).busy.values())
 
 
 def test_gateways_of_one_run_share_and_others_do_not(temporary):
     async def scene() -> None:
         async with (
-            shared("run 1", Allowance(calls=10)) as one,
-            shared("run 1", Allowance(calls=10)) as two,
-            shared("run 2", Allowance(calls=10)) as other,
-            shared("", Allowance(calls=10)) as alone,
+            shared("run 1", RemainingBudget(calls=10)) as one,
+            shared("run 1", RemainingBudget(calls=10)) as two,
+            shared("run 2", RemainingBudget(calls=10)) as other,
+            shared("", RemainingBudget(calls=10)) as alone,
         ):
             for each in (one, two, other, alone):
-                await each.update(take(each.me))
+                await each.update_limit(SERVER, take(each.me))
             await one.update(spend(3))
             states = [await each.update(look) for each in (one, two, other, alone)]
             assert [busy(state) for state in states] == [2, 2, 1, 1]
-            assert [state.allowance.calls for state in states] == [7, 7, 10, 10]
+            assert [state.budget.calls for state in states] == [7, 7, 10, 10]
             assert len(folders(temporary)) == 2
             assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in folders(temporary))
 
@@ -68,15 +68,15 @@ def test_gateways_of_one_run_share_and_others_do_not(temporary):
 
 def test_whoever_joins_cannot_bring_back_what_is_spent_and_whoever_begins_anew_knows_it_all():
     async def left() -> int | None:
-        async with shared("run", Allowance(calls=8)) as late:
-            return (await late.update(look)).allowance.calls
+        async with shared("run", RemainingBudget(calls=8)) as late:
+            return (await late.update(look)).budget.calls
 
     async def scene() -> None:
-        async with shared("run", Allowance(calls=10)) as first:
+        async with shared("run", RemainingBudget(calls=10)) as first:
             await first.update(spend(7))
             assert await left() == 3
-            async with shared("run", Allowance(calls=1)):
-                assert (await first.update(look)).allowance.calls == 1
+            async with shared("run", RemainingBudget(calls=1)):
+                assert (await first.update(look)).budget.calls == 1
         assert await left() == 8
 
     asyncio.run(scene())
@@ -84,22 +84,22 @@ def test_whoever_joins_cannot_bring_back_what_is_spent_and_whoever_begins_anew_k
 
 def test_updates_at_the_same_time_are_all_kept():
     async def scene() -> None:
-        async with shared("run", Allowance(calls=1000)) as one, shared("run", Allowance(calls=1000)) as two:
+        async with shared("run", RemainingBudget(calls=1000)) as one, shared("run", RemainingBudget(calls=1000)) as two:
             await asyncio.gather(*(each.update(spend(1)) for each in (one, two) for _ in range(100)))
-            assert (await one.update(look)).allowance.calls == 800
+            assert (await one.update(look)).budget.calls == 800
 
     asyncio.run(scene())
 
 
 CHILD = """
 import asyncio, sys
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.shared_state import shared
 
 async def scene():
-    async with shared("run", Allowance(calls=100)) as mine:
-        await mine.update(lambda s: (s.with_lane("provider", s.lane("provider").taken(mine.me, 5)), None))
-        await mine.update(lambda s: (s.model_copy(update={"allowance": s.allowance.minus(calls=60)}), None))
+    async with shared("run", RemainingBudget(calls=100)) as mine:
+        await mine.update_limit("provider", lambda limit: (limit.taken(mine.me, 5), None))
+        await mine.update(lambda state: (state.spent(calls=60), None))
         print("there", flush=True)
         await asyncio.sleep(600)
 
@@ -121,23 +121,23 @@ def child():
 
 def test_what_a_killed_process_held_is_free_again_and_what_it_spent_is_spent(child):
     async def scene() -> None:
-        async with shared("run", Allowance(calls=100)) as mine:
+        async with shared("run", RemainingBudget(calls=100)) as mine:
             state = await mine.update(look)
-            assert (busy(state), state.allowance.calls) == (5, 40)
+            assert (busy(state), state.budget.calls) == (5, 40)
             child.send_signal(signal.SIGKILL)
             child.wait()
             while busy(await mine.update(look)):
                 await asyncio.sleep(0.05)
-            assert (await mine.update(look)).allowance.calls == 40
+            assert (await mine.update(look)).budget.calls == 40
 
     asyncio.run(scene())
 
 
 def test_a_process_that_is_stopped_still_lives(child):
     async def scene() -> None:
-        async with shared("run", Allowance()) as mine:
+        async with shared("run", RemainingBudget()) as mine:
             child.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(1.2 * commons.CENSUS_SECONDS)
+            await asyncio.sleep(1.2 * shared_state.CENSUS_SECONDS)
             assert busy(await mine.update(look)) == 5
 
     asyncio.run(scene())
@@ -149,20 +149,20 @@ def test_what_killed_processes_left_is_removed_by_the_next_of_any_run(child, tem
     assert len(folders(temporary)) == 1
 
     async def scene() -> None:
-        async with shared("another run", Allowance()):
+        async with shared("another run", RemainingBudget()):
             pass
 
     asyncio.run(scene())
     assert folders(temporary) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"lanes": 3}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b'{"limits": 3}', b"\xff"])
 def test_a_broken_state_begins_anew(temporary, content):
     async def scene() -> None:
-        async with shared("run", Allowance()) as mine:
+        async with shared("run", RemainingBudget()) as mine:
             (folder,) = folders(temporary)
             (folder / "state.json").write_bytes(content)
-            await mine.update(take(mine.me))
+            await mine.update_limit(SERVER, take(mine.me))
             assert busy(await mine.update(look)) == 1
             assert json.loads((folder / "state.json").read_bytes())
 
@@ -172,7 +172,7 @@ def test_a_broken_state_begins_anew(temporary, content):
 @pytest.mark.parametrize("trap", ["link", "file"])
 def test_a_folder_that_is_not_this_users_is_not_used(temporary, trap):
     async def join() -> None:
-        async with shared("run", Allowance()):
+        async with shared("run", RemainingBudget()):
             (path,) = folders(temporary)
             places.append(path)
 
@@ -191,11 +191,11 @@ def test_a_folder_that_is_not_this_users_is_not_used(temporary, trap):
 
 def test_waiting_for_the_lock_does_not_stop_the_event_loop(temporary):
     async def scene() -> None:
-        async with shared("run", Allowance()) as mine:
+        async with shared("run", RemainingBudget()) as mine:
             (folder,) = folders(temporary)
             holder = subprocess.Popen(["flock", str(folder / "lock"), "cat"], stdin=subprocess.PIPE)
             assert holder.stdin is not None
-            while commons._try_lock(descriptor := os.open(folder / "lock", os.O_RDWR)):
+            while shared_state._try_lock(descriptor := os.open(folder / "lock", os.O_RDWR)):
                 os.close(descriptor)
                 time.sleep(0.01)
             os.close(descriptor)
@@ -210,5 +210,5 @@ def test_waiting_for_the_lock_does_not_stop_the_event_loop(temporary):
 
 
 def test_what_is_gone_leaves_every_lane():
-    state = State().with_lane("a", Lane(busy={"x": 1, "y": 2})).with_lane("b", Lane(busy={"x": 3}))
-    assert state.without(frozenset({"x"})).lanes == {"a": Lane(busy={"y": 2}), "b": Lane()}
+    state = State(limits={"a": RateLimit(busy={"x": 1, "y": 2}), "b": RateLimit(busy={"x": 3})})
+    assert state.without(frozenset({"x"})).limits == {"a": RateLimit(busy={"y": 2}), "b": RateLimit()}

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from skillopt_airflow.gateway import app as surface
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, rigs, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, completion, events, failure
 
@@ -160,7 +160,9 @@ def test_a_stream_over_its_size_is_cut_and_counted(rig, monkeypatch):
 
 
 def test_a_stream_takes_from_the_allowance(rig):
-    one = rig(lambda asked: Reply(headers=SSE, chunks=events(*STREAMS["openai-chat"])), allowance=Allowance(tokens=9))
+    one = rig(
+        lambda asked: Reply(headers=SSE, chunks=events(*STREAMS["openai-chat"])), allowance=RemainingBudget(tokens=9)
+    )
     assert [one.post(stream=True).status_code for _ in range(2)] == [200, 402]
 
 
@@ -176,7 +178,7 @@ def test_who_leaves_within_a_stream_pays_for_about_as_much_as_came(rig, dialect)
 
         return Reply(headers=SSE, chunks=chunks())
 
-    one = rig(never_ends, dialect=dialect, allowance=Allowance(tokens=200))
+    one = rig(never_ends, dialect=dialect, allowance=RemainingBudget(tokens=200))
     body = {"model": MODEL, "stream": True, "messages": ["x" * 400]}
     with one.client.stream("POST", PATHS[dialect], json=body) as response:
         got = 0

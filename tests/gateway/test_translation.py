@@ -14,7 +14,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.gateway.backends import open_backend
+from skillopt_airflow.gateway.fallbacks import open_backend
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
 from tests.gateway import dialects

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.usage import RunUsage
 
-from skillopt_airflow.models.metering import calls_of
+from skillopt_airflow.models.metering import Metered, calls_of
 
 STATUSES = st.sampled_from([0, 200, 429, 503])
 
@@ -12,7 +12,7 @@ def test_the_rows_are_the_requests_and_hold_all_tokens(
     requests: int, prompt: int, completion: int, status: int, seconds: float
 ) -> None:
     usage = RunUsage(requests=requests, input_tokens=prompt, output_tokens=completion)
-    rows = calls_of(usage, role="optimizer", stage="rank", model="m", status=status, started=5.0, seconds=seconds)
+    rows = calls_of(Metered(usage, status), "optimizer", "rank", "m", 5.0, seconds)
     assert len(rows) == max(1, requests + (status != 200))
     assert rows[-1].http_status == status
     assert {row.http_status for row in rows[:-1]} <= {200}
@@ -23,7 +23,7 @@ def test_the_rows_are_the_requests_and_hold_all_tokens(
 
 def test_a_request_that_failed_after_answered_ones_has_no_tokens() -> None:
     usage = RunUsage(requests=2, input_tokens=21, output_tokens=6)
-    rows = calls_of(usage, role="target", stage="follow_up", model="m", status=503, started=0.0, seconds=3.0)
+    rows = calls_of(Metered(usage, 503), "target", "follow_up", "m", 0.0, 3.0)
     assert [(row.http_status, row.prompt_tokens, row.completion_tokens) for row in rows] == [
         (200, 11, 3),
         (200, 10, 3),

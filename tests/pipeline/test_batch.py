@@ -15,7 +15,7 @@ from local.standin import chat
 from local.standin.server import StandInServer
 from skillopt_airflow.core.errors import ConfigError, ModelError
 from skillopt_airflow.core.types import Split, Status
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.pipeline.batch import BatchRollouts, check_batch
 from skillopt_airflow.pipeline.graph import dag_of, evaluations
 from skillopt_airflow.store.objects import ObjectStore
@@ -171,7 +171,7 @@ def test_an_attempt_that_lost_its_worker_finds_its_job_again(run, server):
 @pytest.fixture
 def calls_left(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Says how many calls the budget has left from now on."""
-    return lambda calls: monkeypatch.setattr(workload, "allowance", lambda run: Allowance(calls=calls))
+    return lambda calls: monkeypatch.setattr(workload, "allowance", lambda run: RemainingBudget(calls=calls))
 
 
 def test_a_job_does_not_pass_the_budgets_calls(run, server, calls_left):

@@ -7,7 +7,7 @@ import pytest
 from airflow.serialization.serialized_objects import DagSerialization
 
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.gateway.serve import Served
+from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.evaluation import RolloutChunk
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
@@ -46,7 +46,7 @@ def test_the_gateways_document_is_one_that_its_program_takes() -> None:
 
     document = json.loads(json.dumps(gateway_document(work)))
 
-    served = Served.model_validate(document)
+    served = ServeConfig.model_validate(document)
     assert served.upstream.api_key.get_secret_value() == KEY
     assert served.stage == "seed"
     assert served.allowance.calls == 50

@@ -18,7 +18,7 @@ from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.docker_limits import host_options
@@ -56,7 +56,7 @@ def run(cli_docker_host: str, tmp_path: Path) -> Iterator[Run]:
         base_url: str,
         items: list[dict[str, Any]],
         skill: str = SKILL,
-        allowance: Allowance = Allowance(),  # noqa: B008 - frozen
+        allowance: RemainingBudget = RemainingBudget(),  # noqa: B008 - frozen
         **settings: Any,
     ) -> Any:
         folders = {name: tmp_path / name for name in ("in", "out", "gateway")}
@@ -198,7 +198,7 @@ def test_what_a_provider_does_wrong_becomes_the_status(run: Run, harness: Harnes
 @pytest.mark.engine
 @pytest.mark.parametrize("harness", CLIS)
 def test_a_budget_ends_a_cli_too(run: Run, standin_url: str, harness: HarnessName):
-    trajectories, calls = run(harness, standin_url, ITEMS, allowance=Allowance(calls=1))
+    trajectories, calls = run(harness, standin_url, ITEMS, allowance=RemainingBudget(calls=1))
 
     assert [trajectory.status for trajectory in trajectories] == [Status.OK, Status.BUDGET]
     assert "budget.max_calls" in trajectories[1].error

@@ -12,7 +12,7 @@ from docker.errors import APIError
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.labels import identity
@@ -44,7 +44,7 @@ class FakeWorkload:
     is_settled: Callable[[], bool] = lambda: False
     image: str = HARNESSES["chat"].image
     one_item_each: bool = False
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: RemainingBudget = field(default_factory=RemainingBudget)
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         return self.public_files

@@ -2,8 +2,8 @@ import json
 
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.types import Item
-from skillopt_airflow.gateway.remaining_budget import Allowance
-from skillopt_airflow.gateway.serve import Served
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.gateway_container import gateway_document, gateway_settings
 from tests.gateway.gateway_rig import MODEL, upstream_at
@@ -25,7 +25,7 @@ def workload(**labels: str) -> FakeWorkload:
         ),
         limits=SandboxGroup(max_containers=3),
         labels=labels,
-        allowance=Allowance(calls=9),
+        allowance=RemainingBudget(calls=9),
     )
 
 
@@ -42,12 +42,12 @@ def test_a_workload_says_the_rest():
     found = gateway_settings(workload(run="r"))
     assert (found.stage, found.dialect, found.max_attempts, found.call_timeout) == ("rollout", "openai-chat", 3, 7.0)
     assert found.max_concurrency == 15
-    assert found.allowance == Allowance(calls=9)
+    assert found.allowance == RemainingBudget(calls=9)
 
 
 def test_they_are_what_the_program_reads():
     work = workload(run="r")
-    served = Served.model_validate_json(json.dumps(gateway_document(work)))
+    served = ServeConfig.model_validate_json(json.dumps(gateway_document(work)))
     assert served.upstream == work.upstream
     assert served.upstream.api_key.get_secret_value() == work.upstream.api_key.get_secret_value() != ""
     assert {name: value for name, value in served if name != "upstream"} == dict(gateway_settings(work))

@@ -1,7 +1,7 @@
 import pytest
 
 from skillopt_airflow.core.budget import spent
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.spending import allowance, why_stop
 from tests.training.in_process import Training
 
@@ -27,7 +27,7 @@ def test_sandboxes_may_spend_what_target_and_optimizer_have_left(training: Train
     assert total.usd is not None
     assert {call.role for call in rows} == {"target", "optimizer"}
 
-    assert allowance(run) == Allowance(
+    assert allowance(run) == RemainingBudget(
         calls=10_000 - total.calls,
         tokens=10_000_000 - total.tokens,
         usd=100.0 - total.usd,
@@ -50,4 +50,4 @@ def test_a_gate_that_is_decided_again_sees_nothing_of_what_was_spent_later() -> 
 def test_a_run_without_limits_limits_no_sandbox() -> None:
     trained = Training.of(train__num_epochs=1, evaluation__eval_test=False)
     trained()
-    assert allowance(trained.run) == Allowance()
+    assert allowance(trained.run) == RemainingBudget()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 from starlette.requests import ClientDisconnect, Request
@@ -16,11 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
-from skillopt_airflow.gateway.dialects import MAX_PARTS, NotUsable, contained, has_many_parts, parsed
 from skillopt_airflow.gateway.fallbacks import Call, Provider
+from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
-from skillopt_airflow.gateway.redaction import Blanking
-from skillopt_airflow.gateway.shared_state import Commons, State
+from skillopt_airflow.gateway.redaction import Redaction
+from skillopt_airflow.gateway.request_filter import MAX_PARTS, NotUsable, contained, has_many_parts, parsed
+from skillopt_airflow.gateway.shared_state import SharedState, State
 from skillopt_airflow.gateway.token_usage import Meter, estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 
@@ -47,15 +48,6 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Purpose:
-    """What the calls are for, and who is told of each that went to the provider."""
-
-    role: Literal["target", "optimizer"]
-    stage: str
-    on_call: Callable[[ModelCall], None]
-
-
-@dataclass(frozen=True)
 class _Begun:
     """A call that was counted."""
 
@@ -64,16 +56,24 @@ class _Begun:
     clock: float = field(default_factory=time.monotonic)
 
 
-class Surface:
+class GatewayApp:
     """Answers requests; all of them in one event loop."""
 
-    def __init__(self, upstream: Upstream, provider: Provider, commons: Commons, purpose: Purpose) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        provider: Provider,
+        shared: SharedState,
+        settings: GatewaySettings,
+        on_call: Callable[[ModelCall], None],
+    ) -> None:
         self._upstream = upstream
         # Some servers repeat the key that they refuse.
-        self._blanking = Blanking(upstream.secrets())
+        self._redaction = Redaction(upstream.secrets())
         self._provider = provider
-        self._commons = commons
-        self._purpose = purpose
+        self._shared = shared
+        self._settings = settings
+        self._on_call = on_call
         self._wire_format = upstream.wire_format
         self._path = f"/v1/{self._wire_format.path}"
         self._waiting_bytes = 0
@@ -149,11 +149,10 @@ class Surface:
         """Count the call; Refused if the budget is spent."""
 
         def counted(state: State) -> tuple[State, str]:
-            why = state.allowance.used_up()
-            left = state.allowance if why else state.allowance.minus(calls=1)
-            return state.model_copy(update={"allowance": left}), why
+            why = state.budget.used_up()
+            return state if why else state.spent(calls=1), why
 
-        spent = await self._commons.update(counted)
+        spent = await self._shared.update(counted)
         if spent:
             raise Refused(402, f"{spent} is spent, so the run makes no more model calls", "budget")
 
@@ -172,17 +171,17 @@ class Surface:
                 return _problem(status, f"the model server {reply.why}, tries: {call.attempts}")
             if reply.rest is not None:
                 streams = True
-                return Streamed(reply, reply.rest, self._blanking, self._wire_format, partial(self._settle, begun))
+                return Streamed(reply, reply.rest, self._redaction, self._wire_format, partial(self._settle, begun))
             tokens = tokens_of(reply.body, self._wire_format)
             headers = FINAL if reply.status >= 400 else None
-            media_type = self._blanking.words(reply.media_type)
-            return Response(self._blanking.whole(reply.body), reply.status, headers, media_type)
+            media_type = self._redaction.words(reply.media_type)
+            return Response(self._redaction.whole(reply.body), reply.status, headers, media_type)
         finally:
             if not streams:
                 await self._settle(begun, tokens, broken_at)
 
     async def _settle(self, begun: _Begun, tokens: Tokens, broken_at: int | None) -> None:
-        """Report the call, and take what it cost off the allowance.
+        """Report the call, and take what it cost off the budget.
 
         Of an answer that nobody saw the end of, `broken_at` is how many bytes came; the provider is paid for it too.
         """
@@ -190,10 +189,10 @@ class Surface:
         if call.attempts and broken_at is not None:
             tokens = estimated(call.body, broken_at, tokens, self._wire_format)
         if call.attempts:
-            self._purpose.on_call(
+            self._on_call(
                 ModelCall(
-                    role=self._purpose.role,
-                    stage=self._purpose.stage,
+                    role=self._settings.role,
+                    stage=self._settings.stage,
                     model=call.model,
                     http_status=call.reply.status,
                     attempts=call.attempts,
@@ -207,10 +206,10 @@ class Surface:
         unused = -1 if not call.attempts else 0
 
         def charged(state: State) -> tuple[State, None]:
-            left = state.allowance.minus(calls=unused, prompt_tokens=tokens.prompt, completion_tokens=tokens.completion)
-            return state.model_copy(update={"allowance": left}), None
+            spent = state.spent(calls=unused, prompt_tokens=tokens.prompt, completion_tokens=tokens.completion)
+            return spent, None
 
-        await asyncio.shield(self._commons.update(charged))
+        await asyncio.shield(self._shared.update(charged))
 
     def _refuse(self, refused: Refused) -> Response:
         self._refusals += 1
@@ -235,16 +234,16 @@ class Streamed(Response):
         self,
         reply: Reply,
         rest: Rest,
-        blanking: Blanking,
+        redaction: Redaction,
         wire_format: WireFormat,
         settle: Callable[[Tokens, int | None], Awaitable[None]],
     ) -> None:
-        super().__init__(None, reply.status, media_type=blanking.words(reply.media_type))
+        super().__init__(None, reply.status, media_type=redaction.words(reply.media_type))
         # Its length is not known.
         del self.headers["content-length"]
         self._head = reply.body
         self._rest = rest
-        self._blanked = blanking.stream()
+        self._redacted = redaction.stream()
         self._settle = settle
         self._meter = Meter(wire_format)
         self._came = 0
@@ -277,13 +276,13 @@ class Streamed(Response):
                 if self._came > MAX_ANSWER_BYTES:
                     log.warning("Cut an answer of the model server after %d bytes", MAX_ANSWER_BYTES)
                     return
-                await _say(send, self._blanked.feed(chunk))
+                await _say(send, self._redacted.feed(chunk))
         except (httpx.RequestError, TimeoutError) as error:
             log.warning("The model server broke off its answer: %s", type(error).__name__)
             return
         # Before the client knows that it is over, and asks for more.
         await self._finish(None)
-        await _say(send, self._blanked.flush())
+        await _say(send, self._redacted.flush())
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _chunks(self) -> AsyncIterator[bytes]:

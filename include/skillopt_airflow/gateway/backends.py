@@ -36,20 +36,6 @@ class Backend(Protocol):
         ...
 
 
-def open_backend(upstream: Upstream, timeout: float) -> Backend:
-    """The upstream itself, without its fallbacks.
-
-    Args:
-        upstream: where to.
-        timeout: seconds that one try may wait for the server.
-    """
-    if upstream.provider:
-        from skillopt_airflow.gateway.translation import TranslatingBackend
-
-        return TranslatingBackend(upstream, timeout)
-    return HttpBackend(upstream, timeout)
-
-
 def handed_over(upstream: Upstream) -> JsonObject:
     """The upstream for a gateway in another process, with its secrets: for a pipe to that process and nothing else.
 

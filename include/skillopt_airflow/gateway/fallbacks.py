@@ -5,14 +5,15 @@ import random
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
-from skillopt_airflow.gateway.backends import Backend, open_backend
+from skillopt_airflow.gateway.backends import Backend, HttpBackend
 from skillopt_airflow.gateway.one_try import Reply, ask
-from skillopt_airflow.gateway.rate_limit import Ended, Turns
-from skillopt_airflow.gateway.shared_state import Commons, State
+from skillopt_airflow.gateway.rate_limit import RateLimit, RateLimiter
+from skillopt_airflow.gateway.shared_state import SharedState, State
 from skillopt_airflow.gateway.upstream import Upstream
 
 FIRST_PAUSE = 0.5
@@ -39,24 +40,24 @@ class _Route:
     name: str
     upstream: Upstream
     backend: Backend
-    turns: Turns
+    limiter: RateLimiter
 
 
 class Provider:
     """The server behind an upstream, then its fallbacks; all of them speak the same dialect."""
 
     def __init__(
-        self, upstream: Upstream, commons: Commons, *, max_attempts: int, call_timeout: float, max_concurrency: int
+        self, upstream: Upstream, shared: SharedState, *, max_attempts: int, call_timeout: float, max_concurrency: int
     ) -> None:
-        self._commons = commons
+        self._shared = shared
         self._max_attempts = max_attempts
         self._call_timeout = call_timeout
         self._routes = [
             _Route(
-                lane := f"{server.conn_id} {server.base_url} {server.model}",
+                name := f"{server.conn_id} {server.base_url} {server.model}",
                 server,
                 open_backend(server, call_timeout),
-                Turns(commons, lane, max_concurrency),
+                RateLimiter(shared, name, max_concurrency),
             )
             for server in (upstream, *upstream.fallbacks)
         ]
@@ -95,29 +96,30 @@ class Provider:
         return reply
 
     async def _try(self, route: _Route, call: Call) -> Reply:
-        turn = await route.turns.begin()
+        began = await route.limiter.begin()
         call.attempts += 1
         call.model = route.upstream.model
-        ended = Ended("failed")
+        end = partial(route.limiter.end, began, "failed")
         streams = False
         try:
             call.reply = await ask(
                 route.backend, call.body, call.headers, route.upstream.wire_format, self._call_timeout
             )
-            ended = self._judged(call.reply)
+            end = partial(route.limiter.end, began, *self._judged(call.reply))
             if call.reply.rest is not None:
-                call.reply.rest.on_close = partial(route.turns.end, turn, ended)
+                call.reply.rest.on_close = end
                 streams = True
         finally:
             if not streams:
-                await route.turns.end(turn, ended)
+                await end()
         return call.reply
 
-    def _judged(self, reply: Reply) -> Ended:
+    def _judged(self, reply: Reply) -> tuple[Literal["answered", "overloaded", "failed"], float | None]:
+        """Return what the reply means for the rate limit, and the pause that the server asks for."""
         if reply.overloaded:
             asked = reply.retry_after
-            return Ended("overloaded", None if asked is None else min(asked, self._call_timeout))
-        return Ended("failed" if reply.passing else "answered")
+            return "overloaded", None if asked is None else min(asked, self._call_timeout)
+        return "failed" if reply.passing else "answered", None
 
     def _pause(self, state: RetryCallState) -> float:
         """Jittered exponential, or what the server asks for; never more than one try may take.
@@ -132,20 +134,28 @@ class Provider:
 
     async def _open_routes(self) -> list[_Route]:
         """Those that did not fail a call of late; all, if each did."""
-        state = await self._commons.update(_look)
+        state = await self._shared.update(_look)
         now = time.time()
-        return [route for route in self._routes if state.lane(route.name).closed_until <= now] or self._routes
+        return [route for route in self._routes if state.limit(route.name).closed_until <= now] or self._routes
 
     async def _close(self, route: _Route) -> None:
         """Send the next calls elsewhere, if there is an elsewhere."""
         if len(self._routes) == 1:
             return
 
-        def closed(state: State) -> tuple[State, None]:
-            lane = state.lane(route.name).model_copy(update={"closed_until": time.time() + CLOSED_SECONDS})
-            return state.with_lane(route.name, lane), None
+        def closed(limit: RateLimit) -> tuple[RateLimit, None]:
+            return limit.model_copy(update={"closed_until": time.time() + CLOSED_SECONDS}), None
 
-        await self._commons.update(closed)
+        await self._shared.update_limit(route.name, closed)
+
+
+def open_backend(upstream: Upstream, timeout: float) -> Backend:
+    """Return the backend of an upstream, without its fallbacks; one try may wait `timeout` seconds for the server."""
+    if upstream.provider:
+        from skillopt_airflow.gateway.translation import TranslatingBackend
+
+        return TranslatingBackend(upstream, timeout)
+    return HttpBackend(upstream, timeout)
 
 
 def _look(state: State) -> tuple[State, State]:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.core.wire_formats import Dialect
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 
 
 class GatewaySettings(Value):
@@ -24,7 +24,7 @@ class GatewaySettings(Value):
     """Seconds that one try may take, a stream's end included."""
     max_concurrency: int = Field(default=64, ge=1)
     """Tries at the same time at one server, of all gateways together that are `shared_by` the same."""
-    allowance: Allowance = Allowance()
+    allowance: RemainingBudget = RemainingBudget()
     """What may still be spent."""
     shared_by: str = ""
     """Names the run whose gateways on this host share their pace and allowance; empty shares nothing."""

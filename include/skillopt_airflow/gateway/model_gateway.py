@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.core.wire_formats import Dialect
-from skillopt_airflow.gateway.app import Purpose, Surface
+from skillopt_airflow.gateway.app import GatewayApp
 from skillopt_airflow.gateway.fallbacks import Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.listening import GuardedProtocol, listen
@@ -120,16 +120,15 @@ class ModelGateway:
     @asynccontextmanager
     async def _lifespan(self, _: Router) -> AsyncIterator[None]:
         try:
-            async with shared(self._settings.shared_by, self._settings.allowance) as commons:
+            async with shared(self._settings.shared_by, self._settings.allowance) as state:
                 provider = Provider(
                     self._upstream,
-                    commons,
+                    state,
                     max_attempts=self._settings.max_attempts,
                     call_timeout=self._settings.call_timeout,
                     max_concurrency=self._settings.max_concurrency,
                 )
-                purpose = Purpose(self._settings.role, self._settings.stage, self._on_call)
-                self._surface = Surface(self._upstream, provider, commons, purpose)
+                self._app = GatewayApp(self._upstream, provider, state, self._settings, self._on_call)
                 try:
                     yield
                 finally:
@@ -139,7 +138,7 @@ class ModelGateway:
             raise
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._surface.handle(Request(scope, receive))
+        response = await self._app.handle(Request(scope, receive))
         await response(scope, receive, send)
 
 

@@ -10,8 +10,8 @@ import httpx
 
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 from skillopt_airflow.gateway.backends import Backend
-from skillopt_airflow.gateway.dialects import NotUsable, parsed
-from skillopt_airflow.gateway.pacing import OVERLOADED
+from skillopt_airflow.gateway.rate_limit import OVERLOADED
+from skillopt_airflow.gateway.request_filter import NotUsable, parsed
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024

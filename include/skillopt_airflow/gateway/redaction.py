@@ -6,7 +6,7 @@ from collections.abc import Iterable
 BLANK = b"***"
 
 
-class Blanking:
+class Redaction:
     """Puts three stars in the place of every secret, of the longest where several begin."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -21,9 +21,9 @@ class Blanking:
         """The same for a header's value."""
         return self.whole(text.encode()).decode()
 
-    def stream(self) -> "BlankedStream":
+    def stream(self) -> "RedactedStream":
         """A text that comes in chunks."""
-        return BlankedStream(self)
+        return RedactedStream(self)
 
     def settled(self, text: bytes) -> int:
         """Up to where the text reads the same whatever follows it: the rest may still become a secret."""
@@ -47,21 +47,21 @@ class Blanking:
         return any(len(secret) > len(tail) and secret.startswith(tail) for secret in self._secrets)
 
 
-class BlankedStream:
+class RedactedStream:
     """Holds back no more than the end of a chunk that may still become a secret."""
 
-    def __init__(self, blanking: Blanking) -> None:
-        self._blanking = blanking
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take the next bytes, which may end anywhere; what may be said now."""
         text = self._held + chunk
-        settled = self._blanking.settled(text)
+        settled = self._redaction.settled(text)
         self._held = text[settled:]
-        return self._blanking.whole(text[:settled])
+        return self._redaction.whole(text[:settled])
 
     def flush(self) -> bytes:
         """What was held back, once nothing follows."""
         text, self._held = self._held, b""
-        return self._blanking.whole(text)
+        return self._redaction.whole(text)

@@ -11,7 +11,7 @@ MILLION = 1_000_000
 Amount = TypeVar("Amount", int, float)
 
 
-class Allowance(Value):
+class RemainingBudget(Value):
     """What is left of a budget; None is no limit. The default limits nothing.
 
     Calls are counted before they are forwarded, tokens and dollars when an answer has told them: what is under way when
@@ -43,7 +43,7 @@ class Allowance(Value):
             }
         )
 
-    def least(self, other: "Allowance") -> Self:
+    def least(self, other: "RemainingBudget") -> Self:
         """The smaller amount of each, where both are known."""
         return self.model_copy(
             update={

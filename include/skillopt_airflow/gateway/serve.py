@@ -2,9 +2,9 @@
 away, or in a pod.
 
 `python -m skillopt_airflow.gateway.serve --listen 0.0.0.0:8080 | unix:/path [--config FILE]` reads one JSON document,
-`Served`, from the file or from standard input. It writes one JSON line a `ModelCall` to standard output and messages to
-standard error. It ends by SIGTERM or SIGINT; after a document that was a whole line of standard input also when that
-input ends, so that it does not outlive whoever started it.
+`ServeConfig`, from the file or from standard input. It writes one JSON line a `ModelCall` to standard output and
+messages to standard error. It ends by SIGTERM or SIGINT; after a document that was a whole line of standard input also
+when that input ends, so that it does not outlive whoever started it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
 
 
-class Served(GatewaySettings):
+class ServeConfig(GatewaySettings):
     """What the program is told; it holds secrets. `backends.handed_over` writes the upstream."""
 
     upstream: Upstream
@@ -45,14 +45,14 @@ def main() -> None:
         parser.exit(2, f"{error}\n")
 
 
-def _serve(served: Served, address: Path | tuple[str, int], *, lifeline: bool) -> None:
+def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bool) -> None:
     stopped = threading.Event()
     if lifeline:
         threading.Thread(target=_stop_at_the_end_of_input, args=(stopped,), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    settings = {name: value for name, value in served if name != "upstream"}
-    with ModelGateway(served.upstream, address, on_call=_tell, **settings):
+    settings = {name: value for name, value in config if name != "upstream"}
+    with ModelGateway(config.upstream, address, on_call=_tell, **settings):
         print("listening", file=sys.stderr, flush=True)  # noqa: T201 - whoever started it waits for this line
         stopped.wait()
 
@@ -68,9 +68,9 @@ def _tell(call: ModelCall) -> None:
     print(call.model_dump_json(), flush=True)  # noqa: T201 - the program's output
 
 
-def _read(document: bytes) -> Served:
+def _read(document: bytes) -> ServeConfig:
     try:
-        return Served.model_validate_json(document)
+        return ServeConfig.model_validate_json(document)
     except ValidationError as error:
         # The values are left out: a key may be among them.
         places = [".".join(map(str, line["loc"])) + f": {line['msg']}" for line in error.errors(include_input=False)]

@@ -17,15 +17,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 from pydantic import Field, ValidationError
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import Value
-from skillopt_airflow.gateway.pacing import Pace
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.rate_limit import RateLimit
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 
 Result = TypeVar("Result")
 
@@ -35,71 +35,55 @@ CENSUS_SECONDS = 1.0
 """Between two looks for gateways that were killed."""
 
 
-class Lane(Value):
-    """One provider, as the gateways use it together."""
-
-    pace: Pace = Pace()
-    busy: Mapping[str, int] = Field(default_factory=dict)
-    """Tries under way, by gateway."""
-    closed_until: float = 0.0
-    """Unix time in seconds until which calls take the next provider at once, because this one failed a whole call."""
-
-    def taken(self, gateway: str, change: int) -> "Lane":
-        """With so many more tries of this gateway under way."""
-        # Not below zero: a state that had to begin anew knows nothing of what was under way.
-        now = max(0, self.busy.get(gateway, 0) + change)
-        return self.model_copy(update={"busy": {**self.busy, gateway: now}})
-
-
 class State(Value):
     """All that is shared."""
 
-    lanes: Mapping[str, Lane] = Field(default_factory=dict)
-    """By provider: its connection, address and model."""
-    allowance: Allowance = Allowance()
+    limits: Mapping[str, RateLimit] = Field(default_factory=dict)
+    """By server: its connection, address and model."""
+    budget: RemainingBudget = RemainingBudget()
 
-    def lane(self, name: str) -> Lane:
-        """The provider's lane; a new one if nobody used it yet."""
-        return self.lanes.get(name, Lane())
+    def limit(self, server: str) -> RateLimit:
+        """Return the server's limit; a new one if nobody used it yet."""
+        return self.limits.get(server, RateLimit())
 
-    def with_lane(self, name: str, lane: Lane) -> "State":
-        """The state with that lane in the place of the former."""
-        return self.model_copy(update={"lanes": {**self.lanes, name: lane}})
+    def spent(self, *, calls: int = 0, prompt_tokens: int = 0, completion_tokens: int = 0) -> "State":
+        """Return the state after so much more was spent."""
+        left = self.budget.minus(calls=calls, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+        return self.model_copy(update={"budget": left})
 
     def without(self, gone: frozenset[str]) -> "State":
-        """The state without what gateways that are gone held."""
-        lanes = {
-            name: lane.model_copy(update={"busy": {who: n for who, n in lane.busy.items() if who not in gone}})
-            for name, lane in self.lanes.items()
+        """Return the state without what gateways that are gone held."""
+        limits = {
+            name: limit.model_copy(update={"busy": {who: n for who, n in limit.busy.items() if who not in gone}})
+            for name, limit in self.limits.items()
         }
-        return self.model_copy(update={"lanes": lanes})
+        return self.model_copy(update={"limits": limits})
 
 
-class Commons(Protocol):
-    """Where a gateway finds the state; `me` is its own name in there."""
-
-    me: str
-
-    async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
-        """Replace the state by what `change` makes of it, nobody coming between, and return its result."""
-        ...
-
-
-class Alone:
-    """The state of a gateway that shares with nobody."""
+class SharedState:
+    """The state of the gateways that share it, of which `me` is this one; here it is the only one."""
 
     me = "alone"
 
-    def __init__(self, allowance: Allowance) -> None:
-        self._state = State(allowance=allowance)
+    def __init__(self, budget: RemainingBudget) -> None:
+        self._state = State(budget=budget)
 
     async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
-        """See `Commons`."""
+        """Replace the state by what `change` makes of it, nobody coming between, and return its result."""
         self._state, result = change(self._state)
         return result
 
+    async def update_limit(self, server: str, change: Callable[[RateLimit], tuple[RateLimit, Result]]) -> Result:
+        """Do the same with one server's limit."""
 
-class OnHost:
+        def changed(state: State) -> tuple[State, Result]:
+            limit, result = change(state.limit(server))
+            return state.model_copy(update={"limits": {**state.limits, server: limit}}), result
+
+        return await self.update(changed)
+
+
+class _OnHost(SharedState):
     """The state in a folder, as one of the gateways there; see `shared`."""
 
     def __init__(self, folder: Path, me: str) -> None:
@@ -109,7 +93,7 @@ class OnHost:
         self._queue = asyncio.Lock()
 
     async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
-        """See `Commons`; what killed gateways held is free again after a second."""
+        """See the base; what killed gateways held is free again after a second."""
         async with self._queue, _locked(self._folder / "lock"):
             before = self._read()
             if time.monotonic() >= self._next_census:
@@ -120,11 +104,11 @@ class OnHost:
                 self._write(after)
         return result
 
-    def join(self, allowance: Allowance, *, alone: bool) -> None:
+    def join(self, budget: RemainingBudget, *, alone: bool) -> None:
         """Bring what this gateway knows to be left; to be called under the lock."""
         state = self._read()
-        left = allowance if alone else allowance.least(state.allowance)
-        self._write(state.model_copy(update={"allowance": left}))
+        left = budget if alone else budget.least(state.budget)
+        self._write(state.model_copy(update={"budget": left}))
 
     def _bury(self) -> frozenset[str]:
         gone = frozenset(_ended(self._folder))
@@ -145,7 +129,7 @@ class OnHost:
 
 
 @asynccontextmanager
-async def shared(run: str, allowance: Allowance) -> AsyncIterator[Commons]:
+async def shared(run: str, budget: RemainingBudget) -> AsyncIterator[SharedState]:
     """The state of the gateways that say the same `run`; of nobody else if that is empty.
 
     Each gateway brings what was left when its task began; the smallest amount holds, because none of them has seen what
@@ -155,20 +139,20 @@ async def shared(run: str, allowance: Allowance) -> AsyncIterator[Commons]:
         SandboxError: the host's temporary folder cannot be written, or somebody else made the folder.
     """
     if not run:
-        yield Alone(allowance)
+        yield SharedState(budget)
         return
     me = uuid4().hex
     try:
-        folder, mine = await _join(run, me, allowance)
+        folder, mine = await _join(run, me, budget)
     except OSError as error:
         raise SandboxError(f"the model gateways cannot meet below {tempfile.gettempdir()}: {error}") from error
     try:
-        yield OnHost(folder, me)
+        yield _OnHost(folder, me)
     finally:
         await _leave(folder, mine)
 
 
-async def _join(run: str, me: str, allowance: Allowance) -> tuple[Path, int]:
+async def _join(run: str, me: str, budget: RemainingBudget) -> tuple[Path, int]:
     """The folder, and the descriptor whose lock says that this gateway lives."""
     base = Path(tempfile.gettempdir())
     _sweep(base)
@@ -183,7 +167,7 @@ async def _join(run: str, me: str, allowance: Allowance) -> tuple[Path, int]:
                 alone = _is_empty(folder)
                 mine = os.open(folder / f"{me}.alive", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
                 fcntl.flock(mine, fcntl.LOCK_EX)
-                OnHost(folder, me).join(allowance, alone=alone)
+                _OnHost(folder, me).join(budget, alone=alone)
                 return folder, mine
 
 

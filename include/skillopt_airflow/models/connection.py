@@ -1,6 +1,7 @@
 """From an Airflow connection to a model: the one place that reads the credentials of providers."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from airflow.sdk import BaseHook
@@ -198,7 +199,7 @@ def _chain(conn_id: str, model: str | None) -> list[Connected]:
 def _connected(conn_id: str, model: str | None) -> Connected:
     """A connection and the model that is meant; its provider is one that the connection's type can reach."""
     connection = _connection(conn_id)
-    hook = _hook(connection)
+    hook = _hook(conn_id)
     extra: object = connection.extra_dejson
     fields = extra if isinstance(extra, dict) else {}
     name = fields.get("model") if model is None else model
@@ -241,14 +242,14 @@ def _connection(conn_id: str) -> "Connection":
         ) from None
 
 
-def _hook(connection: "Connection") -> "PydanticAIHook":
-    """Airflow's hook of the connection; the fallbacks are ours, because it knows no Azure identities."""
+def _hook(conn_id: str, **parameters: str) -> "PydanticAIHook":
+    """Return Airflow's hook of the connection; the fallbacks are ours, because it knows no Azure identities."""
     from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
 
     try:
-        hook = PydanticAIHook.get_hook(connection.conn_id, hook_params={"fallback_conn_ids": []})
+        hook = PydanticAIHook.get_hook(conn_id, hook_params={"fallback_conn_ids": [], **parameters})
     except (ValueError, ImportError) as error:
-        raise ModelConnectionError(f"connection {connection.conn_id}: {error}") from error
+        raise ModelConnectionError(f"connection {conn_id}: {error}") from error
     return cast("PydanticAIHook", hook)
 
 
@@ -256,9 +257,8 @@ def _is_provider(name: str) -> bool:
     from pydantic_ai.providers import infer_provider_class
 
     try:
-        infer_provider_class(name)
-    except ImportError:
-        return True
+        with suppress(ImportError):
+            infer_provider_class(name)
     except ValueError:
         return False
     return True
@@ -273,7 +273,7 @@ def _upstream(connected: Connected) -> Upstream:
         return azure_upstream(connected)
     if connected.provider in SPEAKS:
         return http_upstream(connected)
-    hook = _hook(_connection(connected.conn_id))
+    hook = _hook(connected.conn_id)
     # The hook's model could not go to a gateway in another process; what it is made of can.
     arguments = hook._get_provider_kwargs(
         connected.password.get_secret_value() or None, connected.host or None, connected.extra
@@ -282,7 +282,6 @@ def _upstream(connected: Connected) -> Upstream:
 
 
 def _model(connected: Connected) -> "Model":
-    from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
     from pydantic_ai.exceptions import UserError
 
     if not _is_translated(connected):
@@ -292,9 +291,8 @@ def _model(connected: Connected) -> "Model":
             from skillopt_airflow.models.azure import azure_model
 
             return azure_model(upstream, upstream.identity)
-    named = f"{connected.provider}:{connected.model}"
+    hook = _hook(connected.conn_id, model_id=f"{connected.provider}:{connected.model}")
     try:
-        hook = PydanticAIHook.get_hook(connected.conn_id, hook_params={"model_id": named, "fallback_conn_ids": []})
-        return cast("Model", hook.get_conn())
+        return hook.get_conn()
     except (ValueError, ImportError, UserError) as error:
         raise connected.error(str(error)) from error

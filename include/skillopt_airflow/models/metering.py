@@ -1,54 +1,80 @@
-"""From pydantic-ai's account of a conversation to rows of the usage table."""
+"""A pydantic-ai model whose calls become rows of the usage table."""
 
 import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal, Self
+
+from anyio.from_thread import start_blocking_portal
+from pydantic_ai.models import Model
+from pydantic_ai.usage import RunUsage
 
 from skillopt_airflow.core.types import ModelCall
 
-if TYPE_CHECKING:
-    from pydantic_ai.usage import RunUsage
-
 ANSWERED = 200
+Role = Literal["target", "optimizer"]
 
 log = logging.getLogger(__name__)
 
 
-def calls_of(
-    usage: "RunUsage",
-    *,
-    role: Literal["target", "optimizer"],
-    stage: str,
-    model: str,
-    status: int,
-    started: float,
-    seconds: float,
-) -> list[ModelCall]:
-    """A row a request, since a provider takes money for an answer that is asked for again, too.
+@dataclass
+class Metered:
+    """What a call has used so far."""
 
-    Args:
-        usage: of all requests that were answered, whose tokens and seconds the rows share evenly.
-        role: whose model it is.
-        stage: what it was asked for.
-        model: its name.
-        status: HTTP status of the last request; if it is not 200, that one is a row of its own without tokens.
-        started: Unix time in seconds.
-        seconds: of all together.
+    usage: RunUsage = field(default_factory=RunUsage)
+    status: int = 0
+    """HTTP status of the last request."""
+
+
+class MeteredModel:
+    """A model that many threads may ask inside the `with` block.
+
+    All calls share one event loop, because the provider's client keeps connections that belong to one.
     """
+
+    role: ClassVar[Role]
+
+    def __init__(self, model: Model, on_call: Callable[[ModelCall], None]) -> None:
+        self._model = model
+        self._on_call = on_call
+        self._portals = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._portal = self._portals.enter_context(start_blocking_portal())
+        self._portals.enter_context(self._portal.wrap_async_context_manager(self._model))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._portals.close()
+
+    @contextmanager
+    def _metered(self, stage: str) -> Iterator[Metered]:
+        """Record what a call used, however the block ends."""
+        metered, started, clock = Metered(), time.time(), time.monotonic()
+        try:
+            yield metered
+        finally:
+            seconds = time.monotonic() - clock
+            for call in calls_of(metered, self.role, stage, self._model.model_name, started, seconds):
+                self._on_call(call)
+
+
+def calls_of(metered: Metered, role: Role, stage: str, model: str, started: float, seconds: float) -> list[ModelCall]:
+    """Return a row a request, since a provider takes money for an answer that is asked for again, too.
+
+    The rows share the tokens and seconds evenly. If the last status is not 200, that request is a row of its own
+    without tokens.
+    """
+    usage, status = metered.usage, metered.status
+    tokens = (usage.input_tokens, usage.output_tokens)
     answered = [ANSWERED] * usage.requests
     statuses = answered if answered and status == ANSWERED else [*answered, status]
-    prompts, completions = (
-        _shares(all_of_them, usage.requests) for all_of_them in (usage.input_tokens, usage.output_tokens)
-    )
+    prompts, completions = (_shares(together, usage.requests) for together in tokens)
     each = seconds / len(statuses)
-    log.info(
-        "%s: status %d, %d tokens in, %d out, %.1f s",
-        stage,
-        status,
-        usage.input_tokens,
-        usage.output_tokens,
-        seconds,
-    )
+    log.info("%s: status %d, %d tokens in, %d out, %.1f s", stage, status, *tokens, seconds)
     return [
         ModelCall(
             role=role,
@@ -66,6 +92,6 @@ def calls_of(
 
 
 def _shares(tokens: int, requests: int) -> list[int]:
-    """As even as whole numbers can be; all in one if nothing was answered."""
+    """Return shares as even as whole numbers can be; all in one if nothing was answered."""
     each, rest = divmod(tokens, max(1, requests))
     return [each + (index < rest) for index in range(max(1, requests))]

@@ -10,7 +10,7 @@ from typing import TextIO
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.forwarder import forwarded
-from skillopt_airflow.rollout.harness import Runner, runner
+from skillopt_airflow.rollout.runner import Runner, runner
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 

@@ -44,7 +44,7 @@ def gateway_settings(workload: Workload) -> GatewaySettings:
 
 
 def gateway_document(workload: Workload) -> JsonObject:
-    """Return what the gateway's program reads, `skillopt_airflow.gateway.serve.Served`, with its secrets."""
+    """Return what the gateway's program reads, `skillopt_airflow.gateway.serve.ServeConfig`, with its secrets."""
     return {**gateway_settings(workload).model_dump(mode="json"), "upstream": handed_over(workload.upstream)}
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Trajectory
 from skillopt_airflow.core.wire_formats import Dialect
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 
 
@@ -84,7 +84,7 @@ class Workload(Protocol):
         ...
 
     @property
-    def allowance(self) -> Allowance:
+    def allowance(self) -> RemainingBudget:
         """What the run may still spend on model calls, as of now."""
         ...
 

@@ -3,7 +3,7 @@
 from skillopt_airflow.core.budget import dearest, exceeded, spent
 from skillopt_airflow.core.config import BudgetGroup
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.gateway.remaining_budget import Allowance
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -23,18 +23,18 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
     return exceeded(spent([row.call for row in rows], priced), dearest(costs), budget)
 
 
-def allowance(run: TrainingRun) -> Allowance:
+def allowance(run: TrainingRun) -> RemainingBudget:
     """Return how much the run's sandboxes may still spend on the target, by the calls that are stored."""
     budget = run.config.budget
     if not _limited(budget):
-        return Allowance()
+        return RemainingBudget()
     total = spent([row.call for row in run.usage.read(run.ref.benchmark, run.account)], run.prices)
     target = run.prices.get("target")
     usd = None
     if budget.max_usd is not None:
         # What nobody can count is not spent any further.
         usd = 0.0 if total.usd is None or target is None else budget.max_usd - total.usd
-    return Allowance(
+    return RemainingBudget(
         calls=None if budget.max_calls is None else budget.max_calls - total.calls,
         tokens=None if budget.max_tokens is None else budget.max_tokens - total.tokens,
         usd=usd,

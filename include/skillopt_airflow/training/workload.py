@@ -18,7 +18,7 @@ from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import allowance
 
 if TYPE_CHECKING:
-    from skillopt_airflow.gateway.remaining_budget import Allowance
+    from skillopt_airflow.gateway.remaining_budget import RemainingBudget
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.sandbox.task_workload import Outcome
@@ -84,7 +84,7 @@ class ChunkWorkload:
         return self.run.connections.upstream(self.run.config.model)
 
     @property
-    def allowance(self) -> "Allowance":
+    def allowance(self) -> "RemainingBudget":
         """What is left of the run's budget."""
         return allowance(self.run)
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.core.wire_formats.wire_format import MAX_TOKENS, Tokens
-from skillopt_airflow.gateway.dialects import parsed
+from skillopt_airflow.gateway.request_filter import parsed
 from tests.gateway.scripted_provider import ANSWERS
 
 CHAT, RESPONSES, MESSAGES = (WIRE_FORMATS[name] for name in ("openai-chat", "openai", "anthropic"))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
-from skillopt_airflow.gateway.dialects import KEPT_BACK, NotUsable, contained, parsed
+from skillopt_airflow.gateway.request_filter import KEPT_BACK, NotUsable, contained, parsed
 
 DIALECTS = sorted(WIRE_FORMATS)
 ADDRESS = "https://listener.invalid/?secret"
