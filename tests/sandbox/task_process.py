@@ -19,6 +19,19 @@ PROJECT = Path(__file__).resolve().parents[2]
 @contextmanager
 def task_process(fake: FakeWorkload, docker_host: str) -> Iterator[subprocess.Popen[str]]:
     """The workload under way in another process, which has ended when the block has."""
+    task = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, cwd=PROJECT, text=True)
+    try:
+        assert task.stdin is not None
+        with task.stdin as stdin:
+            stdin.write(described(fake, docker_host))
+        yield task
+    finally:
+        task.kill()
+        task.wait()
+
+
+def described(fake: FakeWorkload, docker_host: str) -> str:
+    """What such a process reads."""
     given = {
         "items": [item.model_dump() for item in fake.items],
         "upstream": fake.upstream.revealed(),
@@ -29,15 +42,7 @@ def task_process(fake: FakeWorkload, docker_host: str) -> Iterator[subprocess.Po
         "one_item_each": fake.one_item_each,
         "docker_host": docker_host,
     }
-    task = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, cwd=PROJECT, text=True)
-    try:
-        assert task.stdin is not None
-        with task.stdin as stdin:
-            stdin.write(json.dumps(given))
-        yield task
-    finally:
-        task.kill()
-        task.wait()
+    return json.dumps(given)
 
 
 if __name__ == "__main__":
@@ -52,3 +57,5 @@ if __name__ == "__main__":
         one_item_each=told["one_item_each"],
     )
     FakeOperator(fake=workload, docker_url=told["docker_host"]).execute({})
+    left = {item: {name: content.decode() for name, content in files.items()} for item, files in workload.left.items()}
+    print(json.dumps({"statuses": workload.statuses(), "left": left}))

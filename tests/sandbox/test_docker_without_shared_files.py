@@ -1,12 +1,16 @@
 """The path of a remote engine, taken to the one of this machine: nothing here relies on its being near."""
 
 import json
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
+from docker.types import Mount
 
+from local import image
 from skillopt_airflow.core.errors import ImageMissing, SandboxError
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
@@ -21,7 +25,7 @@ from tests.sandbox.fake_workload import (
     leftovers,
     processes_of,
 )
-from tests.sandbox.task_process import task_process
+from tests.sandbox.task_process import PROJECT, described, task_process
 from tests.sandbox.test_container_loop import WORKS
 
 pytestmark = pytest.mark.engine
@@ -232,3 +236,45 @@ def test_a_missing_gateway_image_is_named(remote):
     fake = remote(None, gateway_image="127.0.0.1:9/gateway:1")
     with pytest.raises(ImageMissing, match=r"127\.0\.0\.1:9/gateway:1"):
         run(fake)
+
+
+IN_A_WORKER = """
+import json, os
+for index, line in enumerate(open("/in/items.jsonl")):
+    item = json.loads(line)["id"]
+    with open(f"/out/files/{index}/out.txt", "w") as out:
+        out.write(f"of {item} " + " ".join(os.listdir("/sys/class/net")))
+    with open("/out/trajectories.jsonl", "a") as out:
+        out.write(json.dumps({"item_id": item, "status": "ok", "files": ["out.txt"]}) + "\\n")
+"""
+
+
+def test_a_worker_in_a_container_with_the_engines_socket(gateway_docker_host, client, workload, program, tmp_path):
+    """Nothing tells it that its files are not the engine's."""
+    fake = workload(None, count=2, image=program(IN_A_WORKER))
+    socket_file = gateway_docker_host.removeprefix("unix://")
+    (tmp_path / "given.json").write_text(described(fake, "unix:///var/run/docker.sock"))
+    read_only = {PROJECT, tmp_path, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path("/usr")}
+    mounts = [Mount(str(path), str(path), "bind", read_only=True) for path in read_only]
+    worker = client.containers.create(
+        image.IMAGE,
+        entrypoint=["sh", "-c", f"exec {sys.executable} -m tests.sandbox.task_process < {tmp_path}/given.json"],
+        mounts=[*mounts, Mount("/var/run/docker.sock", socket_file, "bind")],
+        environment={"PYTHONPATH": f"{PROJECT}/include:{PROJECT}", "HOME": "/root", "AIRFLOW_HOME": "/root/airflow"},
+        network_mode="host",
+        user="0:0",
+        working_dir=str(PROJECT),
+    )
+    try:
+        worker.start()
+        ended = worker.wait(timeout=300)
+        said = worker.logs(stderr=False).decode()
+        errors = worker.logs(stdout=False).decode()
+    finally:
+        worker.remove(force=True)
+
+    assert ended["StatusCode"] == 0, errors
+    told = json.loads(said.splitlines()[-1])
+    assert told["statuses"] == {"i-0": "ok", "i-1": "ok"}
+    assert told["left"] == {f"i-{n}": {"out.txt": f"of i-{n} lo"} for n in range(2)}
+    assert leftovers(client, fake) == volumes(client, fake) == []
