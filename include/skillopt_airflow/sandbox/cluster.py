@@ -139,18 +139,7 @@ class Pod:
 
 
 def clear_away(client: Any, namespace: str, same: str, installation: str) -> int:
-    """Remove the pods that a killed attempt of the same task left, and those that nobody can need any more.
-
-    Args:
-        client: Kubernetes' CoreV1Api.
-        namespace: of the pods.
-        same: label selector of this task's pods.
-        installation: label selector of all pods of this installation.
-
-    Raises:
-        EngineUnavailable: the cluster does not answer.
-        SandboxError: it refuses.
-    """
+    """Remove the pods that the label selector `same` finds, and expired ones of `installation`; return how many."""
     with reached(namespace):
         left = {pod.metadata.name for pod in client.list_namespaced_pod(namespace, label_selector=same).items}
         for pod in client.list_namespaced_pod(namespace, label_selector=installation).items:
@@ -166,13 +155,15 @@ def remove_pod(client: Any, namespace: str, name: str, *, at_once: bool = True) 
     """Remove it, and with it its Secret, unless someone else did."""
     from kubernetes.client.exceptions import ApiException
 
-    seconds = {"grace_period_seconds": 0} if at_once else {}
-    removals: list[tuple[Callable[..., Any], dict[str, int]]] = [(client.delete_namespaced_pod, seconds)]
+    removals: list[Callable[[], Any]] = [lambda: client.delete_namespaced_pod(name, namespace)]
     if at_once:
-        removals.append((client.delete_namespaced_secret, {}))
-    for remove, options in removals:
+        removals = [
+            lambda: client.delete_namespaced_pod(name, namespace, grace_period_seconds=0),
+            lambda: client.delete_namespaced_secret(name, namespace),
+        ]
+    for remove in removals:
         try:
-            remove(name, namespace, **options)
+            remove()
         except ApiException as error:
             if error.status != GONE:
                 raise
@@ -180,12 +171,7 @@ def remove_pod(client: Any, namespace: str, name: str, *, at_once: bool = True) 
 
 @contextmanager
 def reached(namespace: str) -> Iterator[None]:
-    """Say what an error of the cluster's API means.
-
-    Raises:
-        EngineUnavailable: it does not answer, or there is no way to it.
-        SandboxError: it refuses.
-    """
+    """Raise EngineUnavailable or SandboxError for errors of the cluster's client."""
     from kubernetes.client.exceptions import ApiException
     from kubernetes.config.config_exception import ConfigException
     from urllib3.exceptions import HTTPError

@@ -23,7 +23,6 @@ class Sandbox(Protocol):
     @property
     def folder(self) -> ContainerFolder:
         """The worker's side of its folders."""
-        ...
 
     def run(self, on_start: Callable[[], None]) -> str:
         """Create it, call `on_start` once it runs, and return why items that have no row when it ends are unfinished.
@@ -31,11 +30,9 @@ class Sandbox(Protocol):
         Raises:
             SandboxError: of the kind that says what the engine refused, or that the task was stopped.
         """
-        ...
 
     def kill(self) -> bool:
         """End it, from another thread; return False if it has not begun yet."""
-        ...
 
 
 class Runtime(Protocol):
@@ -43,19 +40,15 @@ class Runtime(Protocol):
 
     def at_once(self) -> int:
         """Return how many sandboxes of the task may run at the same time."""
-        ...
 
     def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[Any]:
         """Serve the model to the sandboxes for as long as the block runs."""
-        ...
 
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> AbstractContextManager[Sandbox]:
         """Stage the inputs of a sandbox, and remove all that belongs to it afterwards."""
-        ...
 
     def remove_all(self) -> None:
         """Remove every sandbox of the task."""
-        ...
 
 
 def run_workload(

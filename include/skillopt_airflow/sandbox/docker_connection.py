@@ -20,10 +20,7 @@ TIMEOUT = 60
 
 
 def image_digest(image: str, sandbox: SandboxGroup) -> str:
-    """What names exactly this image from now on, after it was pulled as sandbox.pull says.
-
-    That is the digest under which a registry has it, so that another engine can pull the same; of an image that no
-    registry has, its id, which is a digest of all that it holds.
+    """Pull an image as sandbox.pull says, and return the digest under which a registry has it, or else its id.
 
     Raises:
         EngineUnavailable: no engine answers.
@@ -44,7 +41,7 @@ def image_digest(image: str, sandbox: SandboxGroup) -> str:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine as a connection, or the worker's environment, says where it is."""
+    """Where an engine is, by a connection or the worker's environment."""
 
     hook: DockerHook
     url: str
@@ -53,7 +50,7 @@ class Engine:
 
 
 def found(docker_conn_id: str | None, docker_url: str | None = None) -> Engine:
-    """A remote engine, or the worker's own.
+    """Return the engine of a connection, or the worker's own.
 
     The connection's host is the address, such as tcp://10.0.0.5:2376; its extra may hold `ca_cert`, `client_cert` and
     `client_key`, paths of PEM files as DockerOperator takes them, `verify`, and `network` for the gateway.
@@ -82,11 +79,7 @@ def found(docker_conn_id: str | None, docker_url: str | None = None) -> Engine:
 
 @contextmanager
 def reached(url: str) -> Iterator[None]:
-    """Tell in the user's words that the engine does not answer.
-
-    Raises:
-        EngineUnavailable: the block failed with an error of the client.
-    """
+    """Raise EngineUnavailable, which says what to do, for errors of the engine's client."""
     from airflow.sdk.exceptions import AirflowException
     from docker.errors import DockerException
     from requests import RequestException
@@ -101,13 +94,7 @@ def reached(url: str) -> Iterator[None]:
 
 @contextmanager
 def judged(url: str) -> Iterator[None]:
-    """Tell in the user's words what the engine refused at work.
-
-    Raises:
-        EngineUnavailable: it went away.
-        ImageMissing: it lost an image.
-        SandboxError: it refused something else.
-    """
+    """Raise EngineUnavailable, ImageMissing or SandboxError for errors of the engine's client at work."""
     from docker.errors import APIError, DockerException, ImageNotFound
     from requests import RequestException
     from urllib3.exceptions import HTTPError
@@ -123,7 +110,7 @@ def judged(url: str) -> Iterator[None]:
 
 
 def ensure_image(client: Any, image: str, pull: str) -> None:
-    """Pull the image where the policy says so: if it is missing, always, or never.
+    """Pull the image if the policy says so: where it is missing, always, or never.
 
     Raises:
         ImageMissing: the engine does not have the image and may not or cannot pull it.
@@ -132,21 +119,16 @@ def ensure_image(client: Any, image: str, pull: str) -> None:
     from requests import RequestException
 
     reason = "sandbox.pull is never"
-    try:
-        # An id is no name in any registry.
-        if pull == "always" and not image.startswith("sha256:"):
-            client.pull(image)
-        client.inspect_image(image)
-        return
-    except ImageNotFound:
-        pass
-    except (APIError, RequestException) as error:
-        reason = str(error)
-    if pull == "missing":
+    # An id is no name in any registry.
+    pulls = [pull == "always" and not image.startswith("sha256:"), *([True] if pull == "missing" else [])]
+    for first in pulls:
         try:
-            client.pull(image)
+            if first:
+                client.pull(image)
             client.inspect_image(image)
             return
+        except ImageNotFound as error:
+            reason = str(error) if first else reason
         except (APIError, RequestException) as error:
             reason = str(error)
     raise ImageMissing(

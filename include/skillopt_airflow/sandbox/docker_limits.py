@@ -1,4 +1,4 @@
-"""What a container may use, as options of Docker's HostConfig."""
+"""The limits of a container, as options of Docker's HostConfig."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,19 +16,12 @@ MEMORY_UNITS = {"k": KILOBYTE, "m": MEGABYTE, "g": KILOBYTE * MEGABYTE}
 
 
 def host_options(limits: SandboxGroup) -> dict[str, Any]:
-    """All of the HostConfig but the mounts."""
+    """Return all of the HostConfig but the mounts."""
     from docker.types import LogConfig, Ulimit
 
     output_bytes = limits.output_mb * MEGABYTE
-    return {
+    return _closed(limits.memory, limits.pids) | {
         "network_mode": "none",
-        "read_only": True,
-        "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges:true"],
-        "tmpfs": {"/tmp": f"rw,noexec,nosuid,nodev,size={TMP_MEGABYTES}m"},  # noqa: S108
-        "mem_limit": limits.memory,
-        "memswap_limit": limits.memory,
-        "pids_limit": limits.pids,
         "nano_cpus": round(limits.cpus * NANO),
         "ulimits": [
             Ulimit(name="fsize", soft=output_bytes, hard=output_bytes),
@@ -41,27 +34,30 @@ def host_options(limits: SandboxGroup) -> dict[str, Any]:
 
 
 def gateway_options(network: str | None) -> dict[str, Any]:
-    """All of the HostConfig of a gateway's container but the mounts; on the engine's default network when unset.
+    """Return the HostConfig of a gateway's container but the mounts; on the engine's default network when unset.
 
     It holds credentials, so its output is kept nowhere.
     """
     from docker.types import LogConfig
 
-    options: dict[str, Any] = {
+    options = _closed(GATEWAY_MEMORY, GATEWAY_PIDS) | {"log_config": LogConfig(type="none")}
+    return options if network is None else options | {"network_mode": network}
+
+
+def _closed(memory: str, pids: int) -> dict[str, Any]:
+    return {
         "read_only": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "tmpfs": {"/tmp": f"rw,noexec,nosuid,nodev,size={TMP_MEGABYTES}m"},  # noqa: S108
-        "mem_limit": GATEWAY_MEMORY,
-        "memswap_limit": GATEWAY_MEMORY,
-        "pids_limit": GATEWAY_PIDS,
-        "log_config": LogConfig(type="none"),
+        "mem_limit": memory,
+        "memswap_limit": memory,
+        "pids_limit": pids,
     }
-    return options if network is None else options | {"network_mode": network}
 
 
 def together(limits: SandboxGroup, concurrency: int, engine_memory: int) -> int:
-    """Containers of one task at the same time: as many as items, as far as half of the engine's memory allows.
+    """Return how many containers of a task may run at once: an item each, as far as half of the memory allows.
 
     The run's other tasks, of which there are up to sandbox.max_containers, start as many each.
     """
@@ -70,12 +66,12 @@ def together(limits: SandboxGroup, concurrency: int, engine_memory: int) -> int:
 
 
 def task_seconds(limits: SandboxGroup, containers: int, start_seconds: int = 0) -> int:
-    """Seconds that a task may take: its containers one after the other, each to its limit, and one limit more."""
+    """Return the seconds that a task may take: its containers one by one, each to its limit, and one limit more."""
     return (containers + 1) * (limits.timeout + start_seconds)
 
 
 def end_of(state: Mapping[str, Any], limits: SandboxGroup) -> str:
-    """Why a container's items are unfinished, in the user's words, from Docker's State."""
+    """Return why a container's items are unfinished, from Docker's State."""
     if state.get("OOMKilled"):
         return f"the container ran out of memory (sandbox.memory = {limits.memory})"
     status = state.get("ExitCode", "unknown")

@@ -4,7 +4,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -46,6 +46,15 @@ def gateway_settings(workload: Workload) -> GatewaySettings:
 def gateway_document(workload: Workload) -> JsonObject:
     """Return what the gateway's program reads, `skillopt_airflow.gateway.serve.ServeConfig`, with its secrets."""
     return {**gateway_settings(workload).model_dump(mode="json"), "upstream": handed_over(workload.upstream)}
+
+
+def report_calls(lines: Iterable[bytes], on_call: Callable[[ModelCall], None]) -> None:
+    """Report the model calls that a gateway's program wrote, a line each; a bad line is a bug and not an attack."""
+    for line in lines:
+        try:
+            on_call(ModelCall.model_validate_json(line))
+        except ValidationError:
+            log.warning("The gateway wrote what is no model call: %.200r", line)
 
 
 class GatewayContainer:
@@ -134,8 +143,7 @@ class GatewayContainer:
             for said, complained in stream:
                 *calls, out = (out + (said or b"")).split(b"\n")
                 *words, err = (err + (complained or b"")).split(b"\n")
-                for line in calls:
-                    self._tell(line)
+                report_calls(calls, self._on_call)
                 for line in words:
                     self._hear(line.decode(errors="replace"))
         except OSError as error:
@@ -145,12 +153,6 @@ class GatewayContainer:
             with suppress(OSError):
                 stream.close()
                 stream._response.close()
-
-    def _tell(self, line: bytes) -> None:
-        try:
-            self._on_call(ModelCall.model_validate_json(line))
-        except ValidationError:
-            log.warning("The gateway wrote what is no model call: %.200r", line)
 
     def _hear(self, words: str) -> None:
         if words == READY:

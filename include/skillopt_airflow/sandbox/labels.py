@@ -1,4 +1,4 @@
-"""The labels by which an engine's containers and volumes are told apart, and removing what nobody needs any more."""
+"""The labels of an engine's containers and volumes, and the removal of those that nobody needs any more."""
 
 import os
 import time
@@ -22,25 +22,25 @@ CONFLICT = 409
 
 
 def identity(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels that every attempt of one workload shares; the installation is part of them."""
+    """Return the labels that every attempt of one workload shares; the installation is part of them."""
     installation = os.environ.get("SKILLOPT_HOME") or os.environ.get("AIRFLOW_HOME") or "skillopt"
     return {SANDBOX_LABEL: installation} | {f"skillopt.{name}": value for name, value in labels.items()}
 
 
 def expiry(seconds: float) -> dict[str, str]:
-    """The label of what a task needs for so many seconds from now on at most."""
+    """Return the label of what a task needs for at most so many seconds from now on."""
     return {EXPIRES_LABEL: str(round(time.time() + seconds + GRACE_SECONDS))}
 
 
 def remove_all(client: Any, labels: Mapping[str, str]) -> int:
-    """Remove the containers that carry all the labels, their volumes and staged folders; how many containers."""
+    """Remove the containers with all the labels, their volumes and folders, and return how many containers."""
     containers, volumes = _found(client, labels)
     _remove(client, containers, volumes)
     return len(containers)
 
 
 def reap(client: Any) -> int:
-    """Remove what tasks of this installation left behind that are dead for certain; how many containers."""
+    """Remove what tasks of this installation that are certainly dead left behind, and return how many containers."""
     containers, volumes = (
         [one for one in found if _expired(one.get("Labels") or {})] for found in _found(client, identity({}))
     )

@@ -9,12 +9,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import ValidationError
-
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.sandbox.cluster import Pod, clear_away
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
-from skillopt_airflow.sandbox.gateway_container import gateway_document
+from skillopt_airflow.sandbox.gateway_container import gateway_document, report_calls
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import (
     INSTALLATION_LABEL,
@@ -42,19 +40,15 @@ class Exchange(Protocol):
 
     def put(self, name: str, body: bytes) -> None:
         """Leave something for the pod."""
-        ...
 
     def address(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
         """Return where the pod fetches or leaves an object, for so many seconds."""
-        ...
 
     def take(self, name: str, most: int) -> bytes | None:
         """Return what the pod left since the last time, if it did, and if it has at most `most` bytes."""
-        ...
 
     def clear(self) -> None:
         """Remove everything."""
-        ...
 
 
 class PodRuntime:
@@ -145,14 +139,7 @@ class PodFolder(ContainerFolder):
         if rows is not None:
             self.trajectories.write_bytes(rows)
         if calls is not None:
-            self._tell(calls)
-
-    def _tell(self, calls: bytes) -> None:
-        """Report complete lines only, each once; the gateway wrote them, so a bad one is a bug and not an attack."""
-        *lines, _ = calls.split(b"\n")
-        for line in lines[self._calls :]:
-            try:
-                self._on_call(ModelCall.model_validate_json(line))
-            except ValidationError:
-                log.warning("The gateway wrote what is no model call: %.200r", line)
-        self._calls = max(self._calls, len(lines))
+            # Complete lines only, each once.
+            *lines, _ = calls.split(b"\n")
+            report_calls(lines[self._calls :], self._on_call)
+            self._calls = max(self._calls, len(lines))

@@ -13,12 +13,14 @@ import signal
 import sys
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.types import MAX_FILES, Value
+from skillopt_airflow.sandbox.tar_archive import packed_files
 from skillopt_airflow.sandbox.untrusted_output import opened_folder, plain_file
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class TransferConfig(Value):
-    """Where a courier goes; the addresses are signed, and good for the pod's life."""
+    """Signed addresses, good for the pod's life, and limits."""
 
     inputs: str
     """GET: a tar of what /in holds."""
@@ -51,16 +53,15 @@ class TransferConfig(Value):
 
 
 def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
-    """Fill the folder of the inputs, and make the folders that items may leave files in.
-
-    Raises:
-        httpx.HTTPError: the store did not answer, or refused.
-    """
+    """Fill the folder of the inputs, and make the folders that items may leave files in; exit if that fails."""
     import httpx
 
-    with httpx.Client(timeout=HTTP_SECONDS) as client:
-        answer = client.get(config.inputs)
+    try:
+        answer = httpx.get(config.inputs, timeout=HTTP_SECONDS)
         answer.raise_for_status()
+    except httpx.HTTPError as error:
+        # Its text would tell the signed address.
+        sys.exit(f"the inputs could not be fetched: {type(error).__name__}")
     with tarfile.open(fileobj=io.BytesIO(answer.content), mode="r:") as tar:
         tar.extractall(inputs, filter="data")
     files = outputs / "files"
@@ -79,20 +80,24 @@ class Delivery:
         self._calls = calls
         self._sent: dict[str, bytes] = {}
 
-    def deliver(self) -> None:
-        """Upload; files go before the rows that name them.
+    def deliver(self) -> bool:
+        """Upload files before the rows that name them, and return whether all of it succeeded."""
+        import httpx
 
-        Raises:
-            httpx.HTTPError: the store did not answer, or refused.
-        """
         rows = self._plain(self._outputs, TRAJECTORIES)
         files = tar_of_files(self._outputs, self._config.items, self._config.most_bytes)
-        self._put(self._config.files, files)
-        self._put(self._config.trajectories, rows)
-        self._put(self._config.calls, self._plain(self._calls.parent, self._calls.name))
+        try:
+            self._put(self._config.files, files)
+            self._put(self._config.trajectories, rows)
+            self._put(self._config.calls, self._plain(self._calls.parent, self._calls.name))
+        except httpx.HTTPError as error:
+            # Its text would tell the signed address.
+            log.warning("An upload failed: %s", type(error).__name__)
+            return False
+        return True
 
     def _plain(self, folder: Path, name: str) -> bytes:
-        """The content of a plain file, empty if there is none; what a container wrote may be a link or a pipe."""
+        """Return the content of a plain file, empty if there is none; a container may have left a link or a pipe."""
         try:
             with opened_folder(folder) as descriptor:
                 return plain_file(descriptor, name, self._config.most_bytes)
@@ -109,16 +114,9 @@ class Delivery:
 
 
 def tar_of_files(outputs: Path, items: int, most: int) -> bytes:
-    """The plain files below files/<index>, up to `most` bytes of them, as a tar; empty if there is none."""
-    packed = io.BytesIO()
-    names = 0
-    with tarfile.open(fileobj=packed, mode="w:") as tar:
-        for name, content in _files(outputs, items, most):
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-            names += 1
-    return packed.getvalue() if names else b""
+    """Return the plain files below files/<index>, up to `most` bytes of them, as a tar; empty if there is none."""
+    files = dict(_files(outputs, items, most))
+    return packed_files(files) if files else b""
 
 
 def _files(outputs: Path, items: int, most: int) -> Iterator[tuple[str, bytes]]:
@@ -147,33 +145,11 @@ def deliver(config: TransferConfig, outputs: Path, calls: Path, ended: threading
     with httpx.Client(timeout=HTTP_SECONDS) as client:
         delivery = Delivery(config, client, outputs, calls)
         while not ended.wait(DELIVER_SECONDS):
-            _try(delivery)
+            delivery.deliver()
         for _ in range(LAST_TRIES):
-            if _try(delivery):
+            if delivery.deliver():
                 return
-            threading.Event().wait(1.0)
-
-
-def _try(delivery: Delivery) -> bool:
-    import httpx
-
-    try:
-        delivery.deliver()
-    except httpx.HTTPError as error:
-        # Its text would tell the signed address.
-        log.warning("An upload failed: %s", type(error).__name__)
-        return False
-    return True
-
-
-def _fetch_or_exit(config: TransferConfig, inputs: Path, outputs: Path) -> None:
-    import httpx
-
-    try:
-        fetch(config, inputs, outputs)
-    except httpx.HTTPError as error:
-        # Its text would tell the signed address.
-        sys.exit(f"the inputs could not be fetched: {type(error).__name__}")
+            time.sleep(1.0)
 
 
 def main(arguments: list[str]) -> None:
@@ -185,7 +161,7 @@ def main(arguments: list[str]) -> None:
     config = TransferConfig.model_validate(json.loads(Path(config_path).read_bytes()))
     first, second = (Path(folder) for folder in folders)
     if what == "fetch":
-        _fetch_or_exit(config, first, second)
+        fetch(config, first, second)
         return
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())

@@ -22,7 +22,7 @@ MAX_SOCKET_CHARS = 100
 
 @dataclass
 class ContainerFolder:
-    """The host's side of one container's folders."""
+    """The worker's side of one container's folders."""
 
     path: Path
     ended: bool = False
@@ -30,26 +30,26 @@ class ContainerFolder:
 
     @property
     def inputs(self) -> Path:
-        """settings.json, skill.md, items.jsonl and the items' files; read-only in the container."""
+        """Folder of settings.json, skill.md, items.jsonl and the items' files; read-only in the container."""
         return self.path / "in"
 
     @property
     def outputs(self) -> Path:
-        """Where the container writes."""
+        """Folder that the container writes to."""
         return self.path / "out"
 
     @property
     def files(self) -> Path:
-        """Where the container leaves files, in a folder an item."""
+        """Folder with a folder for what each item leaves."""
         return self.outputs / "files"
 
     @property
     def trajectories(self) -> Path:
-        """The file that the program appends to."""
+        """File that the program appends to."""
         return self.outputs / "trajectories.jsonl"
 
     def fetch(self) -> None:
-        """Bring what the container wrote to `outputs`, where it is not written there."""
+        """Copy what the container wrote to `outputs`, unless it writes there itself."""
 
 
 class TaskFolder:
@@ -65,7 +65,7 @@ class TaskFolder:
     def container(
         self, name: str, workload: Workload, items: Sequence[Item], files: Files
     ) -> Iterator[ContainerFolder]:
-        """The folders of one container, filled; gone afterwards."""
+        """Create and fill the folders of one container, and remove them afterwards."""
         made = ContainerFolder(self.path / name)
         try:
             for folder in (made.path, made.inputs, made.outputs):
@@ -82,7 +82,7 @@ class TaskFolder:
 
 @contextmanager
 def staged() -> Iterator[TaskFolder]:
-    """The folder of one attempt; gone afterwards."""
+    """Create the folder of one attempt, and remove it afterwards."""
     folder = TaskFolder(Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder())))
     try:
         _make(folder.gateway)
@@ -142,7 +142,7 @@ def _remove_all(folder: Path) -> None:
 
 @contextmanager
 def _opened(name: str, parent: int | None) -> Iterator[int]:
-    """Descriptor of a folder, no link, that its owner may list and change from now on."""
+    """Yield the descriptor of a folder, no link, that its owner may list and change from now on."""
     held = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         # Not by the name, which may be another folder's by now.
@@ -158,7 +158,7 @@ def _opened(name: str, parent: int | None) -> Iterator[int]:
 
 
 def _without_files(folder: int) -> list[str]:
-    """Remove all that is no folder from an opened one; the names of the folders in it."""
+    """Remove all but folders from an opened folder, and return the names of those."""
     with os.scandir(folder) as found:
         entries = list(found)
     folders = []
@@ -172,13 +172,13 @@ def _without_files(folder: int) -> list[str]:
 
 
 def container_user() -> str:
-    """Never root; the worker's own user otherwise, so that it can remove what the container leaves behind."""
+    """Return the worker's own user, so that it can remove what the container leaves behind, but never root."""
     uid, gid = os.getuid(), os.getgid()
     return f"{SANDBOX_UID}:{SANDBOX_UID}" if uid == 0 else f"{uid}:{gid}"
 
 
 def _short_folder() -> str | None:
-    """A socket's path has at most 107 bytes."""
+    """Return a folder in which a socket's path has at most 107 bytes."""
     usual = tempfile.gettempdir()
     longest = len(os.fsencode(usual)) + len("/skillopt-12345678/gateway/model.sock")
     return usual if longest <= MAX_SOCKET_CHARS else "/tmp"  # noqa: S108

@@ -5,7 +5,7 @@ import logging
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,17 @@ def packed(folder: Path) -> bytes:
     with tarfile.open(fileobj=body, mode="w:") as tar:
         for path in sorted(folder.rglob("*")):
             tar.add(path, arcname=str(path.relative_to(folder)), recursive=False, filter=_as_root)
+    return body.getvalue()
+
+
+def packed_files(files: Mapping[str, bytes]) -> bytes:
+    """Pack contents by name."""
+    body = io.BytesIO()
+    with tarfile.open(fileobj=body, mode="w:") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
     return body.getvalue()
 
 

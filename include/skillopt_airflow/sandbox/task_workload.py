@@ -1,4 +1,4 @@
-"""What a container has to do, as its caller says it, and how long it took."""
+"""The work that a caller gives to sandboxes, what comes out, and how long it took."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,26 +17,21 @@ class Settings(Protocol):
     @property
     def call_timeout(self) -> float:
         """Seconds that one try of a model call may take."""
-        ...
 
     @property
     def max_attempts(self) -> int:
         """Tries of one model call."""
-        ...
 
     @property
     def dialect(self) -> Dialect:
         """The wire format of the program's model calls."""
-        ...
 
     @property
     def concurrency(self) -> int:
         """Items at the same time."""
-        ...
 
     def model_dump_json(self) -> str:
         """The content of settings.json."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -54,59 +49,45 @@ class Workload(Protocol):
     @property
     def settings(self) -> Settings:
         """How the program runs every item."""
-        ...
 
     @property
     def skill(self) -> str:
         """The text of the skill."""
-        ...
 
     @property
     def items(self) -> Sequence[Item]:
-        """Those that have no stored row yet; none means that no container is needed. The same for one object."""
-        ...
+        """Items that have no stored row yet, the same at each call; none means that no container is needed."""
 
     @property
     def one_item_each(self) -> bool:
         """Whether every item gets a container of its own, because what the model writes is executed there."""
-        ...
 
     def files(self, item: Item) -> Mapping[str, bytes]:
-        """The contents of the item's public files by name; they enter its container.
-
-        Asked from several threads, though by one at a time, while another may be in `record`.
-        """
-        ...
+        """Return the contents of the item's public files by name; one thread calls it at a time, beside `record`."""
 
     @property
     def upstream(self) -> Upstream:
         """The model that the container may call."""
-        ...
 
     @property
     def allowance(self) -> RemainingBudget:
         """What the run may still spend on model calls, as of now."""
-        ...
 
     @property
     def image(self) -> str:
-        """Digest of the image that the container is made from, or its name."""
-        ...
+        """Digest or name of the image that the container is made from."""
 
     @property
     def limits(self) -> SandboxGroup:
         """What the container may use."""
-        ...
 
     @property
     def stage(self) -> str:
         """What the model calls are for, such as rollout, evaluate or test."""
-        ...
 
     @property
     def labels(self) -> Mapping[str, str]:
         """What tells this task's containers from all others, such as run, step and chunk; the same at every attempt."""
-        ...
 
     @property
     def wave(self) -> int | None:
@@ -114,7 +95,6 @@ class Workload(Protocol):
 
         Each `settled` may change it.
         """
-        ...
 
     def settled(self) -> bool:
         """Return whether no further row can change the decision that the workload is for, so that it may be ended.
@@ -122,11 +102,9 @@ class Workload(Protocol):
         Called before the first container starts, after rows were recorded, and every few seconds, because the rows of
         other tasks may count. One thread calls it at a time, and never while `record` runs.
         """
-        ...
 
     def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
         """Score and store what is new; called every few seconds, by one thread at a time, last at the end."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -145,7 +123,7 @@ class SandboxSeconds:
 
 
 def union_seconds(intervals: Iterable[tuple[float, float]]) -> float:
-    """Seconds covered by at least one of the intervals (start, end)."""
+    """Return the seconds covered by at least one of the intervals (start, end)."""
     total = 0.0
     reached = float("-inf")
     for start, end in sorted(intervals):

@@ -1,4 +1,4 @@
-"""Reading what a container wrote, which is not to be trusted."""
+"""Reading the output of a container, which is not to be trusted."""
 
 import logging
 import os
@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import ValidationError
 
@@ -37,7 +38,7 @@ class TrajectoryReader:
         return tuple(self._open)
 
     def read(self) -> list[Trajectory]:
-        """The trajectories that were completed since the last call; everything else is logged and left out."""
+        """Return the trajectories completed since the last call; everything else is logged and left out."""
         *lines, rest = (self._rest + self._read_bytes()).split(b"\n")
         accepted = []
         for line in lines:
@@ -51,20 +52,16 @@ class TrajectoryReader:
         return accepted
 
     def _read_bytes(self) -> bytes:
-        """The container may have put a link or a pipe there: neither is followed, neither blocks."""
+        """Read on; the container may have put a link or a pipe there, of which neither is followed or blocks."""
         try:
-            descriptor = os.open(self._path, FOLLOW_NOTHING)
+            with _opened_plain(self._path) as file:
+                file.seek(self._offset)
+                content = file.read(MAX_READ_BYTES)
         except FileNotFoundError:
             return b""
         except OSError as error:
-            self._refuse(f"not a plain file ({error.strerror})")
+            self._refuse(f"not a plain file ({error.strerror})" if error.strerror else str(error))
             return b""
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                self._refuse("not a plain file")
-                return b""
-            file.seek(self._offset)
-            content = file.read(MAX_READ_BYTES)
         self._offset += len(content)
         return content
 
@@ -94,7 +91,7 @@ class FileReader:
         self._left = limit
 
     def outcome(self, trajectory: Trajectory) -> Outcome:
-        """The trajectory with the files that it names; one that is not a plain file of the item is left out of both."""
+        """Return the trajectory with the files that it names; what is no plain file of the item is left out."""
         if not trajectory.files:
             return Outcome(trajectory)
         names = tuple(dict.fromkeys(trajectory.files))
@@ -121,7 +118,7 @@ class FileReader:
 
 @contextmanager
 def opened_folder(root: Path, *names: str) -> Iterator[int]:
-    """Descriptor of a folder below `root`, reached without following a link on the way.
+    """Yield the descriptor of a folder below `root`, reached without following a link on the way.
 
     Raises:
         OSError: one of the names is not there or not a folder.
@@ -138,21 +135,27 @@ def opened_folder(root: Path, *names: str) -> Iterator[int]:
 
 
 def plain_file(folder: int, name: str, limit: int) -> bytes:
-    """The content of a plain file in an opened folder.
+    """Return the content of a plain file in an opened folder.
 
     Raises:
         OSError: the name is not a plain one, or what it names is no plain file or has more than `limit` bytes.
     """
     if re.fullmatch(FILE_NAME, name) is None:
         raise OSError("not a plain name")
-    descriptor = os.open(name, FOLLOW_NOTHING, dir_fd=folder)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("not a plain file")
+    with _opened_plain(name, folder) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise OSError(f"more than the {limit} bytes that are left to its container")
     return content
+
+
+@contextmanager
+def _opened_plain(name: str | Path, folder: int | None = None) -> Iterator[BinaryIO]:
+    descriptor = os.open(name, FOLLOW_NOTHING, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("not a plain file")
+        yield file
 
 
 def _refused_file(folder: str, name: str, error: OSError) -> None:
@@ -160,10 +163,7 @@ def _refused_file(folder: str, name: str, error: OSError) -> None:
 
 
 def written_bytes(folder: Path, limit: int) -> int:
-    """Bytes on disk below a folder; stops counting above `limit`.
-
-    Too many files exceed it as well, and so does a folder of which nobody can say what it holds.
-    """
+    """Return the bytes on disk below a folder; above `limit` also for too many entries, or one that is unreadable."""
     total = entries = 0
     pending = [folder]
     while pending and total <= limit:
