@@ -120,6 +120,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.benchmarks": "tests/benchmarks/test_benchmark_protocol.py",
     "skillopt_airflow.consumer": "tests/consumer/test_consumer.py",
     "skillopt_airflow.core.buffer": "tests/core/test_state.py",
+    "skillopt_airflow.core.config_layers": "tests/core/test_config.py",
     "skillopt_airflow.core.errors": "tests/core/test_config.py",
     "skillopt_airflow.core.gate_policies.confirm": "tests/core/test_gate_policies.py",
     "skillopt_airflow.core.gate_policies.e_process": "tests/core/test_gate_policies.py",

@@ -4,12 +4,14 @@ from hypothesis import strategies as st
 from scripted_optimizer import json_section, rollout
 
 from skillopt_airflow.core.types import Message, Rollout
-from skillopt_airflow.optimizer.comparison import Comparison, Policy, compare, comparison_section
+from skillopt_airflow.optimizer.comparison import Comparison, PairPolicy, compare, comparison_section
 
 HARD = st.sampled_from([0.0, 0.4, 0.7, 1.0, None])
 
 
-def compared(before: dict[str, float | None], after: dict[str, float | None], policy: Policy = "mixed") -> Comparison:
+def compared(
+    before: dict[str, float | None], after: dict[str, float | None], policy: PairPolicy = "mixed"
+) -> Comparison:
     def rollouts(hards: dict[str, float | None]) -> dict[str, Rollout]:
         return {item_id: rollout(item_id, hard) for item_id, hard in hards.items()}
 
@@ -45,7 +47,7 @@ def test_a_pair_without_both_scores_is_counted_and_left_out() -> None:
         ("unchanged", {"improved": "", "regressed": "", "persistent_failure": "c", "stable_success": "d"}),
     ],
 )
-def test_the_policy_chooses_the_groups(policy: Policy, seen: dict[str, str]) -> None:
+def test_the_policy_chooses_the_groups(policy: PairPolicy, seen: dict[str, str]) -> None:
     before = {"a": 0.0, "b": 1.0, "c": 0.0, "d": 1.0}
     after = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 1.0}
     assert ids_of(compared(before, after, policy)) == seen

@@ -1,4 +1,4 @@
-"""What a run's model calls cost, and when its budget ends it."""
+"""The cost of a run's model calls, and the budget that ends it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal

@@ -4,12 +4,14 @@ Layers, later ones win: the defaults here (the paper's protocol), `benchmarks/<n
 a run's overrides.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import reduce
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from skillopt_airflow.core.config_layers import explain, merge_layers
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 
@@ -66,7 +68,7 @@ class GradientGroup(Group):
 
 
 class OptimizerGroup(Group):
-    """How proposals change the skill (paper section 3.4), and the slower mechanisms of an epoch's end (3.6)."""
+    """Changes to the skill from proposals (paper section 3.4), and the slower mechanisms of an epoch's end (3.6)."""
 
     learning_rate: Positive = 4
     """Most edits that a step applies at the schedule's start."""
@@ -119,7 +121,7 @@ class EvaluationGroup(Group):
     use_gate: bool = True
     """False accepts every candidate that differs; it is measured and recorded all the same."""
     gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "confirm", "e_process"] = "paper"
-    """What it takes to be accepted; each policy also asks for a strictly better mean."""
+    """The rule for accepting a candidate; each policy also asks for a strictly better mean."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
     """Share of candidates that change nothing which mcnemar, confirm and e_process may accept."""
     gate_se_factor: Annotated[float, Field(gt=0.0)] = 2.0
@@ -145,7 +147,7 @@ class EvaluationGroup(Group):
 
 
 class PublishingGroup(Group):
-    """What it takes to become the champion, after training and measured on fresh rollouts."""
+    """The requirements for becoming the champion, measured on fresh rollouts after training."""
 
     gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "e_process"] = "mcnemar"
     """How the candidate must beat the present champion, or the seed skill before there is one."""
@@ -176,7 +178,7 @@ class RegateGroup(Group):
 
 
 class RetentionGroup(Group):
-    """What the cleanup leaves of what trainings and nights stored."""
+    """How long the cleanup keeps the data of trainings and nights."""
 
     schedule: ObjectName = "@weekly"
     """When it is cleaned up, as a cron expression or preset; fixed when the DAG is parsed."""
@@ -186,7 +188,7 @@ class RetentionGroup(Group):
 
 
 class AlertsGroup(Group):
-    """Who is told when a run fails or a night is late."""
+    """Alerts about a run that fails or a night that is late."""
 
     conn_id: ObjectName | None = None
     """Airflow connection (type http) that gets a POST with JSON; nobody is told when unset. Fixed when the DAG is
@@ -205,7 +207,7 @@ class Price(Group):
 
 
 class BudgetGroup(Group):
-    """What a run may spend on model calls; a run that would pass a limit stops after the current step."""
+    """Limits on model calls; a run that would pass one stops after the current step."""
 
     max_calls: Positive | None = None
     """Model calls of the run, target and optimizer together; no limit when unset."""
@@ -263,7 +265,7 @@ class ModelGroup(Group):
 
 
 class DataGroup(Group):
-    """Where the items come from and how they are split."""
+    """The source of the items and their split."""
 
     uri: ObjectName = "sample"
     """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder."""
@@ -365,27 +367,18 @@ class TrainConfig(Group):
         Raises:
             ConfigError: naming each offending key with its path and what is allowed there.
         """
-        merged: dict[str, Any] = {}
-        for layer in layers:
-            _merge_into(merged, layer, "")
         try:
-            return cls.model_validate(merged)
+            return cls.model_validate(merge_layers(layers, cls.model_fields))
         except ValidationError as error:
-            raise ConfigError("; ".join(_explain(line) for line in error.errors())) from None
+            raise ConfigError(explain(error, fields_by_path())) from None
 
 
 def nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Turn `{"optimizer.learning_rate": 2}` into `{"optimizer": {"learning_rate": 2}}`."""
-    nested: dict[str, Any] = {}
-    for path, value in overrides.items():
-        layer: dict[str, Any] = {}
-        node = layer
-        *groups, key = path.split(".")
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[key] = value
-        _merge_into(nested, layer, "")
-    return nested
+    layers = (
+        reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value) for path, value in overrides.items()
+    )
+    return merge_layers(layers, TrainConfig.model_fields)
 
 
 def fields_by_path() -> dict[str, FieldInfo]:
@@ -396,31 +389,3 @@ def fields_by_path() -> dict[str, FieldInfo]:
         if isinstance(group_type, type) and issubclass(group_type, Group):
             paths |= {f"{group}.{key}": knob for key, knob in group_type.model_fields.items()}
     return paths
-
-
-def _merge_into(target: dict[str, Any], layer: Mapping[str, Any], path: str) -> None:
-    if not isinstance(layer, Mapping):
-        raise ConfigError(f"{path or 'configuration'}: expected keys and values, got {layer!r}")
-    for key, value in layer.items():
-        here = f"{path}.{key}" if path else str(key)
-        known_group = not path and key in TrainConfig.model_fields
-        if known_group:
-            _merge_into(target.setdefault(key, {}), value, here)
-        else:
-            target[key] = value
-
-
-def _explain(line: Any) -> str:
-    location = [str(part) for part in line["loc"]]
-    path = ".".join(location) or "configuration"
-    if line["type"] == "extra_forbidden":
-        return f"{path}: no such key; allowed here: {', '.join(_allowed(location[:-1]))}"
-    message = line["msg"].removeprefix("Value error, ")
-    return f"{path} = {line['input']!r}: {message}" if len(location) > 1 else f"{path}: {message}"
-
-
-def _allowed(groups: list[str]) -> Iterable[str]:
-    prefix = "".join(f"{group}." for group in groups)
-    if not prefix:
-        return TrainConfig.model_fields
-    return [path.removeprefix(prefix) for path in fields_by_path() if path.startswith(prefix)]

@@ -12,7 +12,7 @@ EditStatus = Literal["applied", "applied_as_append", "skipped"]
 
 
 class EditReport(Value):
-    """What became of one edit: at offset `position`, `removed` gave way to `inserted`.
+    """The outcome of one edit: at offset `position`, `removed` gave way to `inserted`.
 
     Replaying the splices of the rows in order turns the input into the output.
     """

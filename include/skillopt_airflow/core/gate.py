@@ -20,10 +20,10 @@ class GateDecision(Document):
     policy: str
     coverage: float
     against_current: PairedTable
-    """Of an early-rejected candidate over the items that ran, which are the hard ones: see bound."""
+    """After an early rejection over the items that ran, which are the hard ones: see bound."""
     against_best: PairedTable
     statistic: float | None = None
-    """What the policy computed: a p-value, an E-value or a t; None where it computes nothing, or never got there."""
+    """The policy's p-value, E-value or t; None if it computes none, or did not get that far."""
     bound: float | None = None
     """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
 

@@ -1,4 +1,4 @@
-"""What night after night on fresh items says about a deployed skill, so that looking every night is allowed."""
+"""The verdict on a deployed skill from nights on fresh items, by tests that allow looking every night."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from skillopt_airflow.core.types import Value
 
 
 class NightVerdict(StrEnum):
-    """What becomes of the champion after a night."""
+    """The verdict on the champion after a night."""
 
     KEEP = "keep"
     """It is better than the seed skill."""

@@ -38,7 +38,7 @@ class PairedTable(Value):
 
     @property
     def better(self) -> bool:
-        """Whether the first skill is strictly better; equal fractions that floats round apart are a tie."""
+        """True if the first skill is strictly better; equal fractions that floats round apart are a tie."""
         return self.delta > SAME_MEAN
 
 

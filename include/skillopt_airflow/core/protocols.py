@@ -11,13 +11,13 @@ Output = TypeVar("Output", bound=BaseModel)
 
 
 class Benchmark(Protocol):
-    """What a folder in benchmarks/ has to offer: `benchmarks/<name>/adapter.py` holds one as `BENCHMARK`.
+    """The interface of a folder in benchmarks/: `benchmarks/<name>/adapter.py` holds one as `BENCHMARK`.
 
     The module enters the sandbox image, so it imports skillopt_airflow.core and the standard library only.
     """
 
     runs_code: bool
-    """Whether its rollouts execute what the model writes; each item then gets a container of its own."""
+    """True if its rollouts execute code that the model writes; each item then gets a container of its own."""
     text_columns: tuple[str, ...]
     """Columns of a record that must hold a text that is not blank."""
     list_columns: tuple[str, ...]
@@ -53,7 +53,7 @@ class Benchmark(Protocol):
 
 
 class Workspace(Protocol):
-    """Where code that the target wrote may run inside a sandbox: one item's folders."""
+    """One item's folders, in which code that the target wrote may run inside a sandbox."""
 
     inputs: str
     """Folder of the item's files; read-only."""

@@ -14,7 +14,7 @@ from skillopt_airflow.core.types import SourceType, Value
 
 
 class LineOrigin(Value):
-    """Where a line comes from."""
+    """The origin of a line."""
 
     moment: str
     """Name of the moment that wrote it; the seed's is the first one's."""

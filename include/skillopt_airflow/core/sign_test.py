@@ -1,4 +1,4 @@
-"""What wins and losses alone prove: if a candidate changes nothing, the sign of each is a fair coin."""
+"""Tests on wins and losses alone: if a candidate changes nothing, the sign of each is a fair coin."""
 
 import math
 from itertools import accumulate

@@ -98,7 +98,7 @@ class SkillDocument:
 
     @property
     def editable(self) -> tuple[Span, ...]:
-        """What lies before, between and behind the protected regions; may hold empty spans."""
+        """The text before, between and after the protected regions; may hold empty spans."""
         edges = [0, *(edge for span in self.protected for edge in (span.start, span.end)), len(self.text)]
         return tuple(Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True))
 

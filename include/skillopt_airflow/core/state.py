@@ -19,7 +19,7 @@ class Measured(Value):
 
 
 class RunState(Document):
-    """What the run is at after a moment; the buffer holds the current epoch's steps."""
+    """The state of the run after a moment; the buffer holds the current epoch's steps."""
 
     moment: str
     """Name of the moment that committed it."""
@@ -31,11 +31,11 @@ class RunState(Document):
     """The highest version so far."""
     buffer: StepBuffer = StepBuffer()
     record: TrackRecord = TrackRecord()
-    """What candidates so far have scored on each item of the selection split."""
+    """The scores of candidates so far on each item of the selection split."""
     meta_skill: str = ""
-    """What the optimizer remembers across epochs; never part of the skill."""
+    """The optimizer's memory across epochs; never part of the skill."""
     stopped: str = ""
-    """Why no further moment follows, although the run had more; empty while it goes on."""
+    """The reason why the run stops here although it had more moments; empty while it goes on."""
 
     def in_new_epoch(self) -> "RunState":
         """Return the state with which an epoch opens, with an empty buffer."""

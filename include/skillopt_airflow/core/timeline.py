@@ -9,7 +9,7 @@ MomentKind = Literal["seed", "step", "slow_update", "meta_reflect", "final"]
 
 
 class Moment(Value):
-    """One of them: the seed's measurement, a step, a part of an epoch's end, or the end of the run."""
+    """The seed's measurement, a step, a part of an epoch's end, or the end of the run."""
 
     kind: MomentKind
     epoch: int

@@ -1,4 +1,4 @@
-"""What the skills of a run have scored on each item of the selection split so far."""
+"""The scores of a run's skills so far on each item of the selection split."""
 
 import math
 
@@ -20,7 +20,7 @@ class ItemRecord(Value):
 
 
 class TrackRecord(Value):
-    """By item id; values of the gate's metric."""
+    """The records by item id; values of the gate's metric."""
 
     items: dict[str, ItemRecord] = Field(default_factory=dict)
 

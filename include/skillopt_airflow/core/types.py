@@ -36,7 +36,7 @@ class Split(StrEnum):
     VAL = "val"
     TEST = "test"
     FRESH = "fresh"
-    """What came in since, a partition a night; no part of the data set that a training reads."""
+    """Items that came in later, a partition a night; no part of the data set that a training reads."""
 
 
 DATA_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
@@ -44,7 +44,7 @@ DATA_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
 
 
 class Status(StrEnum):
-    """How a rollout ended; only `ok` rollouts have a score."""
+    """The outcome of a rollout; only `ok` rollouts have a score."""
 
     OK = "ok"
     MODEL_ERROR = "model_error"
@@ -67,7 +67,7 @@ class ItemFile(Value):
     path: str = Field(min_length=1)
     """Below the data set's folder: that of the splits, or that of the one file. `*` in its last part fits any name."""
     sha256: str = ""
-    """Of the content, hex; empty until the file is stored."""
+    """Hash of the content; empty until the file is stored."""
 
 
 class Item(Value):
@@ -98,7 +98,7 @@ class Message(Value):
 
 
 class Trajectory(Value):
-    """What the target did with one item, as the sandbox reports it."""
+    """The target's work on one item, as the sandbox reports it."""
 
     item_id: str = Field(min_length=1)
     status: Status
@@ -154,7 +154,7 @@ class Edit(Value):
     """The text that the edit brings in."""
     rationale: str = ""
     support_count: int = Field(default=1, ge=1)
-    """How many minibatches proposed the edit."""
+    """The number of minibatches that proposed the edit."""
     source_type: SourceType = "failure"
     merge_level: int = Field(default=0, ge=0)
     """0 as a minibatch proposed it, n after n levels of merging."""
@@ -184,7 +184,7 @@ class Patch(Document):
     failure_patterns: tuple[FailurePattern, ...] = ()
     notes: tuple[Note, ...] = ()
     fallback: str = ""
-    """Why the optimizer's answer was replaced by the deterministic rule, or empty."""
+    """The reason why a deterministic rule replaced the optimizer's answer, or empty."""
 
 
 class ModelCall(Value):
@@ -192,7 +192,7 @@ class ModelCall(Value):
 
     role: Literal["target", "optimizer"]
     stage: str
-    """What it was for, such as rollout, evaluate, reflect, merge, rank."""
+    """The call's purpose, such as rollout, evaluate, reflect, merge, rank."""
     model: str
     http_status: int
     """Status of the last try; 0 if no answer came."""
@@ -203,4 +203,4 @@ class ModelCall(Value):
     """Unix time in seconds."""
     seconds: float = Field(ge=0.0)
     batch: bool = False
-    """Whether it was a part of a batch job, which costs half."""
+    """True if it was part of a batch job, which costs half."""

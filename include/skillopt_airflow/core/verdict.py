@@ -1,4 +1,4 @@
-"""What the gate can say of a candidate."""
+"""The gate's possible verdicts on a candidate."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from skillopt_airflow.core.types import Value
 
 
 class Action(StrEnum):
-    """What the gate does with a candidate; indecisive and underpowered neither accept nor reject it."""
+    """The gate's action on a candidate; indecisive and underpowered neither accept nor reject it."""
 
     ACCEPT_NEW_BEST = "accept_new_best"
     ACCEPT = "accept"
@@ -18,7 +18,7 @@ class Action(StrEnum):
 
     @property
     def accepted(self) -> bool:
-        """Whether the candidate becomes the current skill."""
+        """True if the candidate becomes the current skill."""
         return self in (Action.ACCEPT_NEW_BEST, Action.ACCEPT)
 
 
@@ -27,6 +27,6 @@ class Verdict(Value):
 
     action: Action
     reason: str = ""
-    """What decided beyond the means, or empty."""
+    """The finding that decided beyond the means, or empty."""
     statistic: float | None = None
     """The p-value of mcnemar and confirm, the E-value of e_process, the t of paired_se."""

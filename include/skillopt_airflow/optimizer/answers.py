@@ -1,4 +1,4 @@
-"""What the text of an answer may bring into a run, and how a stage says what it did not take."""
+"""Limits on the text of an answer, and the wording of what a stage did not take."""
 
 from collections.abc import Iterable
 

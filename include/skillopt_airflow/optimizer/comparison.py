@@ -9,12 +9,12 @@ from skillopt_airflow.core.types import Message, Rollout, Score, UnitInterval, V
 from skillopt_airflow.optimizer.sections import json_section
 from skillopt_airflow.optimizer.transcripts import conversation
 
-Policy = Literal["mixed", "changed", "unchanged"]
-Group = Literal["improved", "regressed", "persistent_failure", "stable_success"]
+PairPolicy = Literal["mixed", "changed", "unchanged"]
+OutcomeGroup = Literal["improved", "regressed", "persistent_failure", "stable_success"]
 
 
 class Outcome(Value):
-    """What came out of an item under one of the two skills."""
+    """The result of an item under one of the two skills."""
 
     hard: UnitInterval
     soft: UnitInterval
@@ -42,11 +42,11 @@ class Comparison(Document):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to learn from."""
+        """True if there is nothing to learn from."""
         return not (self.improved or self.regressed or self.persistent_failure or self.stable_success)
 
 
-_SEEN: dict[Policy, tuple[Group, ...]] = {
+_SEEN: dict[PairPolicy, tuple[OutcomeGroup, ...]] = {
     "mixed": ("improved", "regressed", "persistent_failure", "stable_success"),
     "changed": ("improved", "regressed"),
     "unchanged": ("persistent_failure", "stable_success"),
@@ -54,13 +54,13 @@ _SEEN: dict[Policy, tuple[Group, ...]] = {
 
 
 def compare(
-    before: Mapping[str, Rollout], after: Mapping[str, Rollout], item_ids: Sequence[str], policy: Policy
+    before: Mapping[str, Rollout], after: Mapping[str, Rollout], item_ids: Sequence[str], policy: PairPolicy
 ) -> Comparison:
-    """Group the items by their hard scores, in the order of `item_ids`; the policy says which groups stay.
+    """OutcomeGroup the items by their hard scores, in the order of `item_ids`; the policy says which groups stay.
 
     Without a score on both sides an item says nothing about the skills, so it is counted and left out.
     """
-    groups: dict[Group, list[ComparedItem]] = {group: [] for group in _SEEN["mixed"]}
+    groups: dict[OutcomeGroup, list[ComparedItem]] = {group: [] for group in _SEEN["mixed"]}
     unscored = 0
     for item_id in item_ids:
         earlier, later = before.get(item_id), after.get(item_id)
@@ -87,7 +87,7 @@ def _outcome(rollout: Rollout, score: Score) -> Outcome:
     return Outcome(hard=score.hard, soft=score.soft, answer=rollout.trajectory.answer)
 
 
-def _group(before: Score, after: Score) -> Group:
+def _group(before: Score, after: Score) -> OutcomeGroup:
     if after.hard != before.hard:
         return "improved" if after.hard > before.hard else "regressed"
     return "persistent_failure" if is_failure(after) else "stable_success"

@@ -24,7 +24,7 @@ class Questions(Value):
 
 
 class FollowUps(Value):
-    """What the target said, by item id; `fallback` says which questions it left unanswered, or is empty."""
+    """The target's answers by item id; `fallback` names the questions that it left unanswered, or is empty."""
 
     by_item: dict[str, FollowUp] = Field(default_factory=dict)
     fallback: str = ""

@@ -12,7 +12,7 @@ from skillopt_airflow.optimizer.sections import edits_section, meta_skill_sectio
 
 
 class ChosenRate(Document):
-    """How many edits a step may apply, and why; `fallback` says why the rule chose instead, or is empty."""
+    """The most edits of a step, and the reason; `fallback` says why the rule chose instead, or is empty."""
 
     rate: int = Field(ge=0)
     reason: str = ""

@@ -28,11 +28,11 @@ from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import budget_section, buffer_section, meta_skill_section, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
 
-Stage = Literal["reflect", "reflect_skill_aware", "reflect_rewrite"]
+ReflectStage = Literal["reflect", "reflect_skill_aware", "reflect_rewrite"]
 
 
 class ReflectContext(Value):
-    """What all reflection calls of a step know besides their trajectories."""
+    """The input that all reflection calls of a step share, besides their trajectories."""
 
     skill: str
     budget: int | None
@@ -105,7 +105,7 @@ def reflect(
         return Patch(fallback=said(f"{stage} {minibatch.name}", [str(error)]))
 
 
-def _stage(rules: OptimizerGroup) -> Stage:
+def _stage(rules: OptimizerGroup) -> ReflectStage:
     if rules.skill_update_mode == "full_rewrite_minibatch":
         return "reflect_rewrite"
     return "reflect_skill_aware" if rules.use_skill_aware_reflection else "reflect"
@@ -130,7 +130,7 @@ def _rewritten(answer: Rewriting, minibatch: Minibatch) -> Patch:
 
 
 def _patch(
-    stage: Stage, answer: Reflection, notes: Sequence[str], minibatch: Minibatch, context: ReflectContext
+    stage: ReflectStage, answer: Reflection, notes: Sequence[str], minibatch: Minibatch, context: ReflectContext
 ) -> Patch:
     kept, edit_flaws = sift(answer.edits, SkillDocument(context.skill), context.budget)
     patterns, pattern_flaws = _patterns(answer.failure_patterns, minibatch)

@@ -9,7 +9,7 @@ from skillopt_airflow.optimizer.sections import json_section
 
 
 class FollowUp(Value):
-    """What the target was asked about one of its trajectories, and what it said."""
+    """A question to the target about one of its trajectories, and the answer."""
 
     question: str
     answer: str

@@ -42,7 +42,7 @@ LONGEST_STAGE = 30
 
 
 class Mark(NamedTuple):
-    """How a verdict looks."""
+    """The look of a verdict."""
 
     name: str
     marker: str

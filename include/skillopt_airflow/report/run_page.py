@@ -24,7 +24,7 @@ MINIBATCHES_WITH_NAME = 4
 VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 
 
-class Verdict(NamedTuple):
+class VerdictSign(NamedTuple):
     """The gate's verdict as the page names it; the symbols are those of the learning curve."""
 
     symbol: str
@@ -39,10 +39,10 @@ class SkillLine(NamedTuple):
     text: str
     origin: str
     href: str
-    """Where the page shows that edit; empty for a line of the seed."""
+    """Link to that edit on the page; empty for a line of the seed."""
     detail: str
     opens: bool
-    """Whether the line before has another origin."""
+    """True if the line before has another origin."""
 
 
 def render(view: ReportView) -> str:
@@ -74,12 +74,12 @@ def render(view: ReportView) -> str:
     )
 
 
-def verdict(moment: MomentView) -> Verdict:
+def verdict(moment: MomentView) -> VerdictSign:
     """Return the page's name and symbol for the gate's verdict."""
     action = moment.decision.action
     if moment.decision.bound is not None:
-        return Verdict(EARLY, "rejected early", action.value)
-    return Verdict(SYMBOLS[action], plots.MARKS[action].name, action.value)
+        return VerdictSign(EARLY, "rejected early", action.value)
+    return VerdictSign(SYMBOLS[action], plots.MARKS[action].name, action.value)
 
 
 def diff_lines(diff: str) -> list[tuple[str, str]]:

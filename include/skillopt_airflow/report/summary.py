@@ -1,4 +1,4 @@
-"""What came out of a run, in sentences and sums."""
+"""The outcome of a run, in sentences and sums."""
 
 import math
 from collections.abc import Iterable

@@ -66,7 +66,7 @@ class ReportView(History):
 
     @property
     def standin(self) -> bool:
-        """Whether the offline stand-in, which is no language model, was the target or the optimizer."""
+        """True if the offline stand-in, which is no language model, was the target or the optimizer."""
         return any("stand-in" in name for name in (self.target, self.optimizer))
 
     @property

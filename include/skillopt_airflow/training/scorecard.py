@@ -36,7 +36,7 @@ class SkillScore(MeasuredScore):
 
 
 class Scorecard(Document):
-    """What a run of the evaluation DAG measured."""
+    """The result of a run of the evaluation DAG."""
 
     benchmark: str
     run: str

@@ -1,4 +1,4 @@
-"""What a run has spent, whether another step fits into its budget, and what its sandboxes may spend."""
+"""A run's spending: the room in its budget for another step, and for its sandboxes."""
 
 from skillopt_airflow.core.budget import dearest, exceeded, spent
 from skillopt_airflow.core.config import BudgetGroup

@@ -1,4 +1,4 @@
-"""Where the seconds of a step went: model, container, own work, and Airflow between the tasks."""
+"""The seconds of a step by their use: model, container, own work, and Airflow between the tasks."""
 
 import time
 from bisect import bisect_right
@@ -29,7 +29,7 @@ class StageTiming(Document):
 
 
 class StageClock:
-    """What a task's body says of its own time."""
+    """A task's own account of its time."""
 
     model: float = 0.0
     """Wall seconds in which at least one model call was under way."""

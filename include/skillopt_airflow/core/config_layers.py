@@ -1,0 +1,47 @@
+"""Layers of nested configuration: merging them, and explaining what is wrong with the result."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from skillopt_airflow.core.errors import ConfigError
+
+
+def merge_layers(layers: Iterable[Mapping[str, Any]], groups: Collection[str]) -> dict[str, Any]:
+    """Merge layers that hold knobs by group; later ones win.
+
+    Raises:
+        ConfigError: a layer or group holds no keys and values.
+    """
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for group, value in _checked("configuration", layer).items():
+            if group in groups:
+                merged.setdefault(group, {}).update(_checked(group, value))
+            else:
+                merged[group] = value
+    return merged
+
+
+def explain(error: ValidationError, paths: Collection[str]) -> str:
+    """Name each offending key by its path, with the reason or the allowed keys; `paths` are those of all knobs."""
+    return "; ".join(_explain(line, paths) for line in error.errors())
+
+
+def _checked(path: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{path}: expected keys and values, got {value!r}")
+    return value
+
+
+def _explain(line: Any, paths: Collection[str]) -> str:
+    location = [str(part) for part in line["loc"]]
+    path = ".".join(location) or "configuration"
+    if line["type"] == "extra_forbidden":
+        prefix = "".join(f"{group}." for group in location[:-1])
+        below = [known.removeprefix(prefix) for known in paths if known.startswith(prefix)]
+        allowed = below if prefix else dict.fromkeys(known.partition(".")[0] for known in paths)
+        return f"{path}: no such key; allowed here: {', '.join(allowed)}"
+    message = line["msg"].removeprefix("Value error, ")
+    return f"{path} = {line['input']!r}: {message}" if len(location) > 1 else f"{path}: {message}"
