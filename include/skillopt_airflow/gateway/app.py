@@ -1,11 +1,10 @@
-"""What a sandbox sees of its gateway: one path that takes one model's requests, and reasons for everything else."""
+"""The gateway's HTTP application: one path takes one model's requests; everything else gets a reason."""
 
 import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,13 +26,13 @@ from skillopt_airflow.gateway.upstream import Upstream
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAX_WAITING_BYTES = 256 * 1024 * 1024
-"""Of all requests together."""
+"""Limit for all requests together."""
 REQUEST_SECONDS = 60.0
-"""That a client may take to send a request's body."""
+"""Time limit for receiving a request's body."""
 MAX_LOGGED_REFUSALS = 20
 MAX_SHOWN = 100
 FINAL = {"x-should-retry": "false"}
-"""Told to clients with every failure: the gateway owns the retries."""
+"""Header of every failure: the gateway owns the retries."""
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +46,8 @@ class Refused(Exception):
         self.code = status if code is None else code
 
 
-@dataclass(frozen=True)
-class _Begun:
-    """A call that was counted."""
-
-    call: Call
-    started: float = field(default_factory=time.time)
-    clock: float = field(default_factory=time.monotonic)
-
-
 class GatewayApp:
-    """Answers requests; all of them in one event loop."""
+    """Answers all requests in one event loop."""
 
     def __init__(
         self,
@@ -80,7 +70,7 @@ class GatewayApp:
         self._refusals = 0
 
     async def handle(self, request: Request) -> Response:
-        """Forward what is allowed, refuse the rest."""
+        """Forward an allowed request and refuse any other."""
         if request.scope["method"] == "HEAD" and request.scope["raw_path"] == b"/":
             # How Claude Code warms up a connection: refused like all else, but no reason for a warning.
             return _problem(403, f"this sandbox may only POST {self._path}")
@@ -88,17 +78,17 @@ class GatewayApp:
             self._check_address(request.scope)
             async with self._received(request) as body:
                 forwarded = self._checked(body)
-                begun = _Begun(Call(forwarded, httpx.Headers(request.headers.raw), model=self._upstream.model))
+                call = Call(forwarded, httpx.Headers(request.headers.raw), model=self._upstream.model)
                 await self._admit()
-                return await self._forward(request, begun)
+                return await self._forward(request, call)
         except Refused as refused:
             return self._refuse(refused)
         except (ClientDisconnect, asyncio.CancelledError):
-            # Whoever asked is gone, or the gateway closes.
+            # The client disconnected, or the gateway closes.
             return _problem(503, "the gateway was closed")
 
     def _check_address(self, scope: Scope) -> None:
-        """Raise Refused unless method, path and query are the dialect's, byte by byte."""
+        """Raise Refused unless method, path and query are those of the wire format, byte by byte."""
         raw_path = scope["raw_path"].decode("latin-1")
         if scope["method"] == "POST" and raw_path == f"{self._path}/count_tokens":
             # Not a call to a model; clients count for themselves then.
@@ -111,7 +101,7 @@ class GatewayApp:
 
     @asynccontextmanager
     async def _received(self, request: Request) -> AsyncIterator[bytes]:
-        """The request's body; it counts against what may wait as long as the block runs."""
+        """Yield the request's body, which counts towards the bytes that may wait while the block runs."""
         body = bytearray()
         try:
             await self._read(request, body)
@@ -133,7 +123,7 @@ class GatewayApp:
             raise Refused(408, f"a request has to be there within {REQUEST_SECONDS:g} s") from None
 
     def _checked(self, body: bytes) -> bytes:
-        """The request as it is forwarded."""
+        """Return the request as it is forwarded."""
         if has_many_parts(body):
             raise Refused(413, f"a request may have at most {MAX_PARTS} lists, objects and values")
         try:
@@ -146,7 +136,7 @@ class GatewayApp:
             raise Refused(400, f"the request is not usable: {error}") from None
 
     async def _admit(self) -> None:
-        """Count the call; Refused if the budget is spent."""
+        """Count the call; raise Refused if the budget is spent."""
 
         def counted(state: State) -> tuple[State, str]:
             why = state.budget.used_up()
@@ -156,8 +146,7 @@ class GatewayApp:
         if spent:
             raise Refused(402, f"{spent} is spent, so the run makes no more model calls", "budget")
 
-    async def _forward(self, request: Request, begun: _Begun) -> Response:
-        call = begun.call
+    async def _forward(self, request: Request, call: Call) -> Response:
         tokens = Tokens()
         broken_at: int | None = 0
         streams = False
@@ -171,21 +160,20 @@ class GatewayApp:
                 return _problem(status, f"the model server {reply.why}, tries: {call.attempts}")
             if reply.rest is not None:
                 streams = True
-                return Streamed(reply, reply.rest, self._redaction, self._wire_format, partial(self._settle, begun))
+                return Streamed(reply, reply.rest, self._redaction, self._wire_format, partial(self._settle, call))
             tokens = tokens_of(reply.body, self._wire_format)
             headers = FINAL if reply.status >= 400 else None
             media_type = self._redaction.words(reply.media_type)
             return Response(self._redaction.whole(reply.body), reply.status, headers, media_type)
         finally:
             if not streams:
-                await self._settle(begun, tokens, broken_at)
+                await self._settle(call, tokens, broken_at)
 
-    async def _settle(self, begun: _Begun, tokens: Tokens, broken_at: int | None) -> None:
-        """Report the call, and take what it cost off the budget.
+    async def _settle(self, call: Call, tokens: Tokens, broken_at: int | None) -> None:
+        """Report the call and deduct its cost from the budget.
 
-        Of an answer that nobody saw the end of, `broken_at` is how many bytes came; the provider is paid for it too.
+        `broken_at` is the number of bytes of an answer that broke off; the provider charges for it, too.
         """
-        call = begun.call
         if call.attempts and broken_at is not None:
             tokens = estimated(call.body, broken_at, tokens, self._wire_format)
         if call.attempts:
@@ -198,11 +186,11 @@ class GatewayApp:
                     attempts=call.attempts,
                     prompt_tokens=tokens.prompt,
                     completion_tokens=tokens.completion,
-                    started=begun.started,
-                    seconds=time.monotonic() - begun.clock,
+                    started=call.started,
+                    seconds=time.monotonic() - call.clock,
                 )
             )
-        # A call that never had its turn is given back.
+        # A call that was never tried does not count.
         unused = -1 if not call.attempts else 0
 
         def charged(state: State) -> tuple[State, None]:
@@ -219,7 +207,7 @@ class GatewayApp:
             log.warning("Further refusals of this sandbox's requests are not logged")
         response = _problem(refused.status, str(refused), refused.code)
         if refused.status == 408:
-            # What would still come belongs to the old request.
+            # Any further bytes belong to the old request.
             response.headers["connection"] = "close"
         return response
 
@@ -227,7 +215,7 @@ class GatewayApp:
 class Streamed(Response):
     """Passes a stream on as it comes.
 
-    At its end `settle` is told the tokens; if either side breaks off, those so far and the bytes that came.
+    At its end `settle` gets the tokens; if either side breaks off, it gets those so far and the number of bytes.
     """
 
     def __init__(
@@ -267,7 +255,7 @@ class Streamed(Response):
                 await self._rest.aclose()
 
     async def _pass_on(self, send: Send) -> None:
-        """The chunks; a stream that is cut lacks its end, by which the client knows."""
+        """Send the chunks; a client recognizes a stream that was cut by its missing end."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             async for chunk in self._chunks():
@@ -280,7 +268,7 @@ class Streamed(Response):
         except (httpx.RequestError, TimeoutError) as error:
             log.warning("The model server broke off its answer: %s", type(error).__name__)
             return
-        # Before the client knows that it is over, and asks for more.
+        # Before the client sees the end and asks for more.
         await self._finish(None)
         await _say(send, self._redacted.flush())
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -297,7 +285,7 @@ async def _say(send: Send, text: bytes) -> None:
 
 
 async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:
-    """Do the work, unless the client goes away before its end; whether it was done."""
+    """Do the work unless the client disconnects first; return whether it was done."""
     doing = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -318,6 +306,6 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _problem(status: int, message: str, code: str | int | None = None) -> Response:
-    """An error in a shape that OpenAI's and Anthropic's clients both read."""
+    """Return an error in a shape that both OpenAI's and Anthropic's clients read."""
     error = {"message": message, "type": "sandbox_gateway", "code": status if code is None else code}
     return JSONResponse({"type": "error", "error": error}, status, FINAL)

@@ -1,4 +1,4 @@
-"""One try of a call to the model server behind an upstream: address, credentials, translation."""
+"""A single try of a call to the model server behind an upstream: address and credentials."""
 
 import json
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ class Backend(Protocol):
     """A model server, as the gateway sees it."""
 
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """One try of one call; the answer's body is still unread.
+        """Make one try of a call; the body of the answer is still unread.
 
         Args:
-            body: a request of the upstream's dialect.
+            body: a request in the upstream's wire format.
             headers: the client's; only a few are passed on, none of them a credential.
 
         Raises:
@@ -37,7 +37,7 @@ class Backend(Protocol):
 
 
 def handed_over(upstream: Upstream) -> JsonObject:
-    """The upstream for a gateway in another process, with its secrets: for a pipe to that process and nothing else.
+    """Return the upstream, with its secrets, for a gateway in another process; write it to a pipe and nowhere else.
 
     An Azure identity belongs to this machine, so its token goes along instead; it is good for about an hour.
 
@@ -48,7 +48,7 @@ def handed_over(upstream: Upstream) -> JsonObject:
 
 
 class HttpBackend:
-    """A server that speaks the dialect itself."""
+    """A server that speaks the wire format itself."""
 
     def __init__(self, upstream: Upstream, timeout: float) -> None:
         self._upstream = upstream
@@ -57,7 +57,7 @@ class HttpBackend:
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits)
 
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """One try; see `Backend`."""
+        """Make one try; see `Backend`."""
         passed = {name: headers[name] for name in PASSED_HEADERS if name in headers}
         try:
             credentials = await self._credentials()
@@ -73,7 +73,7 @@ class HttpBackend:
         return await self._client.send(request, stream=True)
 
     async def list_models(self) -> httpx.Response:
-        """The server's list of its models, which costs nothing and needs the credentials.
+        """Return the server's list of models, which is free but needs the credentials.
 
         Raises:
             httpx.TransportError: no answer.
@@ -103,12 +103,12 @@ class HttpBackend:
 
 
 def problem(status: int, message: str) -> httpx.Response:
-    """An error as model servers write it."""
+    """Return an error as model servers write it."""
     return httpx.Response(status, json={"error": {"message": message, "type": "model_connection", "code": status}})
 
 
 def _naming(model: str, body: bytes) -> bytes:
-    """The request under the upstream's own name of the model: a fallback's may be another."""
+    """Return the request with the upstream's own model name, which may differ for a fallback."""
     request = json.loads(body)
     return body if request.get("model") == model else json.dumps(request | {"model": model}).encode()
 

@@ -1,4 +1,4 @@
-"""Chat completions, as JSON of OpenAI's format, from and to pydantic-ai's messages."""
+"""Conversion between OpenAI's chat completions and pydantic-ai's messages."""
 
 import json
 import time
@@ -30,7 +30,7 @@ SAME_NAMES = ("temperature", "top_p", "seed", "parallel_tool_calls")
 
 
 class TextContent(BaseModel):
-    """A piece of a message; what is no text cannot be translated."""
+    """A text part of a message; other parts cannot be translated."""
 
     type: Literal["text"]
     text: str
@@ -44,7 +44,7 @@ class CalledFunction(BaseModel):
 
 
 class ToolCall(BaseModel):
-    """What the model asked to be called."""
+    """A call that the model asked for."""
 
     id: str
     function: CalledFunction
@@ -60,7 +60,7 @@ class ChatMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        """The content, also if it comes in pieces."""
+        """The content, joined if it comes in parts."""
         if isinstance(self.content, list):
             return "".join(piece.text for piece in self.content)
         return "" if self.content is None else self.content
@@ -100,13 +100,13 @@ class NamedTool(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """What the answer looks like; a schema is not translated."""
+    """The format of the answer; a schema is not translated."""
 
     type: Literal["text"]
 
 
 class ChatRequest(BaseModel):
-    """A request, with the fields that pydantic-ai's other models have a word for."""
+    """A request, with the fields that pydantic-ai's other models support."""
 
     messages: list[ChatMessage] = Field(min_length=1)
     tools: list[Tool] | None = None
@@ -126,7 +126,7 @@ class ChatRequest(BaseModel):
     """The answer comes whole."""
 
     def settings(self) -> ModelSettings:
-        """The request's settings; what is not there is left to the provider."""
+        """Return the request's settings; what is missing is left to the provider."""
         settings: dict[str, Any] = {name: getattr(self, name) for name in SAME_NAMES}
         settings["max_tokens"] = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         settings["stop_sequences"] = [self.stop] if isinstance(self.stop, str) else self.stop
@@ -135,7 +135,7 @@ class ChatRequest(BaseModel):
         return cast("ModelSettings", {name: value for name, value in settings.items() if value is not None})
 
     def parameters(self) -> ModelRequestParameters:
-        """The tools."""
+        """Return the tools."""
         functions = [tool.function for tool in self.tools or ()]
         return ModelRequestParameters(
             function_tools=[
@@ -160,7 +160,7 @@ class ChatRequest(BaseModel):
 
 
 def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
-    """The turns as pydantic-ai has them: what the model did not say is gathered to one request."""
+    """Return the turns as pydantic-ai has them: everything between two answers becomes one request."""
     turns: list[ModelMessage] = []
     asked: list[ModelRequestPart] = []
     called: dict[str, str] = {}
@@ -179,7 +179,7 @@ def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:
 
 
 def completion(response: ModelResponse, model: str) -> JsonObject:
-    """A response as a chat completion; the model's thinking goes beside its answer, as vLLM has it."""
+    """Return a response as a chat completion, with the model's thinking beside its answer as in vLLM."""
     calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     thinking = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart))

@@ -18,7 +18,7 @@ class EntraToken:
         self._one_at_a_time = asyncio.Lock()
 
     async def get(self) -> str:
-        """The token, without holding up the event loop.
+        """Return the token without blocking the event loop.
 
         Raises:
             ModelConnectionError: the identity gives none.
@@ -27,7 +27,7 @@ class EntraToken:
             return await asyncio.to_thread(self.fetch)
 
     def fetch(self) -> str:
-        """The token.
+        """Return the token.
 
         Raises:
             ModelConnectionError: the identity gives none.
@@ -44,7 +44,7 @@ class EntraToken:
 
 
 def _source(identity: AzureIdentity) -> Callable[[], str]:
-    """Caches the token, and asks again some minutes before it expires."""
+    """Return a function that caches the token and renews it some minutes before it expires."""
     from azure.identity import AzureCliCredential, ManagedIdentityCredential, get_bearer_token_provider
 
     if identity.kind == "cli":

@@ -1,4 +1,4 @@
-"""One call to a model server and its fallbacks: 429, 5xx, broken answers and time-outs are asked again."""
+"""A call to a model server and its fallbacks, with retries after a 429, a 5xx, a broken answer or a time-out."""
 
 import asyncio
 import random
@@ -13,26 +13,28 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_
 from skillopt_airflow.gateway.backends import Backend, HttpBackend
 from skillopt_airflow.gateway.one_try import Reply, ask
 from skillopt_airflow.gateway.rate_limit import RateLimit, RateLimiter
-from skillopt_airflow.gateway.shared_state import SharedState, State
+from skillopt_airflow.gateway.shared_state import SharedState
 from skillopt_airflow.gateway.upstream import Upstream
 
 FIRST_PAUSE = 0.5
 CLOSED_SECONDS = 60.0
-"""For so long calls go to the next server at once, after one that failed all tries of a call."""
+"""Time for which calls skip a server that failed all tries of a call."""
 
 
 @dataclass
 class Call:
-    """A call, and where it stands."""
+    """A call and its progress."""
 
     body: bytes
     headers: httpx.Headers
     attempts: int = 0
     """Tries that were begun."""
     model: str = ""
-    """Which one was asked last."""
+    """The model that was asked last."""
     reply: Reply = field(default_factory=lambda: Reply(failure="timeout", why="was not asked in time"))
-    """What came of the last try that ended."""
+    """The result of the last try that ended."""
+    started: float = field(default_factory=time.time)
+    clock: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class _Route:
 
 
 class Provider:
-    """The server behind an upstream, then its fallbacks; all of them speak the same dialect."""
+    """The server behind an upstream and its fallbacks, all of the same wire format."""
 
     def __init__(
         self, upstream: Upstream, shared: SharedState, *, max_attempts: int, call_timeout: float, max_concurrency: int
@@ -64,7 +66,7 @@ class Provider:
 
     @property
     def patience(self) -> float:
-        """Seconds that a call may take: all its tries, the pauses between them, and half a try's time for turns."""
+        """Seconds for a call: its tries, the pauses between them, and half a try's time to wait for the rate limit."""
         return (2 * self._max_attempts - 0.5) * self._call_timeout
 
     async def aclose(self) -> None:
@@ -73,7 +75,7 @@ class Provider:
             await route.backend.aclose()
 
     async def send(self, call: Call) -> None:
-        """Make the call; `call` tells what came of it. A stream's remainder has to be closed."""
+        """Make the call and keep its result in `call`. The rest of a stream has to be closed."""
         try:
             async with asyncio.timeout(self.patience):
                 for route in await self._open_routes():
@@ -122,9 +124,9 @@ class Provider:
         return "failed" if reply.passing else "answered", None
 
     def _pause(self, state: RetryCallState) -> float:
-        """Jittered exponential, or what the server asks for; never more than one try may take.
+        """Return a jittered exponential pause, or the one that the server asks for, but at most the time of one try.
 
-        What it asks for with an overload is waited for by all calls, and not here.
+        The pause that it asks for with an overload holds for all calls and is kept by the rate limit.
         """
         reply: Reply | None = None if state.outcome is None else state.outcome.result()
         if reply is not None and reply.retry_after is not None:
@@ -133,13 +135,13 @@ class Provider:
         return min(backoff, self._call_timeout)
 
     async def _open_routes(self) -> list[_Route]:
-        """Those that did not fail a call of late; all, if each did."""
-        state = await self._shared.update(_look)
+        """Return the routes that did not fail a call lately, or all if each did."""
+        state = await self._shared.update(lambda state: (state, state))
         now = time.time()
         return [route for route in self._routes if state.limit(route.name).closed_until <= now] or self._routes
 
     async def _close(self, route: _Route) -> None:
-        """Send the next calls elsewhere, if there is an elsewhere."""
+        """Send the next calls to another server, if there is one."""
         if len(self._routes) == 1:
             return
 
@@ -158,10 +160,6 @@ def open_backend(upstream: Upstream, timeout: float) -> Backend:
     return HttpBackend(upstream, timeout)
 
 
-def _look(state: State) -> tuple[State, State]:
-    return state, state
-
-
 def _last(state: RetryCallState) -> Reply | None:
-    """The last reply instead of tenacity's own error."""
+    """Return the last reply instead of raising tenacity's own error."""
     return None if state.outcome is None else state.outcome.result()

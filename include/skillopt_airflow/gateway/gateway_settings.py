@@ -1,4 +1,4 @@
-"""How a gateway is to treat the calls of one task, wherever it runs."""
+"""The settings of a gateway for the calls of one task."""
 
 from typing import Literal
 
@@ -10,12 +10,12 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 
 
 class GatewaySettings(Value):
-    """All but the upstream, the address, and who is told of the calls."""
+    """Everything but the upstream, the address and the receiver of the calls."""
 
     stage: str
-    """What the calls are for."""
+    """Purpose of the calls."""
     role: Literal["target", "optimizer"] = "target"
-    """Whose model it is."""
+    """Role of the model."""
     dialect: Dialect | None = None
     """The wire format that the sandbox speaks; the upstream's own when unset."""
     max_attempts: int = Field(ge=1)
@@ -23,8 +23,8 @@ class GatewaySettings(Value):
     call_timeout: float = Field(gt=0.0)
     """Seconds that one try may take, a stream's end included."""
     max_concurrency: int = Field(default=64, ge=1)
-    """Tries at the same time at one server, of all gateways together that are `shared_by` the same."""
+    """Tries at the same time at one server, for all gateways with the same `shared_by`."""
     allowance: RemainingBudget = RemainingBudget()
-    """What may still be spent."""
+    """The remaining budget."""
     shared_by: str = ""
-    """Names the run whose gateways on this host share their pace and allowance; empty shares nothing."""
+    """The run whose gateways on this host share rate limits and budget; empty shares nothing."""

@@ -1,4 +1,4 @@
-"""The gateway's listening end: its addresses, and connections that cannot hold it up."""
+"""The gateway's listening socket, and connections that cannot block it."""
 
 import asyncio
 import socket
@@ -14,13 +14,13 @@ from skillopt_airflow.core.errors import SandboxError
 BACKLOG = 128
 MAX_CONNECTIONS = 256
 HEAD_SECONDS = 60.0
-"""That a connection may take from its first byte, or from being made, to a whole request head."""
+"""Time limit from the first byte, or from the connection, to a whole request head."""
 STALL_SECONDS = 60.0
-"""That a client may take to read on, once the buffers are full."""
+"""Time limit for a client to read on once the buffers are full."""
 
 
 class GuardedProtocol(H11Protocol):
-    """Uvicorn's HTTP/1.1, whose connections are bounded in number and in patience.
+    """Uvicorn's HTTP/1.1 with limits on the number of connections and on how long each may stall.
 
     A client may connect and say nothing, send a head byte by byte, or never read its answer: each of these would
     otherwise keep a descriptor of the task's process for as long as the container lives.
@@ -31,7 +31,7 @@ class GuardedProtocol(H11Protocol):
     _made = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """If there are too many, one has to go: the oldest that has not said what it wants, or this one."""
+        """Abort a connection if there are too many: the oldest without a whole request, or this one."""
         super().connection_made(transport)
         self._made = self.loop.time()
         if len(self.connections) > MAX_CONNECTIONS:
@@ -40,11 +40,11 @@ class GuardedProtocol(H11Protocol):
         self._watch_head()
 
     def is_sending(self) -> bool:
-        """Whether no whole request is there."""
+        """Return whether the request is still incomplete."""
         return not self._has_head() or self.cycle.more_body
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; those of a head have to add up to one in time."""
+        """Take bytes; a request head has to be complete in time."""
         try:
             super().data_received(data)
         except h11.LocalProtocolError:
@@ -54,12 +54,12 @@ class GuardedProtocol(H11Protocol):
         self._watch_head()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as the answer comes."""
+        """Start the timer of a client that reads too slowly."""
         super().pause_writing()
         self._stall_timer = self.loop.call_later(STALL_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Stop that timer."""
         super().resume_writing()
         if self._stall_timer is not None:
             self._stall_timer.cancel()
@@ -85,12 +85,12 @@ class GuardedProtocol(H11Protocol):
             self.transport.abort()
 
     def _has_head(self) -> bool:
-        """Whether a request is being read or answered."""
+        """Return whether a request is being read or answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
 
 def listen(address: Path | tuple[str, int]) -> socket.socket:
-    """Listen at a unix socket, to which any user of a container may connect, or at a host and port.
+    """Listen on a unix socket, to which any user of a container may connect, or on a host and port.
 
     A socket's file that a killed gateway left behind is replaced.
 

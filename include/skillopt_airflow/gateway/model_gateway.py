@@ -1,11 +1,10 @@
-"""The only way out of a sandbox: a server that leads to one model, and adds the credentials."""
+"""The only way out of a sandbox: a server that forwards calls to one model and adds the credentials."""
 
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
@@ -26,7 +25,7 @@ from skillopt_airflow.gateway.upstream import Upstream
 MAX_HEAD_BYTES = 32 * 1024
 CLOSING_SECONDS = 1
 IDLE_SECONDS = 75
-"""After which an unused connection is closed: later than clients do it, so that none meets a closed one."""
+"""Idle time before a connection is closed: longer than clients keep one, so that none uses a closed one."""
 STARTING_SECONDS = 60.0
 
 
@@ -40,7 +39,7 @@ class ModelGateway:
         settings: the fields of `GatewaySettings`.
 
     Raises:
-        SandboxError: the connection cannot speak the dialect.
+        SandboxError: the connection cannot speak the wire format.
     """
 
     def __init__(
@@ -76,17 +75,12 @@ class ModelGateway:
             raise SandboxError(f"the model gateway did not start: {self._failure}") from self._failure
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop()
 
     @property
     def port(self) -> int:
-        """Where it listens, of a host and port."""
+        """The TCP port on which it listens."""
         return int(self._listener.getsockname()[1])
 
     def _run(self) -> None:
@@ -143,7 +137,7 @@ class ModelGateway:
 
 
 def _speaking(upstream: Upstream, dialect: Dialect) -> Upstream:
-    """The upstream and its fallbacks in the wire format of the sandbox; their credentials stay as they are."""
+    """Return the upstream and its fallbacks in the wire format of the sandbox, with the same credentials."""
     if upstream.provider and dialect != upstream.dialect:
         raise SandboxError(
             f"connection {upstream.conn_id}: requests to {upstream.provider} are translated from {upstream.dialect}, "

@@ -1,4 +1,4 @@
-"""One try of one call: what came back within its time and size, and whether it is an answer at all."""
+"""One try of one call: its time and size limits, and the check that the result is an answer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,11 +22,11 @@ Failure = Literal["", "unreachable", "timeout", "garbage", "too_long"]
 
 
 class TooLong(Exception):
-    """The answer passes its limit."""
+    """The answer exceeds its limit."""
 
 
 class Rest:
-    """The chunks of a stream that are still to come, until the try's time is over.
+    """The remaining chunks of a stream, until the try's time is over.
 
     Raises, while it is read:
         httpx.RequestError: the server broke off.
@@ -48,7 +48,7 @@ class Rest:
             return await anext(self._chunks)
 
     async def aclose(self) -> None:
-        """Let go of the server; to be called in any case."""
+        """Close the response; to be called in any case."""
         try:
             if self.on_close is not None:
                 await self.on_close()
@@ -58,7 +58,7 @@ class Rest:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a try."""
+    """The result of a try."""
 
     status: int = 0
     """The server's; 0 if no usable answer came."""
@@ -71,22 +71,22 @@ class Reply:
     """Seconds that the server asks to wait."""
     failure: Failure = ""
     why: str = ""
-    """Told with a failure."""
+    """The reason of a failure."""
 
     @property
     def overloaded(self) -> bool:
-        """Whether the server asks for less traffic."""
+        """Return whether the server asks for less traffic."""
         return self.status in OVERLOADED
 
     @property
     def passing(self) -> bool:
-        """Whether another try may do better."""
+        """Return whether another try may succeed."""
         failed = self.failure in ("unreachable", "timeout", "garbage")
         return failed or self.status in (408, 429) or self.status >= 500
 
 
 async def ask(backend: Backend, body: bytes, headers: httpx.Headers, wire_format: WireFormat, seconds: float) -> Reply:
-    """One try of so many seconds; every failure is a reply."""
+    """Make one try of at most so many seconds; every failure is a reply."""
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         async with asyncio.timeout_at(deadline):
@@ -139,7 +139,7 @@ async def _beginning(response: httpx.Response, most: int) -> bytes:
 
 
 async def _first_event(chunks: AsyncIterator[bytes], wire_format: WireFormat) -> bytes:
-    """All bytes up to the chunk that completes the first event's data, which is still too early to have answered."""
+    """Return the bytes up to the chunk that completes the first event's data; nothing was passed on until then."""
     head = bytearray()
     async for chunk in chunks:
         head += chunk
@@ -155,7 +155,7 @@ async def _first_event(chunks: AsyncIterator[bytes], wire_format: WireFormat) ->
 
 
 def retry_after(response: httpx.Response) -> float | None:
-    """Seconds that the header Retry-After asks for, as a number or as a date."""
+    """Return the seconds that the header Retry-After asks for, as a number or as a date."""
     text = response.headers.get("retry-after", "").strip()
     if text.replace(".", "", 1).isdecimal():
         return float(text)

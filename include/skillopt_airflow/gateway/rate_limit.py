@@ -29,7 +29,7 @@ class RateLimit(Value):
     doubling: bool = True
     """Slow start: every answer allows one more, so that a round of answers doubles the limit; until the first cut."""
     cuts: int = Field(default=0, ge=0)
-    """How often the limit was halved; a try remembers it, to tell whether it began before the last cut."""
+    """Number of times that the limit was halved; a try remembers it to tell whether it began before the last cut."""
     not_before: float = Field(default=0.0, ge=0.0)
     """When the next try may begin, as the server asked."""
     busy: Mapping[str, int] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Keeps the secrets of a connection out of what a model server says."""
+"""Redaction of a connection's secrets in the answers of a model server."""
 
 import re
 from collections.abc import Iterable
@@ -7,26 +7,26 @@ BLANK = b"***"
 
 
 class Redaction:
-    """Puts three stars in the place of every secret, of the longest where several begin."""
+    """Replaces every secret by three stars, the longest first where several begin."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = sorted((secret.encode() for secret in secrets), key=len, reverse=True)
         self._pattern = re.compile(b"|".join(map(re.escape, self._secrets)))
 
     def whole(self, text: bytes) -> bytes:
-        """A text that is all there."""
+        """Redact a complete text."""
         return self._pattern.sub(BLANK, text) if self._secrets else text
 
     def words(self, text: str) -> str:
-        """The same for a header's value."""
+        """Redact the value of a header."""
         return self.whole(text.encode()).decode()
 
     def stream(self) -> "RedactedStream":
-        """A text that comes in chunks."""
+        """Return the redaction of a text that comes in chunks."""
         return RedactedStream(self)
 
     def settled(self, text: bytes) -> int:
-        """Up to where the text reads the same whatever follows it: the rest may still become a secret."""
+        """Return the length of the text that reads the same whatever follows; the rest may still become a secret."""
         at = 0
         while self._secrets:
             found = self._pattern.search(text, at)
@@ -39,7 +39,7 @@ class Redaction:
         return len(text)
 
     def _tail(self, text: bytes, first: int, end: int) -> int | None:
-        """Where the longest end of the text begins, within bounds, that is the beginning of a longer secret."""
+        """Return where the longest end of the text starts, within bounds, that is the start of a longer secret."""
         first = max(first, len(text) - len(self._secrets[0]) + 1)
         return next((at for at in range(first, end) if self._begins_one(text[at:])), None)
 
@@ -48,20 +48,20 @@ class Redaction:
 
 
 class RedactedStream:
-    """Holds back no more than the end of a chunk that may still become a secret."""
+    """Redacts a stream, holding back only the end of a chunk that may still become a secret."""
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes, which may end anywhere; what may be said now."""
+        """Take the next bytes, which may end anywhere, and return what may be passed on now."""
         text = self._held + chunk
         settled = self._redaction.settled(text)
         self._held = text[settled:]
         return self._redaction.whole(text[:settled])
 
     def flush(self) -> bytes:
-        """What was held back, once nothing follows."""
+        """Return what was held back, once nothing follows."""
         text, self._held = self._held, b""
         return self._redaction.whole(text)

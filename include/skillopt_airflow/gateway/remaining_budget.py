@@ -1,4 +1,4 @@
-"""What the containers of a run may still spend on model calls."""
+"""The amounts that the containers of a run may still spend on model calls."""
 
 from typing import Self, TypeVar
 
@@ -12,7 +12,7 @@ Amount = TypeVar("Amount", int, float)
 
 
 class RemainingBudget(Value):
-    """What is left of a budget; None is no limit. The default limits nothing.
+    """The rest of a budget; None is no limit. The default limits nothing.
 
     Calls are counted before they are forwarded, tokens and dollars when an answer has told them: what is under way when
     the last of them is spent is still paid.
@@ -28,12 +28,12 @@ class RemainingBudget(Value):
     """US dollars for a million tokens that it writes."""
 
     def used_up(self) -> str:
-        """The limit of which nothing is left, as the configuration names it; empty if there is something of each."""
+        """Return the configuration's name of the limit that is spent; empty if something is left of each."""
         left = (("max_calls", self.calls), ("max_tokens", self.tokens), ("max_usd", self.usd))
         return next((f"budget.{name}" for name, amount in left if amount is not None and amount <= 0), "")
 
     def minus(self, *, calls: int = 0, prompt_tokens: int = 0, completion_tokens: int = 0) -> Self:
-        """What is left after so much more."""
+        """Return the budget after spending so much more."""
         usd = (prompt_tokens * self.input_price + completion_tokens * self.output_price) / MILLION
         return self.model_copy(
             update={
@@ -44,7 +44,7 @@ class RemainingBudget(Value):
         )
 
     def least(self, other: "RemainingBudget") -> Self:
-        """The smaller amount of each, where both are known."""
+        """Return the smaller amount of each limit, where both are known."""
         return self.model_copy(
             update={
                 "calls": _smaller(self.calls, other.calls),

@@ -1,4 +1,4 @@
-"""What a sandbox's request may ask for: the answer of one model, and nothing that the provider does beside it."""
+"""The filter of a sandbox's requests: a model may answer, and the provider does nothing else on its behalf."""
 
 import json
 
@@ -23,11 +23,11 @@ MAX_PARTS = 500_000
 
 
 class NotUsable(ValueError):
-    """A text is not what the wire format has in its place; the message says why, without quoting it."""
+    """A text does not fit the wire format; the message says why, without quoting it."""
 
 
 def parsed(text: bytes | str) -> JsonObject:
-    """The JSON object that a text holds.
+    """Return the JSON object that a text holds.
 
     Raises:
         NotUsable: it holds something else, or what Python accepts and JSON does not.
@@ -42,7 +42,7 @@ def parsed(text: bytes | str) -> JsonObject:
 
 
 def has_many_parts(text: bytes) -> bool:
-    """Whether a JSON text may hold more than MAX_PARTS lists, objects and values; it is only counted, not parsed.
+    """Return whether a JSON text may hold more than MAX_PARTS lists, objects and values, without parsing it.
 
     What a string holds is counted too.
     """
@@ -50,7 +50,7 @@ def has_many_parts(text: bytes) -> bool:
 
 
 def contained(request: JsonObject, wire_format: WireFormat) -> bytes:
-    """The request as it may leave: without what lets the provider act for it, and with usage in its stream.
+    """Return the request as it may leave, without what makes the provider do more than answer.
 
     It is written anew, so that the provider reads the same fields as this module, also where a name is there twice.
     Server-side tools (web search, code interpreters, MCP) are taken out, so that a client which offers them by default
@@ -89,12 +89,12 @@ def _is_local(tool: object) -> bool:
 
 
 def _is_here(environment: object) -> bool:
-    """Whether a shell's commands are run by the client, not in a container of the provider."""
+    """Return whether a shell's commands run at the client, not in a container of the provider."""
     return environment is None or (isinstance(environment, dict) and environment.get("type") == "local")
 
 
 def _fetches(document: JsonObject) -> bool:
-    """Whether a part of a message is an address; what a tool is called with, or described by, does not count."""
+    """Return whether a part of a message is an address; the arguments and descriptions of tools do not count."""
     open_parts: list[object] = [value for name, value in document.items() if name != "tools"]
     while open_parts:
         part = open_parts.pop()

@@ -25,13 +25,13 @@ from skillopt_airflow.gateway.upstream import Upstream
 
 
 class ServeConfig(GatewaySettings):
-    """What the program is told; it holds secrets. `backends.handed_over` writes the upstream."""
+    """The program's configuration, which holds secrets. `backends.handed_over` writes the upstream."""
 
     upstream: Upstream
 
 
 def main() -> None:
-    """Serve until a signal says to stop; exit with 2 and a reason if that cannot begin."""
+    """Serve until a signal says to stop; exit with status 2 and a reason if that is impossible."""
     parser = argparse.ArgumentParser(prog="python -m skillopt_airflow.gateway.serve", description="The model gateway.")
     parser.add_argument("--listen", required=True, metavar="HOST:PORT | unix:PATH")
     parser.add_argument("--config", type=Path, metavar="FILE", help="standard input when unset")

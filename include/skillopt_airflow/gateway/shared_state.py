@@ -1,4 +1,4 @@
-"""What the gateways of one run have in common: how fast they may ask each provider, and what they may still spend.
+"""State that the gateways of one run share: the rate limit of each server and the remaining budget.
 
 A run's containers belong to different task processes. Those on one host meet in a folder of the host's temporary
 folder: a JSON document that is replaced as a whole under a lock, and a locked file for each gateway that lives, so that
@@ -36,7 +36,7 @@ CENSUS_SECONDS = 1.0
 
 
 class State(Value):
-    """All that is shared."""
+    """The shared values."""
 
     limits: Mapping[str, RateLimit] = Field(default_factory=dict)
     """By server: its connection, address and model."""
@@ -61,7 +61,7 @@ class State(Value):
 
 
 class SharedState:
-    """The state of the gateways that share it, of which `me` is this one; here it is the only one."""
+    """State that gateways share; `me` is this one, which is the only one in this class."""
 
     me = "alone"
 
@@ -84,7 +84,7 @@ class SharedState:
 
 
 class _OnHost(SharedState):
-    """The state in a folder, as one of the gateways there; see `shared`."""
+    """State in a folder of the host; see `shared`."""
 
     def __init__(self, folder: Path, me: str) -> None:
         self.me = me
@@ -93,7 +93,7 @@ class _OnHost(SharedState):
         self._queue = asyncio.Lock()
 
     async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
-        """See the base; what killed gateways held is free again after a second."""
+        """Replace the state; what killed gateways held becomes free after a second."""
         async with self._queue, _locked(self._folder / "lock"):
             before = self._read()
             if time.monotonic() >= self._next_census:
@@ -105,7 +105,7 @@ class _OnHost(SharedState):
         return result
 
     def join(self, budget: RemainingBudget, *, alone: bool) -> None:
-        """Bring what this gateway knows to be left; to be called under the lock."""
+        """Add the budget that this gateway was given; hold the lock."""
         state = self._read()
         left = budget if alone else budget.least(state.budget)
         self._write(state.model_copy(update={"budget": left}))
@@ -130,7 +130,7 @@ class _OnHost(SharedState):
 
 @asynccontextmanager
 async def shared(run: str, budget: RemainingBudget) -> AsyncIterator[SharedState]:
-    """The state of the gateways that say the same `run`; of nobody else if that is empty.
+    """Yield the state of all gateways with the same `run`; an empty name shares nothing.
 
     Each gateway brings what was left when its task began; the smallest amount holds, because none of them has seen what
     the others spent since.
@@ -153,7 +153,7 @@ async def shared(run: str, budget: RemainingBudget) -> AsyncIterator[SharedState
 
 
 async def _join(run: str, me: str, budget: RemainingBudget) -> tuple[Path, int]:
-    """The folder, and the descriptor whose lock says that this gateway lives."""
+    """Return the folder and the descriptor whose lock shows that this gateway is alive."""
     base = Path(tempfile.gettempdir())
     _sweep(base)
     digest = hashlib.sha256(run.encode()).hexdigest()[:24]
@@ -180,7 +180,7 @@ async def _leave(folder: Path, mine: int) -> None:
 
 
 def _sweep(base: Path) -> None:
-    """Remove the folders of this user in which nobody lives any more: all of their gateways were killed."""
+    """Remove this user's folders in which no gateway is alive, because all were killed."""
     for folder in base.glob(f"{PREFIX}{os.getuid()}-*"):
         with suppress(OSError):
             _check_owner(folder)
@@ -190,19 +190,19 @@ def _sweep(base: Path) -> None:
 
 
 def _check_owner(folder: Path) -> None:
-    """Raise PermissionError unless it is a folder, no link to one, and this user's own."""
+    """Raise PermissionError unless the path is a folder of this user and no link."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to somebody else")
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether no gateway lives there; to be asked under the lock."""
+    """Return whether no gateway is alive there; hold the lock."""
     return set(_ended(folder)) == {path.stem for path in folder.glob("*.alive")}
 
 
 def _ended(folder: Path) -> Iterator[str]:
-    """Gateways whose process is gone; to be asked under the lock."""
+    """Yield the gateways whose process is gone; hold the lock."""
     for path in folder.glob("*.alive"):
         with _at_once(path) as got:
             if got:
@@ -211,7 +211,7 @@ def _ended(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def _at_once(path: Path) -> Iterator[bool]:
-    """Whether the file's lock could be had; held in the block."""
+    """Yield whether the file's lock was free; it is held during the block."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         yield _try_lock(descriptor)
@@ -221,7 +221,7 @@ def _at_once(path: Path) -> Iterator[bool]:
 
 @asynccontextmanager
 async def _locked(path: Path) -> AsyncIterator[None]:
-    """Hold the file's lock, without stopping the event loop while others do.
+    """Hold the file's lock, without blocking the event loop while waiting for it.
 
     Raises:
         FileNotFoundError: the folder is being removed.

@@ -1,4 +1,4 @@
-"""The tokens that a provider says it counted, and an estimate where it was not heard out."""
+"""The tokens that a provider reports, or an estimate for an answer without an end."""
 
 import json
 
@@ -13,7 +13,7 @@ BYTES_PER_STREAMED_TOKEN = 16
 
 
 class Meter:
-    """Reads along with a stream of server-sent events, of which the largest counts hold."""
+    """Reads a stream of server-sent events as it passes, and keeps the largest counts."""
 
     def __init__(self, wire_format: WireFormat) -> None:
         self._wire_format = wire_format
@@ -51,7 +51,7 @@ def tokens_of(text: bytes, wire_format: WireFormat) -> Tokens:
 
 
 def estimated(request: bytes, streamed: int, seen: Tokens, wire_format: WireFormat) -> Tokens:
-    """Return about what a call costs of whose answer nobody saw the end.
+    """Return an estimate of a call whose answer nobody saw the end of.
 
     Args:
         request: a JSON object.

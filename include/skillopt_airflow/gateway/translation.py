@@ -1,4 +1,4 @@
-"""Chat completions for a provider with a wire format of its own, such as Bedrock, by pydantic-ai's model for it."""
+"""Chat completions translated for a provider with a format of its own, such as Bedrock, by pydantic-ai's model."""
 
 import json
 from collections import OrderedDict
@@ -29,7 +29,7 @@ MOST_KEPT = 10_000
 
 
 class TranslatingBackend:
-    """A model that takes and gives chat completions, whatever its provider speaks; it makes one try a call."""
+    """A backend that takes and returns chat completions, whatever its provider speaks."""
 
     def __init__(self, upstream: Upstream, timeout: float) -> None:
         self._upstream = upstream
@@ -39,7 +39,7 @@ class TranslatingBackend:
         self._thought: OrderedDict[str, ModelResponse] = OrderedDict()
 
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """One try; see `Backend`. The headers are a matter of the client's dialect, so none is passed on."""
+        """Make one try; see `Backend`. No header is passed on, because they belong to the client's wire format."""
         try:
             request = ChatRequest.model_validate_json(body)
         except ValidationError as error:
@@ -70,7 +70,7 @@ class TranslatingBackend:
         return httpx.Response(200, json=completion(response, self._upstream.model))
 
     async def aclose(self) -> None:
-        """Close the provider's client, as far as it has something to close."""
+        """Close the provider's client, if it has anything to close."""
         async with self._model:
             pass
 
@@ -87,7 +87,7 @@ class TranslatingBackend:
 
 
 def translated_model(upstream: Upstream, timeout: float) -> Model:
-    """pydantic-ai's model of an upstream that is translated, without retries of its own.
+    """Return pydantic-ai's model of a translated upstream, without retries of its own.
 
     Raises:
         ValueError, ImportError, TypeError, UserError: pydantic-ai has no such provider, or not with these arguments.

@@ -1,4 +1,4 @@
-"""The model server behind a connection: what the gateway adds to a request that leaves a sandbox."""
+"""The model server behind a connection, and what the gateway adds to a request for it."""
 
 import json
 from typing import Literal
@@ -14,7 +14,7 @@ SECRET_WORDS = ("key", "secret", "token")
 
 
 class AzureIdentity(Value):
-    """Whose Entra ID token goes to Azure instead of a key."""
+    """The identity whose Entra ID token goes to Azure instead of a key."""
 
     kind: Literal["managed_identity", "cli"]
     """The identity of the machine or pod, or whoever is logged in with `az login`."""
@@ -28,11 +28,11 @@ class Upstream(Value):
     conn_id: str = ""
     """The Airflow connection, for messages."""
     dialect: Dialect
-    """What the sandbox speaks."""
+    """The wire format of the requests."""
     base_url: str
     """Address up to and including the version, such as https://host/v1; empty if the requests are translated."""
     model: str = Field(min_length=1)
-    """The provider's name of the model, without the dialect."""
+    """The provider's name of the model, without the prefix."""
     api_key: SecretStr = SecretStr("")
     """Empty for a server without keys, and where `identity` or `arguments` hold the credentials."""
     auth: str = "bearer"
@@ -46,9 +46,9 @@ class Upstream(Value):
     provider: str = ""
     """pydantic-ai's name of a provider with a wire format of its own, such as bedrock: requests are translated."""
     arguments: SecretStr = SecretStr("{}")
-    """What that provider is made with, as a JSON object."""
+    """The arguments of that provider as a JSON object."""
     fallbacks: tuple["Upstream", ...] = ()
-    """Other servers of the same dialect, in the order in which they are tried."""
+    """Other servers of the same wire format, in the order in which they are tried."""
 
     @property
     def wire_format(self) -> WireFormat:
@@ -56,7 +56,7 @@ class Upstream(Value):
         return WIRE_FORMATS[self.dialect]
 
     def secrets(self) -> frozenset[str]:
-        """Every secret text, of the fallbacks too, for whoever has to keep them out of something."""
+        """Return every secret, including those of the fallbacks."""
         arguments: JsonObject = json.loads(self.arguments.get_secret_value())
         texts = {self.api_key.get_secret_value()} | {
             value
@@ -66,7 +66,7 @@ class Upstream(Value):
         return frozenset(texts - {""}).union(*(fallback.secrets() for fallback in self.fallbacks))
 
     def revealed(self) -> JsonObject:
-        """The upstream as JSON with its secrets, for a pipe to the process that runs the gateway and nothing else."""
+        """Return the upstream as JSON with its secrets, for a pipe to the gateway's process and nothing else."""
         return self.model_dump(mode="json", context={"reveal": True})
 
     @field_serializer("api_key", "arguments", when_used="json")

@@ -1,4 +1,4 @@
-"""The pydantic-ai model of an Azure connection with an identity, which Airflow's hook does not have."""
+"""The pydantic-ai model of an Azure connection with an identity, which Airflow's hook does not support."""
 
 from types import TracebackType
 from typing import cast
@@ -13,7 +13,7 @@ from skillopt_airflow.models.providers import AZURE_DIALECTS
 
 
 class IdentityProvider(AzureProvider):
-    """Closes its client at its end, which the base leaves to whoever made it."""
+    """Closes its client, which the base leaves to its creator."""
 
     async def __aexit__(
         self,
@@ -26,7 +26,7 @@ class IdentityProvider(AzureProvider):
 
 
 def azure_model(upstream: Upstream, identity: AzureIdentity) -> Model:
-    """The model of an Azure connection, for one `async with` block."""
+    """Return the model of an Azure connection, for one `async with` block."""
     token = EntraToken(identity)
     client = (
         AsyncAzureOpenAI(

@@ -37,7 +37,7 @@ JSON_CONTENT = {"content-type": "application/json"}
 
 
 def target_upstream(conn_id: str, model: str | None, harness: HarnessName = "chat") -> Upstream:
-    """Where the gateway sends a target's calls, in the wire format of the harness.
+    """Return the server of a target's calls, in the wire format of the harness.
 
     Raises:
         ModelConnectionError: the connection, or one of its fallbacks, is missing, of another type, names no usable
@@ -54,7 +54,7 @@ def target_upstream(conn_id: str, model: str | None, harness: HarnessName = "cha
 
 
 def target_dialect(conn_id: str, model: str | None) -> Dialect | None:
-    """The wire format of a connection; None if its provider has one of its own, or its fallbacks another.
+    """Return the wire format of a connection; None if its provider has its own, or its fallbacks another.
 
     Raises:
         ModelConnectionError: as `target_upstream`.
@@ -65,7 +65,7 @@ def target_dialect(conn_id: str, model: str | None) -> Dialect | None:
 
 
 def optimizer_model(conn_id: str, model: str | None) -> "Model":
-    """The pydantic-ai model of a connection, with its fallbacks, by Airflow's own hook (any `pydanticai*` type).
+    """Return the pydantic-ai model of a connection and its fallbacks, by Airflow's hook (any `pydanticai*` type).
 
     Raises:
         ModelConnectionError: the connection, or one of its fallbacks, is missing or does not lead to a model.
@@ -79,7 +79,7 @@ def optimizer_model(conn_id: str, model: str | None) -> "Model":
 
 
 def model_name(conn_id: str, model: str | None) -> str:
-    """The configured model, or the connection's own, as `provider:name`.
+    """Return the configured model, or the connection's own, as `provider:name`.
 
     Raises:
         ModelConnectionError: the connection is missing, of another type, or names no usable model.
@@ -89,7 +89,7 @@ def model_name(conn_id: str, model: str | None) -> str:
 
 
 def host(conn_id: str) -> str:
-    """The address of a server other than the provider's own; empty for that one."""
+    """Return the address of a server other than the provider's own; empty for that one."""
     address: str | None = _connection(conn_id).host
     return "" if address is None else address
 
@@ -111,7 +111,7 @@ def check(conn_id: str, model: str | None = None) -> None:
 
 
 def check_harness(upstream: Upstream, harness: HarnessName) -> None:
-    """Ask servers of one's own whether they have the path that an agent CLI posts to; no model is called.
+    """Ask custom servers whether they have the path that an agent CLI posts to, without calling a model.
 
     Raises:
         ModelConnectionError: a server does not have it.
@@ -141,7 +141,7 @@ def _check_path(server: Upstream, harness: HarnessName) -> None:
 
 
 def _once(upstream: Upstream, ask: "Callable[[HttpBackend], Awaitable[httpx.Response]]") -> "httpx.Response":
-    """The answer to one request."""
+    """Return the response to one request."""
     import asyncio
 
     from skillopt_airflow.gateway.backends import HttpBackend
@@ -180,7 +180,7 @@ def _check(connected: Connected, upstream: Upstream) -> None:
 
 
 def _chain(conn_id: str, model: str | None) -> list[Connected]:
-    """The connection, then its fallbacks with the models of their own."""
+    """Return the connection and its fallbacks, each of which names its own model."""
     first = _connected(conn_id, model)
     named: object = first.extra.get("fallback_conn_ids", [])
     if not (isinstance(named, list) and all(isinstance(other, str) for other in named)):
@@ -197,7 +197,7 @@ def _chain(conn_id: str, model: str | None) -> list[Connected]:
 
 
 def _connected(conn_id: str, model: str | None) -> Connected:
-    """A connection and the model that is meant; its provider is one that the connection's type can reach."""
+    """Return a connection with the chosen model, after checking that its type can reach the provider."""
     connection = _connection(conn_id)
     hook = _hook(conn_id)
     extra: object = connection.extra_dejson

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Metered:
-    """What a call has used so far."""
+    """The usage of a call so far."""
 
     usage: RunUsage = field(default_factory=RunUsage)
     status: int = 0
@@ -63,7 +63,7 @@ class MeteredModel:
 
 
 def calls_of(metered: Metered, role: Role, stage: str, model: str, started: float, seconds: float) -> list[ModelCall]:
-    """Return a row a request, since a provider takes money for an answer that is asked for again, too.
+    """Return a row for each request, since a provider also charges for an answer that is asked for again.
 
     The rows share the tokens and seconds evenly. If the last status is not 200, that request is a row of its own
     without tokens.
@@ -92,6 +92,6 @@ def calls_of(metered: Metered, role: Role, stage: str, model: str, started: floa
 
 
 def _shares(tokens: int, requests: int) -> list[int]:
-    """Return shares as even as whole numbers can be; all in one if nothing was answered."""
+    """Return the tokens in shares as even as possible; one share if nothing was answered."""
     each, rest = divmod(tokens, max(1, requests))
     return [each + (index < rest) for index in range(max(1, requests))]

@@ -1,4 +1,4 @@
-"""The optimizer model behind pydantic-ai: structured answers, asked again on a miss, one usage row a request."""
+"""The optimizer model: structured answers through pydantic-ai, with retries and a usage row for each request."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +29,7 @@ OUTPUT_RETRIES = 2
 
 
 class _NoAnswer(ModelError):
-    """What came back is no answer of the provider's format."""
+    """The response is no answer in the provider's format."""
 
 
 class PydanticAIOptimizer(MeteredModel):

@@ -1,4 +1,4 @@
-"""Prices of models, from the dated table that the genai-prices package carries; nothing is ever downloaded."""
+"""Prices of models from the dated table in the genai-prices package; nothing is downloaded."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
@@ -13,7 +13,7 @@ SAMPLE_TOKENS = 1000
 def price_of(
     model: str, overrides: Mapping[str, Price], host: str = "", at: datetime | None = None
 ) -> ModelPrice | None:
-    """A model's price, or None if nobody knows it.
+    """Return a model's price, or None if it is unknown.
 
     It is the list price of a plain request: the base tier where the price depends on a prompt's length, and no discount
     for cached or batched tokens. Such a price is too low for prompts above the first tier (32,000 tokens and more)
@@ -55,7 +55,7 @@ def price_of(
 
 
 def table_date(at: datetime | None = None) -> str:
-    """The table's version and the date of the newest price in it that is in force, such as
+    """Return the table's version and the date of the newest price in force, such as
     `genai-prices 0.2.3, newest price of 2026-11-10`; the package does not date the table itself.
     """
     from genai_prices import __version__

@@ -1,4 +1,4 @@
-"""Where the connections of each provider lead: addresses, wire formats, credentials; no request is made here."""
+"""The servers behind the connections of each provider: addresses, wire formats, credentials; no requests."""
 
 import json
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ OWN_TYPES = {
 }
 """Providers that need more than a key and an address, and the connection type that has it."""
 ADDRESSES = frozenset(wire_format.address for wire_format in WIRE_FORMATS.values())
-"""Of providers themselves, each of which has the wire formats of its own alone."""
+"""Addresses of the providers themselves, which have only their own wire formats."""
 
 
 class Connected(Value):
-    """What of an Airflow connection matters to a provider."""
+    """The fields of an Airflow connection that matter to a provider."""
 
     conn_id: str
     conn_type: str
@@ -45,12 +45,12 @@ class Connected(Value):
     """The provider's name of the model."""
 
     def error(self, message: str) -> ModelConnectionError:
-        """An error that names the connection."""
+        """Return an error that names the connection."""
         return ModelConnectionError(f"connection {self.conn_id}: {message}")
 
 
 def http_upstream(connected: Connected) -> Upstream:
-    """The server behind a connection of type pydanticai, in one of the three wire formats.
+    """Return the server behind a connection of type pydanticai.
 
     Raises:
         ModelConnectionError: its host cannot be right.
@@ -72,7 +72,7 @@ def http_upstream(connected: Connected) -> Upstream:
 
 
 def azure_upstream(connected: Connected) -> Upstream:
-    """Azure OpenAI behind a connection of type pydanticai_azure.
+    """Return the Azure OpenAI server behind a connection of type pydanticai_azure.
 
     Its host is the v1 API (ends in /v1), a serverless endpoint, or the resource, which needs an `api_version`.
 
@@ -110,7 +110,7 @@ def azure_upstream(connected: Connected) -> Upstream:
 
 
 def azure_identity(connected: Connected) -> AzureIdentity | None:
-    """Who asks for Azure's tokens, if the connection has no key.
+    """Return the identity that asks for Azure's tokens, if the connection has no key.
 
     Raises:
         ModelConnectionError: both, neither, or another word than the two that there are.
@@ -133,7 +133,7 @@ def azure_identity(connected: Connected) -> AzureIdentity | None:
 
 
 def translated_upstream(connected: Connected, arguments: Mapping[str, Any]) -> Upstream:
-    """A provider with a wire format of its own, which the gateway reaches by pydantic-ai.
+    """Return the upstream of a provider with its own wire format, which the gateway reaches through pydantic-ai.
 
     Args:
         connected: the connection.
@@ -159,7 +159,7 @@ def translated_upstream(connected: Connected, arguments: Mapping[str, Any]) -> U
 
 
 def spoken_by(harness: HarnessName, connected: Connected, upstream: Upstream) -> Upstream:
-    """The connection's upstream in the wire format of a harness.
+    """Return the connection's upstream in the wire format of a harness.
 
     Raises:
         ModelConnectionError: the server does not have that format.
@@ -180,7 +180,7 @@ def spoken_by(harness: HarnessName, connected: Connected, upstream: Upstream) ->
 
 
 def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
-    """Refuse what the target would never be told.
+    """Refuse settings that the target would never receive.
 
     Raises:
         ConfigError: naming the key and what to do.

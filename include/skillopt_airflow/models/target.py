@@ -1,4 +1,4 @@
-"""The target model outside of a sandbox: plain replies to conversations, one usage row a request."""
+"""The target model outside a sandbox: plain replies to conversations, with a usage row for each request."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,7 +26,7 @@ class PydanticAITarget(MeteredModel):
         self._settings = cast("ModelSettings", settings)
 
     def ask(self, stage: str, messages: Sequence[Message]) -> str:
-        """The reply to a conversation that ends with a user's message.
+        """Return the reply to a conversation that ends with a user's message.
 
         Raises:
             ModelError: the provider did not answer.

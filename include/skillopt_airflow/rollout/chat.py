@@ -1,4 +1,4 @@
-"""The chat harness: the skill as system message, and a conversation in which the benchmark may answer each reply."""
+"""The chat harness: the skill is the system message, and the benchmark may answer each reply."""
 
 import time
 
@@ -19,7 +19,7 @@ class ChatHarness(TargetRunner):
     """
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """One item's trajectory; what the provider does wrong becomes its status."""
+        """Return an item's trajectory; a failure of the provider becomes its status."""
         started, clock = time.time(), time.monotonic()
         messages = list(self._benchmark.messages(item.public, skill))
         replies: list[Reply] = []

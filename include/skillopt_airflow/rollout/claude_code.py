@@ -1,4 +1,4 @@
-"""The claude_code harness: `claude -p` of the Claude Code CLI, the skill among the user's and invoked as `/name`."""
+"""The claude_code harness: runs `claude -p` with the skill installed for the user and invoked as `/name`."""
 
 import json
 import re
@@ -22,11 +22,11 @@ class ClaudeCodeHarness(CLIHarness):
     """Speaks the messages format. The CLI takes no temperature or seed."""
 
     def prepare(self, home: Path, skill: str) -> None:
-        """`~/.claude/skills/<name>/SKILL.md`."""
+        """Write `~/.claude/skills/<name>/SKILL.md`."""
         skill_folder.install(home / ".claude" / "skills", self.settings.benchmark, literal(skill))
 
     def command(self, task: str) -> Sequence[str]:
-        """The prompt follows `--`, so that none is read as an option."""
+        """Return the command; the prompt follows `--`, so that none is read as an option."""
         settings = self.settings
         effort = ["--effort", EFFORTS[settings.reasoning_effort]] if settings.reasoning_effort else []
         prompt = f"/{skill_folder.skill_name(settings.benchmark)} {task}"
@@ -35,7 +35,7 @@ class ClaudeCodeHarness(CLIHarness):
         return [*command, "--", prompt]
 
     def variables(self) -> Mapping[str, str]:
-        """One model for everything, since the gateway allows one; no retries, which it owns; no calls besides."""
+        """Return settings for a single model, as the gateway allows, without retries or calls of other kinds."""
         settings = self.settings
         patience = str(round(settings.patience * 1000))
         variables = {
@@ -58,7 +58,7 @@ class ClaudeCodeHarness(CLIHarness):
         return variables | ({"MAX_THINKING_TOKENS": "0"} if settings.thinking == "off" else {})
 
     def read(self, lines: Iterable[bytes]) -> Trace:
-        """The events of `--output-format stream-json`."""
+        """Read the events of `--output-format stream-json`."""
         trace = Trace()
         answers: set[str] = set()
         for event in events(lines):
@@ -80,7 +80,7 @@ class ClaudeCodeHarness(CLIHarness):
 
 
 def literal(skill: str) -> str:
-    """The text in a form that reaches the model as it is.
+    """Return the text escaped so that it reaches the model unchanged.
 
     The CLI puts words of the prompt in the place of `$1`, also that of `$A$1`, and what a command prints in that of
     the command between backticks behind `!`. A backslash that stands before such a dollar already gets lost.

@@ -1,4 +1,4 @@
-"""Running an item in an agent CLI: a home of its own, the skill installed, a time limit, its trace read."""
+"""Running an item in an agent CLI with its own home folder, the installed skill and a time limit."""
 
 import asyncio
 import json
@@ -29,13 +29,13 @@ BUDGET_SPENT = re.compile(r"\bbudget\.\w+ is spent\b")
 
 @dataclass
 class Trace:
-    """What a CLI's output says, filled in line by line."""
+    """The content of a CLI's output, filled in line by line."""
 
     messages: list[Message] = field(default_factory=list)
     final: str = ""
     """The last text of the model."""
     finished: bool = False
-    """Whether the CLI says that the target was done."""
+    """True if the CLI says that the target was done."""
     error: str = ""
     http_status: int | None = None
     refused: bool = False
@@ -44,31 +44,31 @@ class Trace:
     completion_tokens: int = 0
 
     def say(self, text: str) -> None:
-        """The model spoke; an answer stands at the end."""
+        """Add a text of the model; its answer is at the end."""
         self.final = text[-MAX_FINAL_CHARS:]
         self.add("assistant", text)
 
     def use(self, call: str) -> None:
-        """The model called a tool."""
+        """Add a tool call."""
         self.add("assistant", call)
 
     def result(self, text: str) -> None:
-        """A tool gave something."""
+        """Add the result of a tool."""
         self.add("tool", text)
 
     def add(self, role: str, text: str) -> None:
-        """Keep a turn, unless there are too many; a long one loses its middle."""
+        """Add a turn, unless there are too many; a long one loses its middle."""
         if len(self.messages) < MAX_MESSAGES:
             self.messages.append(Message.model_validate({"role": role, "content": shortened(text, MAX_MESSAGE_CHARS)}))
 
     def fail(self, error: str, http_status: int | None = None) -> None:
-        """The CLI gave up."""
+        """Record the error with which the CLI gave up."""
         self.error, self.http_status = error, http_status
         self.refused = self.refused or "content_filter" in error
 
     @property
     def status(self) -> Status:
-        """How the rollout ended, as far as the CLI says it."""
+        """The status of the rollout, as far as the CLI tells."""
         if self.refused:
             return Status.REFUSED
         if self.http_status == 402 and not BUDGET_SPENT.search(self.error):
@@ -100,18 +100,18 @@ class CLIHarness(ABC):
 
     @abstractmethod
     def command(self, task: str) -> Sequence[str]:
-        """The program and its arguments, the prompt among them."""
+        """Return the program and its arguments, which include the prompt."""
 
     @abstractmethod
     def variables(self) -> Mapping[str, str]:
-        """Its environment, besides what every CLI gets."""
+        """Return its environment variables, besides those of every CLI."""
 
     @abstractmethod
     def read(self, lines: Iterable[bytes]) -> Trace:
-        """What its standard output says."""
+        """Read its standard output."""
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """One item's trajectory; whatever the CLI or the provider does wrong becomes its status."""
+        """Return an item's trajectory; a failure of the CLI or the provider becomes its status."""
         started, clock = time.time(), time.monotonic()
         task = self._task(item, workspace)
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -137,7 +137,7 @@ class CLIHarness(ABC):
         )
 
     def _task(self, item: PublicItem, workspace: Workspace) -> str:
-        """The same words as in the chat harness; where there are files to work on, what an agent is told about them."""
+        """Return the text of the chat harness or, where there are files, the task of an agent."""
         if self.benchmark.runs_code and isinstance(self.benchmark, Equipped):
             return (
                 f"{self.benchmark.task(item.public)}\n\n"
@@ -148,7 +148,7 @@ class CLIHarness(ABC):
         return "\n\n".join(message.content for message in opening if message.role == "user")
 
     async def _execute(self, command: Sequence[str], home: Path, folder: Path, workspace: Workspace) -> int | None:
-        """Exit status of the CLI; None if its time was up. Nothing that it started is left."""
+        """Return the exit status of the CLI, or None after its time limit. Nothing that it started is left."""
         passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
         places = {"HOME": str(home), "INPUTS": workspace.inputs, "OUTPUTS": workspace.outputs}
         env = {**passed, **places, "LANG": "C.UTF-8", **self.variables()}
@@ -174,7 +174,7 @@ class CLIHarness(ABC):
 
 
 def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The objects of a trace; a line that holds none is passed over."""
+    """Yield the JSON objects of a trace, skipping other lines."""
     for line in lines:
         with suppress(ValueError):
             event = json.loads(line)
@@ -183,7 +183,7 @@ def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def http_status_in(text: str) -> int | None:
-    """The status that an error message names, as in `unexpected status 402 Payment Required`."""
+    """Return the status in an error message such as `unexpected status 402 Payment Required`."""
     match = re.search(r"\bstatus:? (\d{3})\b", text)
     return int(match[1]) if match else None
 
@@ -204,7 +204,7 @@ def _outcome(trace: Trace, ended: int | None, said: str, patience: float) -> tup
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """One at a time: the container's limit for a file is all that bounds a trace."""
+    """Yield lines one by one: only the container's limit for a file bounds a trace."""
     with path.open("rb") as file:
         yield from file
 

@@ -1,4 +1,4 @@
-"""The codex harness: `codex exec` of the Codex CLI, the skill among the user's skills and invoked as `$name`."""
+"""The codex harness: runs `codex exec` with the skill installed for the user and invoked as `$name`."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class CodexHarness(CLIHarness):
     """Speaks the responses format. The CLI takes no temperature, seed or limit of tokens."""
 
     def prepare(self, home: Path, skill: str) -> None:
-        """`~/.codex/config.toml` and `~/.agents/skills/<name>/SKILL.md`."""
+        """Write `~/.codex/config.toml` and `~/.agents/skills/<name>/SKILL.md`."""
         settings = self.settings
         effort = (
             f"model_reasoning_effort = {json.dumps(settings.reasoning_effort)}" if settings.reasoning_effort else ""
@@ -60,16 +60,16 @@ class CodexHarness(CLIHarness):
         skill_folder.install(home / ".agents" / "skills", settings.benchmark, skill)
 
     def command(self, task: str) -> Sequence[str]:
-        """The prompt follows `--`, so that none is read as an option."""
+        """Return the command; the prompt follows `--`, so that none is read as an option."""
         prompt = f"${skill_folder.skill_name(self.settings.benchmark)}\n\n{task}"
         return ["codex", "exec", "--json", "--strict-config", "--skip-git-repo-check", "--", prompt]
 
     def variables(self) -> Mapping[str, str]:
-        """A key has to be there; the gateway puts its own in its place."""
+        """Return a placeholder for the key, which the gateway replaces."""
         return {"OPENAI_API_KEY": "none"}
 
     def read(self, lines: Iterable[bytes]) -> Trace:
-        """The events of `codex exec --json`, which tell each command and each text, but not the model's calls.
+        """Read the events of `codex exec --json`, which list commands and texts, but not the model's calls.
 
         A call is counted for every command and for every text, which is too many where one answer has several.
         """

@@ -1,4 +1,4 @@
-"""Running a program that is not to be trusted: limits of time and output, and an end for its whole process group."""
+"""Running an untrusted program with limits on time and output, and ending its whole process group."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ REAP_SECONDS = 5.0
 
 @dataclass
 class Output:
-    """What a program printed: its beginning and its end, however much there was between."""
+    """The beginning and the end of what a program printed."""
 
     head: bytearray = field(default_factory=bytearray)
     tail: bytearray = field(default_factory=bytearray)
@@ -34,7 +34,7 @@ class Output:
 
     @property
     def text(self) -> str:
-        """Readable, whatever it was; says how much is missing."""
+        """The output as text, with a note on how much is missing."""
         missing = self.total - len(self.head) - len(self.tail)
         if not missing:
             return (self.head + self.tail).decode(errors="replace")
@@ -43,7 +43,7 @@ class Output:
 
 
 async def executed(command: Sequence[str], cwd: str, env: Mapping[str, str], timeout: float) -> str:
-    """What a program printed on both its outputs, and how it ended; nothing of its process group is left.
+    """Run a program and return what it printed and how it ended; nothing of its process group is left.
 
     What it moved to another group lives until the container ends.
 
@@ -100,7 +100,7 @@ def _read(pipe: int, output: Output, silent: asyncio.Event) -> None:
 
 
 async def _ended(process: "subprocess.Popen[bytes]", timeout: float) -> bool:
-    """Whether the program ended in time; it is not reaped yet, so that its number stays its own."""
+    """Return whether the program ended in time; it is not reaped yet, so that its process id stays its own."""
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     handle = os.pidfd_open(process.pid)
@@ -116,7 +116,7 @@ async def _ended(process: "subprocess.Popen[bytes]", timeout: float) -> bool:
 
 
 async def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    """Kill and reap; what is left of a fork bomb would count as processes for as long as nobody did."""
+    """Kill and reap the group; the rest of a fork bomb would count as processes until someone did."""
     deadline = time.monotonic() + REAP_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -129,7 +129,7 @@ async def _kill_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _reap_orphans(group: int) -> bool:
-    """Reap those whose parent is gone; whether more of them may come, which is so for a container's first process."""
+    """Reap processes whose parent is gone; return whether more may follow, as for a container's first process."""
     with suppress(ChildProcessError):
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass

@@ -1,4 +1,4 @@
-"""The gateway as an address that any client takes: a unix socket gets a TCP port on 127.0.0.1 in front of it."""
+"""A TCP port on 127.0.0.1 that forwards to the gateway's unix socket, so that any client can use it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ CHUNK_BYTES = 65536
 
 @asynccontextmanager
 async def forwarded(gateway: str) -> AsyncIterator[str]:
-    """The address, such as `http://127.0.0.1:<port>`, which leads to the gateway as long as the block runs.
+    """Yield an address such as `http://127.0.0.1:<port>` that leads to the gateway while the block runs.
 
     Args:
         gateway: path of a unix socket, or an address `http://host:port`, which is taken as it is.
@@ -39,7 +39,7 @@ async def forwarded(gateway: str) -> AsyncIterator[str]:
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the reader ends; the other direction may still have something to say."""
+    """Copy until the reader ends; the other direction may still be open."""
     with suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)

@@ -1,4 +1,4 @@
-"""The target behind the gateway, and what its answers and its failures mean."""
+"""The target behind the gateway, and the meaning of its answers and failures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ from skillopt_airflow.rollout.texts import REFUSALS, reason
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back for one request; `error` is empty exactly if the status is ok."""
+    """The result of one request; `error` is empty exactly if the status is ok."""
 
     status: Status
     error: str = ""
@@ -77,7 +77,7 @@ class TargetModel:
         await self._client.aclose()
 
     async def ask(self, messages: Sequence[Message]) -> Reply:
-        """The next turn of a conversation, or why there is none."""
+        """Return the next turn of a conversation, or the reason why there is none."""
         try:
             response = await model_request(self.model, _conversation(messages), model_settings=self.settings)
         except AgentRunError as error:
@@ -100,7 +100,7 @@ class TargetRunner:
 
 
 class _Guarded(WrapperModel):
-    """A model whose server may answer anything: its clients take the shape of what they get for granted."""
+    """A model whose server may answer anything, which the provider's clients do not expect."""
 
     async def request(
         self,
@@ -118,12 +118,12 @@ class _Guarded(WrapperModel):
 
 
 def text_of(response: ModelResponse) -> str:
-    """What the model said, without its thinking."""
+    """Return the text of the model without its thinking."""
     return without_thinking("".join(part.content for part in response.parts if isinstance(part, TextPart)))
 
 
 def ending(response: ModelResponse) -> tuple[Status, str]:
-    """Whether an answer is one, and why not."""
+    """Return the status of a response, and the reason if it is no answer."""
     if response.finish_reason == "content_filter":
         words = (response.provider_details or {}).get("refusal")
         if words:
@@ -135,7 +135,7 @@ def ending(response: ModelResponse) -> tuple[Status, str]:
 
 
 def failure(error: AgentRunError) -> tuple[Status, str]:
-    """The status of a call without an answer, and why there is none."""
+    """Return the status of a call that failed, and the reason."""
     return _status(error), reason(str(error))
 
 
@@ -155,7 +155,7 @@ def _status(error: AgentRunError) -> Status:
 
 
 def _code(body: object) -> object:
-    """The code of an error: OpenAI's client hands over the inner object, Anthropic's the whole."""
+    """Return the code of an error: OpenAI's client keeps the inner object, Anthropic's the whole."""
     inner = body.get("error", body) if isinstance(body, dict) else None
     return inner.get("code") if isinstance(inner, dict) else None
 

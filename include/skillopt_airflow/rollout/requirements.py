@@ -1,4 +1,4 @@
-"""What a harness needs of a benchmark and of the settings, checked before anything runs."""
+"""Checks that a benchmark and the settings fit the harness, before anything runs."""
 
 from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.errors import ConfigError
@@ -7,7 +7,7 @@ from skillopt_airflow.core.protocols import Benchmark, Equipped
 
 
 def equipped(benchmark: Benchmark) -> Equipped:
-    """The benchmark, as one that has tools.
+    """Return the benchmark as one that has tools.
 
     Raises:
         ConfigError: it has none.
@@ -22,7 +22,7 @@ def equipped(benchmark: Benchmark) -> Equipped:
 
 
 def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
-    """Refuse a harness that could not run a single item.
+    """Refuse a harness that could not run any item.
 
     Raises:
         ConfigError: naming the key and what to do.

@@ -1,4 +1,4 @@
-"""The runner of a harness: what runs items in the container."""
+"""The runner of a harness, which runs items in the container."""
 
 from importlib import import_module
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""What the host tells the program inside the sandbox; no secret is among it."""
+"""The settings that the host passes to the program inside the sandbox; none is secret."""
 
 from typing import Annotated, Literal
 
@@ -11,14 +11,14 @@ from skillopt_airflow.core.wire_formats import Dialect
 
 
 class RolloutSettings(Value):
-    """How every item of a container is run."""
+    """The settings of all items of a container."""
 
     benchmark: str = Field(min_length=1)
     harness: HarnessName = "chat"
     dialect: Dialect
     """The wire format of the model calls."""
     model: str = Field(min_length=1)
-    """The provider's name of the model, without the dialect."""
+    """The provider's name of the model, without the prefix."""
     max_turns: int = Field(default=1, ge=1)
     """Most answers of the target to one item."""
     reasoning_effort: Effort | None = None
@@ -42,12 +42,12 @@ class RolloutSettings(Value):
 
     @property
     def patience(self) -> float:
-        """Seconds after which no answer can come: the gateway's pause between two tries is at most one try long."""
+        """Seconds after which no answer can come: a pause between two tries is at most as long as a try."""
         return 2 * self.max_attempts * self.call_timeout
 
 
 class PublicItem(Value):
-    """What of an item enters a container."""
+    """The part of an item that enters a container."""
 
     id: str = Field(min_length=1)
     public: JsonObject

@@ -1,4 +1,4 @@
-"""A skill as agent CLIs expect it: a folder of its name with a SKILL.md, whose front matter says when to use it."""
+"""The skill folder that agent CLIs expect: a SKILL.md whose front matter says when to use it."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def skill_name(benchmark: str) -> str:
-    """The name of a benchmark's skill: what CLIs take, small letters, digits and hyphens."""
+    """Return the name of a benchmark's skill in the characters that CLIs allow: a-z, 0-9 and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", benchmark.lower()).strip("-")
 
 

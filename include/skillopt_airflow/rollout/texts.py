@@ -1,14 +1,14 @@
-"""What a trajectory tells of a failure, and texts that would be too long, made short."""
+"""Texts of a trajectory: reasons of failures, and long texts made shorter."""
 
 from skillopt_airflow.core.types import Status
 
 MAX_ERROR_CHARS = 500
 REFUSALS = {402: Status.BUDGET, 408: Status.TIMEOUT, 504: Status.TIMEOUT}
-"""What the gateway's HTTP statuses mean; any other is a model_error."""
+"""Meaning of the gateway's HTTP statuses; any other is a model_error."""
 
 
 def shortened(text: str, limit: int) -> str:
-    """At most `limit` characters: the beginning, a mark, the end."""
+    """Return at most `limit` characters: the beginning, a mark, the end."""
     if len(text) <= limit:
         return text
     mark = f"\n[{len(text) - limit} characters left out]\n"
@@ -17,5 +17,5 @@ def shortened(text: str, limit: int) -> str:
 
 
 def reason(text: str) -> str:
-    """An error as a trajectory tells it: one line, not too long."""
+    """Return an error as one short line."""
     return " ".join(text.split())[:MAX_ERROR_CHARS]

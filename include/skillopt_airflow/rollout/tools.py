@@ -1,4 +1,4 @@
-"""The tools harness: a pydantic-ai agent with the benchmark's tools, the skill as its instructions."""
+"""The tools harness: a pydantic-ai agent with the benchmark's tools and the skill as its instructions."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +33,7 @@ class ToolsHarness(TargetRunner):
         self._equipped = equipped(benchmark)
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """One item's trajectory; what the provider does wrong becomes its status."""
+        """Return an item's trajectory; a failure of the provider becomes its status."""
         started, clock = time.time(), time.monotonic()
         task = self._equipped.task(item.public)
         tools = self._equipped.tools(item.public, workspace)
@@ -58,7 +58,7 @@ class ToolsHarness(TargetRunner):
     async def _work(
         self, task: str, skill: str, tools: Sequence[Callable[..., Awaitable[str]]]
     ) -> AgentRunError | None:
-        """Why the agent stopped, if not with an answer."""
+        """Run the agent and return the error that stopped it, if any."""
         agent = Agent(
             self._target.model,
             output_type=str,
@@ -89,7 +89,7 @@ class ToolsHarness(TargetRunner):
 
 
 def _telling(tool: Callable[..., Awaitable[str]]) -> Callable[..., Awaitable[str]]:
-    """The tool, except that its failure is a result, and none is too long."""
+    """Return the tool, changed to report failures as such and to shorten long results."""
 
     @wraps(tool)
     async def told(*arguments: object, **named: object) -> str:
@@ -102,13 +102,13 @@ def _telling(tool: Callable[..., Awaitable[str]]) -> Callable[..., Awaitable[str
 
 
 def _failed_calls(history: Sequence[ModelMessage], stopped: AgentRunError | None) -> int:
-    """One, if the agent stopped because of a call that brought no answer."""
+    """Return one if the agent stopped because of a call without an answer, else zero."""
     unanswered = bool(history) and isinstance(history[-1], ModelRequest)
     return int(unanswered and stopped is not None and not isinstance(stopped, UsageLimitExceeded))
 
 
 def _trace(history: Sequence[ModelMessage]) -> list[Message]:
-    """What happened after the task, as far as a row may hold it."""
+    """Return the turns after the task, as far as a row may hold them."""
     turns: list[tuple[str, str]] = []
     for message in history:
         if isinstance(message, ModelResponse):

@@ -1,4 +1,4 @@
-"""Where code that the target wrote runs: one item's folders, and a process of its own for each program."""
+"""The folders of one item, in which code that the target wrote runs, each program in its own process."""
 
 import os
 import re
@@ -11,11 +11,11 @@ from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
 from skillopt_airflow.rollout.execution import executed
 
 PASSED_VARIABLES = ("PATH", "PYTHONPATH")
-"""What code gets of this process's environment: where programs and packages lie."""
+"""Variables that code inherits: the places of programs and packages."""
 
 
 class ItemFolders:
-    """A `Workspace`: the item's files, and the folder for what the target makes of them."""
+    """A `Workspace` with the item's files and the folder for the target's own."""
 
     def __init__(self, inputs: Path, outputs: Path, code_timeout: float) -> None:
         self.inputs = str(inputs)
@@ -23,7 +23,7 @@ class ItemFolders:
         self._code_timeout = code_timeout
 
     async def run_python(self, code: str) -> str:
-        """Run a program in the outputs folder; what it printed, at most 20 KB of it, and how it ended.
+        """Run a program in the outputs folder; return up to 20 KB of what it printed, and how it ended.
 
         It finds the two folders in the environment variables INPUTS and OUTPUTS, and nothing else of this process's but
         where programs and packages lie. It ends with its whole process group when `code_timeout` is over.
@@ -53,7 +53,7 @@ class ItemFolders:
 
 
 def files_left(outputs: str) -> tuple[str, ...]:
-    """Names of the plain files in a folder that a scorer can get, in order; the host looks at them again."""
+    """Return the sorted names of the plain files in a folder that a scorer can get; the host checks them again."""
     try:
         with os.scandir(outputs) as entries:
             plain = [entry.name for entry in entries if stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)]

@@ -1,4 +1,4 @@
-"""What the connections, the gateway and the harnesses have to know of a wire format."""
+"""The properties of a wire format that connections, the gateway and the harnesses use."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ class WireFormat(ABC):
     address: ClassVar[str]
     """Address of the provider whose own format it is, with the version."""
     client_adds_version: ClassVar[bool] = False
-    """Whether its clients take an address without the version."""
+    """True if its clients take an address without the version."""
     key_header: ClassVar[str] = "bearer"
     """Header that carries the key; `bearer` is the header Authorization."""
     headers: ClassVar[Mapping[str, str]] = {}
@@ -41,7 +41,7 @@ class WireFormat(ABC):
     queries: ClassVar[tuple[bytes, ...]] = (b"",)
     """Queries that a request may have; they are not passed on."""
     below_deployment: ClassVar[bool] = False
-    """Whether Azure's dated API versions have the path below deployments/<model>."""
+    """True if Azure's dated API versions have the path below deployments/<model>."""
 
     event_field: ClassVar[tuple[str, type]] = ("type", str)
     """A field of the events of a stream, and what it holds."""
@@ -52,7 +52,7 @@ class WireFormat(ABC):
     usage_within: ClassVar[str] = ""
     """Field whose object holds `usage` in the events of a stream, where it does not always stand at the top."""
     usage_at_end: ClassVar[bool] = True
-    """Whether a stream tells the answer's tokens only once they are all counted."""
+    """True if a stream tells the answer's tokens only once they are all counted."""
     limits: ClassVar[tuple[str, ...]]
     """Fields of a request that bound the tokens of its answer."""
 
