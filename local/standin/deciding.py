@@ -4,39 +4,34 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from local.standin.aggregate import learning_rate, merge, rank
-from local.standin.appendix import consolidate
+from local.standin.acting import act
 from local.standin.conversation import Call, Conversation, Reply
-from local.standin.deep_reflect import deep_reflect
-from local.standin.epoch_end import meta_reflect, meta_skill, slow_update
-from local.standin.epoch_requests import parse_meta_reflect, parse_meta_skill, parse_slow_update
-from local.standin.reflect import reflect, reflect_rewrite, reflect_skill_aware
-from local.standin.requests import (
-    parse_consolidate,
-    parse_deep_reflect,
-    parse_edits,
-    parse_learning_rate,
-    parse_merge,
-    parse_reflect,
-    parse_reflect_rewrite,
-)
+from local.standin.epoch_answers import meta_reflect, meta_skill, slow_update
+from local.standin.pooling import consolidate, learning_rate, merge, rank
+from local.standin.questioning import deep_reflect
+from local.standin.reflecting import reflect, reflect_rewrite, reflect_skill_aware
 from local.standin.rewriting import rewrite
-from local.standin.target import act
+from local.standin.stage_request import StageRequest
 from skillopt_airflow.core.errors import ModelError
 
+
+def _stage(answer: Callable[[StageRequest], dict[str, Any]], tags: str) -> Callable[[str], dict[str, Any]]:
+    return lambda prompt: answer(StageRequest.read(prompt, tags))
+
+
 STAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
-    "reflect_result": lambda prompt: reflect(parse_reflect(prompt)),
-    "merge_result": lambda prompt: merge(parse_merge(prompt)),
-    "rank_result": lambda prompt: rank(parse_edits(prompt)),
-    "reflect_skill_aware_result": lambda prompt: reflect_skill_aware(parse_reflect(prompt)),
-    "reflect_rewrite_result": lambda prompt: reflect_rewrite(parse_reflect_rewrite(prompt)),
-    "learning_rate_result": lambda prompt: learning_rate(parse_learning_rate(prompt)),
-    "rewrite_result": lambda prompt: rewrite(parse_edits(prompt)),
-    "deep_reflect_result": lambda prompt: deep_reflect(parse_deep_reflect(prompt)),
-    "consolidate_result": lambda prompt: consolidate(parse_consolidate(prompt)),
-    "slow_update_result": lambda prompt: slow_update(parse_slow_update(prompt)),
-    "meta_skill_result": lambda prompt: meta_skill(parse_meta_skill(prompt)),
-    "meta_reflect_result": lambda prompt: meta_reflect(parse_meta_reflect(prompt)),
+    "reflect_result": _stage(reflect, "skill budget outcome trajectories step_buffer"),
+    "merge_result": _stage(merge, "skill priority edits"),
+    "rank_result": _stage(rank, "skill edits"),
+    "reflect_skill_aware_result": _stage(reflect_skill_aware, "skill budget outcome trajectories step_buffer"),
+    "reflect_rewrite_result": _stage(reflect_rewrite, "skill outcome trajectories step_buffer"),
+    "learning_rate_result": _stage(learning_rate, "skill most edits"),
+    "rewrite_result": _stage(rewrite, "skill edits"),
+    "deep_reflect_result": _stage(deep_reflect, "skill trajectories"),
+    "consolidate_result": _stage(consolidate, "skill notes most"),
+    "slow_update_result": _stage(slow_update, "skill guidance comparison"),
+    "meta_skill_result": _stage(meta_skill, "memory comparison epoch_steps"),
+    "meta_reflect_result": _stage(meta_reflect, "skill budget epoch_steps"),
 }
 STAGE_MARK = "_result"
 

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 LEAVE_OUT = (
     r"\b(?:leav(?:e|ing) out|skip\w*|exclud\w+|ignor\w+|discard\w*|drop\w*|rul(?:e|ing) out|reject\w*|eliminat\w+|"
@@ -14,8 +13,6 @@ PREFER = (
     r"tak(?:e|ing)|us(?:e|ing)|look\w*|start\w*|read\w*|search\w*|giv(?:e|ing)|count\w*|"
     r"boost\w*|valu(?:e|ing)|answer\w*|emphasi[sz]\w+|check\w*|writ(?:e|ing))"
 )
-
-Subject = Literal["documents", "choices", "workbooks"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Directive:
     rules: tuple[str, ...]
     reason: str
     tempting: bool = False
-    subject: Subject = "documents"
+    subject: str = "documents"
 
 
 def directive(
@@ -42,7 +39,7 @@ def directive(
     reason: str,
     *,
     tempting: bool = False,
-    subject: Subject = "documents",
+    subject: str = "documents",
 ) -> Directive:
     """A directive from the sources of its patterns."""
     compiled = tuple(re.compile(pattern) for pattern in patterns)

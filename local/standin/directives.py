@@ -7,9 +7,8 @@ or no clause speaks of it.
 import re
 from collections.abc import Iterator
 
-from local.standin.choice_directives import ON_CHOICES
 from local.standin.directive import LEAVE_OUT, PREFER, Directive, directive, gap
-from local.standin.spreadsheet_directives import ON_WORKBOOKS
+from local.standin.subjects import SUBJECTS
 
 _CLAUSE_END = re.compile(r"[.;:!?]\s|[.;:!?]$|\bbut\b|\bwhile\b")
 _NEGATED = re.compile(
@@ -239,7 +238,7 @@ _TEMPTING = (
         tempting=True,
     ),
 )
-_FAMILIES = (_PHRASES, _EVIDENCE, _TEMPTING, ON_CHOICES, ON_WORKBOOKS)
+_FAMILIES = (_PHRASES, _EVIDENCE, _TEMPTING, *(subject.directives for subject in SUBJECTS))
 DIRECTIVES: dict[str, Directive] = {member.name: member for family in _FAMILIES for member in family}
 
 

@@ -1,16 +1,19 @@
 """Counterfactuals: what the reader would have answered to the same text with one directive toggled."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from local.standin.choices import Question
 from local.standin.directives import DIRECTIVES
 from local.standin.exercise import Candidate, Exercise
-from local.standin.ranking import Active, rank
+from local.standin.ranking import rank
 from local.standin.reader import phrase
-from local.standin.requests import SeenTrajectory
-from local.standin.symptoms import symptoms
+from local.standin.stage_request import SeenTrajectory
+from local.standin.subject import Active, Case, Verdict
+from local.standin.subjects import subject_of
 from local.standin.words import key, without_possessive
+
+_EXPECTED = re.compile(r'^expected "(?P<references>.*?)"; answered "', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ def toggles(trajectories: Sequence[SeenTrajectory], active: Active) -> list[Togg
     return sorted(tried, key=lambda toggle: (-toggle.gain, toggle.name))
 
 
-def _toggle(name: str, cases: Sequence["_AnyCase"], before: Sequence["_Verdict"], active: Active) -> Toggle:
+def _toggle(name: str, cases: Sequence[Case], before: Sequence[Verdict], active: Active) -> Toggle:
     gain, fixed = 0.0, []
     for case, old in zip(cases, before, strict=True):
         new = case.verdict(active)
@@ -42,61 +45,35 @@ def _toggle(name: str, cases: Sequence["_AnyCase"], before: Sequence["_Verdict"]
     return Toggle(name, gain, tuple(fixed))
 
 
-def _case(trajectory: SeenTrajectory) -> "_AnyCase | None":
-    if trajectory.subject == "workbooks":
-        return _WorkbookCase(trajectory)
-    question = Question.of_prompt(trajectory.prompt)
-    if question is not None and trajectory.expected_label:
-        return _ChoiceCase(trajectory, question)
-    return _Case(trajectory) if trajectory.references else None
+def references(trajectory: SeenTrajectory) -> tuple[str, ...]:
+    """Return the answers that the scorer would have taken; empty if the feedback names none."""
+    match = _EXPECTED.search(trajectory.feedback)
+    return tuple(match["references"].split('" or "')) if match else ()
 
 
-@dataclass(frozen=True)
-class _Verdict:
-    right: bool
-    reciprocal_rank: float
+def _case(trajectory: SeenTrajectory) -> Case | None:
+    subject = subject_of([trajectory])
+    if subject is not None:
+        return subject.case(trajectory)
+    expected = references(trajectory)
+    return _DocumentsCase(trajectory, expected) if expected else None
 
 
-class _ChoiceCase:
-    """A multiple-choice trajectory and the letter that was expected."""
-
-    def __init__(self, trajectory: SeenTrajectory, question: Question) -> None:
-        self.item_id = trajectory.item_id
-        self._question = question
-        self._expected = trajectory.expected_label
-
-    def verdict(self, active: Active) -> _Verdict:
-        right = self._question.pick(active).label == self._expected
-        return _Verdict(right, float(right))
-
-
-class _WorkbookCase:
-    """A workbook that came out wrong, and what the wrong cells point to."""
-
-    def __init__(self, trajectory: SeenTrajectory) -> None:
-        self.item_id = trajectory.item_id
-        self._symptoms = symptoms(trajectory.feedback, trajectory.prompt)
-
-    def verdict(self, active: Active) -> _Verdict:
-        asked = sum((name in active) is wanted for name, wanted in self._symptoms.items())
-        right = bool(self._symptoms) and asked == len(self._symptoms)
-        return _Verdict(right, float(right))
-
-
-class _Case:
+class _DocumentsCase:
     """A trajectory's text, parsed once, and the answers that were expected."""
 
-    def __init__(self, trajectory: SeenTrajectory) -> None:
+    def __init__(self, trajectory: SeenTrajectory, expected: Sequence[str]) -> None:
         self.item_id = trajectory.item_id
         self.exercise = Exercise.of_prompt(trajectory.prompt)
-        self.expected = frozenset(key(reference) for reference in trajectory.references)
+        self.expected = frozenset(map(key, expected))
 
-    def verdict(self, active: Active) -> _Verdict:
+    def verdict(self, active: Active) -> Verdict:
+        """Return whether the answer is an expected one, and how high the first of them ranks."""
         ranked = rank(self.exercise, active)
         if not ranked:
-            return _Verdict(right=False, reciprocal_rank=0.0)
+            return Verdict(right=False, reciprocal_rank=0.0)
         right = key(phrase(self.exercise, ranked, active)) in self.expected
-        return _Verdict(right, self._reciprocal_rank(ranked, "possessive" in active))
+        return Verdict(right, self._reciprocal_rank(ranked, "possessive" in active))
 
     def _reciprocal_rank(self, ranked: Sequence[Candidate], plain: bool) -> float:
         for place, candidate in enumerate(ranked[:50], start=1):
@@ -104,6 +81,3 @@ class _Case:
             if name in self.expected:
                 return 1.0 / place
         return 0.0
-
-
-_AnyCase = _Case | _ChoiceCase | _WorkbookCase

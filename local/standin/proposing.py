@@ -5,8 +5,8 @@ from collections.abc import Collection
 from typing import Any
 
 from local.standin.chance import fraction, pick
-from local.standin.directive import Subject
 from local.standin.directives import DIRECTIVES, recognise
+from local.standin.subject import DOCUMENTS, Subject
 
 JsonEdit = dict[str, Any]
 _REGION = re.compile(r"<!--\s*(?:SLOW_UPDATE|APPENDIX)_START\s*-->")
@@ -59,12 +59,13 @@ def denial(name: str) -> str | None:
     return None
 
 
-def free_tempting(barred: Collection[str], subject: Subject) -> list[str]:
+def free_tempting(barred: Collection[str], subject: Subject | None) -> list[str]:
     """Tempting directives on the subject which are not among the barred ones."""
+    about = subject.name if subject else DOCUMENTS
     return [
         name
         for name, directive in DIRECTIVES.items()
-        if directive.tempting and directive.subject == subject and name not in barred
+        if directive.tempting and directive.subject == about and name not in barred
     ]
 
 

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from local.standin.exercise import Candidate, Exercise, Mention
+from local.standin.subject import Active
 
-Active = frozenset[str]
 _PAGE_FURNITURE = """
     wikipedia encyclopedia dictionary youtube facebook twitter amazon imdb blog home page news video videos photo
     photos online free website site web com org net www http https pdf quizlet flashcards answer answers question

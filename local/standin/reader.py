@@ -1,23 +1,23 @@
-"""The stand-in as target: answers from the documents or choices of the request, or changes its workbook, as the
-skill directs."""
+"""The stand-in as target: answers from the documents of the request, or as its subject does, as the skill directs."""
 
-from local.standin import spreadsheet
-from local.standin.choices import Question
 from local.standin.directives import recognise
 from local.standin.exercise import Candidate, Exercise
-from local.standin.ranking import Active, rank
+from local.standin.ranking import rank
+from local.standin.subject import Active
+from local.standin.subjects import SUBJECTS
 from local.standin.words import key, without_possessive
 
 
 def respond(skill: str, prompt: str) -> str:
-    """One line on how the answer was found, then the answer inside <answer></answer>, or a program on a workbook."""
-    active = recognise(skill)
-    if spreadsheet.is_workbook_task(prompt):
-        return spreadsheet.reply(active, prompt)
-    question = Question.of_prompt(prompt)
-    if question is not None:
-        picked = question.pick(active)
-        return f"{picked.label} looks best among {len(question.choices)} choices.\n<answer>{picked.label}</answer>"
+    """Return a line on how the answer was found and the answer in <answer></answer>, or what the subject says."""
+    return respond_to(recognise(skill), prompt)
+
+
+def respond_to(active: Active, prompt: str) -> str:
+    """Return the answer under these directives."""
+    subject = next((subject for subject in SUBJECTS if subject.speaks_of(prompt)), None)
+    if subject is not None:
+        return subject.respond(active, prompt)
     exercise = Exercise.of_prompt(prompt)
     count = f"{len(exercise.candidates)} phrases in {len(exercise.documents)} documents"
     rules = ", ".join(sorted(active)) if active else "none"

@@ -6,7 +6,7 @@ from typing import Any, get_args
 from local.standin.chance import fraction
 from local.standin.directives import recognise
 from local.standin.proposing import body_of, repeated_lines
-from local.standin.requests import EditsRequest
+from local.standin.stage_request import StageRequest
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import ModelError, SkillError
 from skillopt_airflow.core.skill import SkillDocument
@@ -16,7 +16,7 @@ _TIDINESS = 0.4
 """How often a rewrite takes out what the body says twice."""
 
 
-def rewrite(request: EditsRequest) -> dict[str, Any]:
+def rewrite(request: StageRequest) -> dict[str, Any]:
     """The body with all suggestions worked in, sometimes without the lines that repeat others."""
     body = worked_in(request.skill, (edit.model_dump() for edit in request.edits))
     return {"body": tidied(body) if fraction(request.skill, body, "tidy") < _TIDINESS else body}

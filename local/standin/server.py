@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from local.standin import chat, messages, responses
+from local.standin import chat_wire, messages_wire, responses_wire
 from local.standin.batches import Batches
 from skillopt_airflow.core.errors import ModelError
 
@@ -28,10 +28,10 @@ class Endpoint:
 
 
 ENDPOINTS: Mapping[str, Endpoint] = {
-    "/v1/chat/completions": Endpoint(chat.complete, chat.stream, named_events=False),
-    "/v1/responses": Endpoint(responses.respond, responses.stream),
-    "/v1/messages": Endpoint(messages.respond, messages.stream),
-    "/v1/messages/count_tokens": Endpoint(messages.count_tokens),
+    "/v1/chat/completions": Endpoint(chat_wire.complete, chat_wire.stream, named_events=False),
+    "/v1/responses": Endpoint(responses_wire.respond, responses_wire.stream),
+    "/v1/messages": Endpoint(messages_wire.respond, messages_wire.stream),
+    "/v1/messages/count_tokens": Endpoint(messages_wire.count_tokens),
 }
 MODELS_PATH = "/v1/models"
 
@@ -44,7 +44,7 @@ class StandInServer(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__((host, port), _Handler)
-        self.batches = Batches(chat.complete)
+        self.batches = Batches(chat_wire.complete)
 
     @property
     def base_url(self) -> str:
@@ -61,7 +61,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self._batched("GET", b""):
             return
         if self._served == MODELS_PATH:
-            models = [{"id": name, "object": "model", "created": 0, "owned_by": "stand-in"} for name in chat.MODELS]
+            models = [
+                {"id": name, "object": "model", "created": 0, "owned_by": "stand-in"} for name in chat_wire.MODELS
+            ]
             self._send(200, {"object": "list", "data": models})
         else:
             self._not_served()

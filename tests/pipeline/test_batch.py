@@ -11,7 +11,7 @@ import boto3
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
 
-from local.standin import chat
+from local.standin import chat_wire as chat
 from local.standin.server import StandInServer
 from skillopt_airflow.core.errors import ConfigError, ModelError
 from skillopt_airflow.core.types import Split, Status

@@ -12,7 +12,7 @@ from openpyxl import Workbook, load_workbook
 from pydantic import SecretStr
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from local.standin import chat
+from local.standin import chat_wire as chat
 from local.standin.directives import DIRECTIVES
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName

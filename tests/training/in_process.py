@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from local.standin.chat import complete
+from local.standin.chat_wire import complete
 from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.config import ModelGroup, StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError

@@ -7,7 +7,9 @@ import pytest
 
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as CHOICES
 from benchmarks.searchqa.adapter import BENCHMARK as SEARCHQA
-from local.standin import chat, messages, responses
+from local.standin import chat_wire as chat
+from local.standin import messages_wire as messages
+from local.standin import responses_wire as responses
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import JsonObject
 

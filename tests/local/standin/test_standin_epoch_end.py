@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from local.standin import chat
+from local.standin import chat_wire as chat
 from local.standin.deciding import STAGES
 from local.standin.directives import DIRECTIVES, recognise, siblings, spoken_of
-from local.standin.memory import Memory
 from local.standin.proposing import denial
+from local.standin.remembered import Memory
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.optimizer.sections import json_section, section
@@ -209,7 +209,7 @@ def test_meta_reflection_keeps_to_its_budget() -> None:
 )
 def test_odd_comparisons_are_answered(groups: Any) -> None:
     assert slow_update("", "", groups)["guidance"].startswith("- ")
-    assert meta_skill("", groups, [{}, {"step": 1, "action": "accept", "edits": [{}], "odd": 2}]) == Memory()
+    assert meta_skill("", groups, [step(1, "accept"), step(2, "accept", {"op": "append"})]) == Memory()
 
 
 @pytest.mark.parametrize(

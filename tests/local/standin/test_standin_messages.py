@@ -11,7 +11,8 @@ from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from local.standin import chat, messages
+from local.standin import chat_wire as chat
+from local.standin import messages_wire as messages
 from skillopt_airflow.core.errors import ModelError
 
 CONTEXT = "[DOC] [TLE] Strelsau [PAR] Strelsau is the capital of Ruritania. [DOC] [TLE] Map [PAR] Ruritania, Strelsau"

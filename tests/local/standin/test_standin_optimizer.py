@@ -5,11 +5,12 @@ import pytest
 from pydantic import BaseModel
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from local.standin import chat
+from local.standin import chat_wire as chat
 from local.standin.deciding import STAGES
 from local.standin.directives import DIRECTIVES, recognise
-from local.standin.memory import Memory
-from local.standin.requests import SeenTrajectory
+from local.standin.evidence import references as read_references
+from local.standin.remembered import Memory
+from local.standin.stage_request import SeenTrajectory
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.errors import ModelError
@@ -202,4 +203,4 @@ def test_a_skill_may_hold_tags() -> None:
 )
 def test_references_are_read_from_the_feedback(feedback: str, references: tuple[str, ...]) -> None:
     fields: dict[str, Any] = {"item_id": "q", "hard": 0, "feedback": feedback, "messages": []}
-    assert SeenTrajectory(**fields).references == references
+    assert read_references(SeenTrajectory(**fields)) == references

@@ -12,7 +12,8 @@ from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from local.standin import chat, responses
+from local.standin import chat_wire as chat
+from local.standin import responses_wire as responses
 from skillopt_airflow.core.errors import ModelError
 
 CONTEXT = "[DOC] [TLE] Strelsau [PAR] Strelsau is the capital of Ruritania. [DOC] [TLE] Map [PAR] Ruritania, Strelsau"

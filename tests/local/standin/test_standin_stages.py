@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from local.standin import chat
+from local.standin import chat_wire as chat
 from local.standin.deciding import STAGES
 from local.standin.directives import DIRECTIVES, recognise
 from local.standin.rewriting import tidied
-from local.standin.sections import Sections
+from local.standin.stage_request import Sections
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.optimizer.sections import json_section, section
@@ -134,7 +134,7 @@ def test_a_rewrite_works_all_suggestions_in() -> None:
         {"index": 0, "op": "append", "content": f"- {RULE['titles']}", "support_count": 2},
         {"index": 1, "op": "delete", "anchor": f"- {RULE['echo_question']}"},
         {"index": 2, "op": "replace", "anchor": "nowhere", "content": "- x"},
-        {"index": 3, "op": "region", "anchor": "APPENDIX", "content": "- x", "support_count": 0},
+        {"index": 3, "op": "region", "anchor": "APPENDIX", "content": "- x"},
     ]
     answer = asked("rewrite", section("skill", ECHOING + REGION), json_section("edits", edits))
     assert answer.keys() == {"body"}

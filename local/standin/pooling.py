@@ -1,12 +1,12 @@
-"""The stand-in as optimizer, stages merge, rank and learning_rate."""
+"""The stand-in as optimizer on what several calls gave: stages merge, rank, learning_rate and consolidate."""
 
 from collections import defaultdict
 from typing import Any
 
 from local.standin.chance import fraction
 from local.standin.directives import DIRECTIVES, recognise
-from local.standin.memory import Memory
-from local.standin.requests import BareEdit, EditsRequest, PooledEdit
+from local.standin.remembered import Memory
+from local.standin.stage_request import ListedEdit, StageRequest
 from local.standin.words import key
 
 _GULLIBILITY = 0.25
@@ -14,25 +14,25 @@ _GULLIBILITY = 0.25
 Meaning = tuple[str, tuple[str, ...]]
 
 
-def merge(request: EditsRequest) -> dict[str, Any]:
+def merge(request: StageRequest) -> dict[str, Any]:
     """One edit for all that mean the same, in order of first mention; where failures have priority they go first."""
     edits = list(request.edits)
     if request.priority == "failure-over-success":
         edits.sort(key=lambda edit: edit.source_type != "failure")
-    groups: defaultdict[Meaning, list[PooledEdit]] = defaultdict(list)
+    groups: defaultdict[Meaning, list[ListedEdit]] = defaultdict(list)
     for edit in edits:
         groups[_meaning(edit)].append(edit)
     return {"edits": [_united(group) for group in groups.values()]}
 
 
-def rank(request: EditsRequest) -> dict[str, Any]:
+def rank(request: StageRequest) -> dict[str, Any]:
     """All indices, best first: by support, times a belief in the wording that can be wrong."""
     rejected = frozenset(Memory.parse(request.meta_skill).rejected)
     weights = {edit.index: edit.support_count * _belief(edit, request.skill, rejected) for edit in request.edits}
     return {"order": sorted(weights, key=lambda index: (-weights[index], index))}
 
 
-def learning_rate(request: EditsRequest) -> dict[str, Any]:
+def learning_rate(request: StageRequest) -> dict[str, Any]:
     """As many edits as several minibatches agree on, at least one and at most `most`."""
     agreed = sum(edit.support_count > 1 for edit in request.edits)
     rate = max(agreed, 1) if request.most is None else min(max(agreed, 1), request.most)
@@ -40,7 +40,26 @@ def learning_rate(request: EditsRequest) -> dict[str, Any]:
     return {"learning_rate": rate, "reason": reason}
 
 
-def _meaning(edit: BareEdit) -> Meaning:
+def consolidate(request: StageRequest) -> dict[str, Any]:
+    """A note for all that ask for the same or have the same words; above `most` the last ones share one.
+
+    Every note with words in it is the source of exactly one.
+    """
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for index, note in enumerate(request.notes):
+        if note.strip():
+            asked = sorted(recognise(note))
+            groups[" ".join(asked) if asked else f"words: {key(note)}"].append(index)
+    united = [(request.notes[sources[0]], sources) for sources in groups.values()]
+    if request.most is not None and len(united) > request.most:
+        first, rest = united[: max(request.most - 1, 0)], united[max(request.most - 1, 0) :]
+        text = " ".join(note.strip() for note, _ in rest)
+        united = [*first, (text, sorted(index for _, sources in rest for index in sources))]
+    notes = [{"text": " ".join(note.split()), "sources": sources} for note, sources in united]
+    return {"notes": notes[: request.most]}
+
+
+def _meaning(edit: ListedEdit) -> Meaning:
     """What an edit is about: the directives that it brings in, or else its plain words."""
     if edit.op == "delete":
         return "delete", (key(edit.anchor),)
@@ -49,13 +68,13 @@ def _meaning(edit: BareEdit) -> Meaning:
     return (kind, (key(edit.anchor),)) if edit.op == "replace" else (kind, asked if asked else (key(edit.content),))
 
 
-def _united(group: list[PooledEdit]) -> dict[str, Any]:
+def _united(group: list[ListedEdit]) -> dict[str, Any]:
     best = max(group, key=lambda edit: edit.support_count)
     sources = sorted(edit.index for edit in group)
     return best.model_dump(include={"op", "anchor", "content", "rationale"}) | {"sources": sources}
 
 
-def _belief(edit: PooledEdit, skill: str, rejected: frozenset[str]) -> float:
+def _belief(edit: ListedEdit, skill: str, rejected: frozenset[str]) -> float:
     asked = recognise(edit.content)
     if asked & rejected:
         weight = 0.25

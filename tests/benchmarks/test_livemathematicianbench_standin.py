@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.livemathematicianbench.adapter import BENCHMARK, lettered
-from local.standin.choices import Question
+from benchmarks.livemathematicianbench.standin import Question
 from local.standin.directives import DIRECTIVES
 from local.standin.reader import respond
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Status, Trajectory
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[2]
 SAMPLE = PROJECT / "benchmarks" / "livemathematicianbench" / "sample"
 REAL = REAL_DATA / "livemathematicianbench" / "train.json"
 SEED = (PROJECT / "skills" / "livemathematicianbench" / "initial.md").read_text(encoding="utf-8")

@@ -1,38 +1,28 @@
 """The stand-in as optimizer, stage reflect: edits that would have helped, and some that only sound so."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from local.standin.chance import fraction, pick
-from local.standin.directive import Subject
 from local.standin.directives import DIRECTIVES, recognise, spoken_of
-from local.standin.evidence import Toggle, toggles
-from local.standin.memory import Memory
+from local.standin.evidence import Toggle, references, toggles
 from local.standin.proposing import JsonEdit, addition, body_of, edit, free_tempting, removal
-from local.standin.ranking import Active
-from local.standin.requests import ReflectRequest
+from local.standin.remembered import Memory
 from local.standin.rewriting import worked_in
+from local.standin.stage_request import StageRequest
+from local.standin.subject import Active, Subject
+from local.standin.subjects import subject_of
 
 WORTH_A_RULE = 0.2
 """Gain (see Toggle) from which on a directive is proposed."""
 _MOST_NOTES = 2
 _MISSING_ANCHOR = "## Checks before answering"
-_EMPTY_ADVICE: Mapping[Subject, Sequence[tuple[str, str]]] = {
-    "documents": (
-        ("Read every document before you decide.", "A hasty reading may miss the answer."),
-        ("Check the spelling of the answer against the documents.", "A misspelt answer does not match."),
-        ("Stay with what worked: one clue, one answer.", "The rollouts that went well gave one answer."),
-    ),
-    "choices": (
-        ("Read the statement to its end before you decide.", "A hasty reading may miss a condition."),
-        ("Stay with what worked: one statement, one letter.", "The rollouts that went well gave one letter."),
-    ),
-    "workbooks": (
-        ("Look at the whole workbook before you change it.", "A hasty program may miss a sheet."),
-        ("Stay with what worked: one program that loads, changes and saves.", "The rollouts that went well did that."),
-    ),
-}
+_EMPTY_ADVICE = (
+    ("Read every document before you decide.", "A hasty reading may miss the answer."),
+    ("Check the spelling of the answer against the documents.", "A misspelt answer does not match."),
+    ("Stay with what worked: one clue, one answer.", "The rollouts that went well gave one answer."),
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +30,8 @@ class _Study:
     """What a minibatch shows: every directive tried on it, and which of them are worth an edit."""
 
     seed: str
+    subject: Subject | None
+    """None stands for documents."""
     active: Active
     barred: frozenset[str]
     """Directives that were rejected, by the step buffer or by the memory."""
@@ -47,18 +39,18 @@ class _Study:
     helpful: Sequence[Toggle]
 
 
-def reflect(request: ReflectRequest) -> dict[str, Any]:
+def reflect(request: StageRequest) -> dict[str, Any]:
     """Failure patterns and at most `budget` edits; a pure function of the request."""
     return _reflection(request, _study(request))
 
 
-def reflect_skill_aware(request: ReflectRequest) -> dict[str, Any]:
+def reflect_skill_aware(request: StageRequest) -> dict[str, Any]:
     """As reflect, with notes on rules that the skill holds already and that should have been enough."""
     study = _study(request)
     return _reflection(request, study) | {"notes": _notes(request, study)}
 
 
-def reflect_rewrite(request: ReflectRequest) -> dict[str, Any]:
+def reflect_rewrite(request: StageRequest) -> dict[str, Any]:
     """As reflect, with the proposals worked into the skill's body."""
     answer = reflect(request)
     reasons = list(dict.fromkeys(str(proposed["rationale"]) for proposed in answer["edits"]))
@@ -69,19 +61,20 @@ def reflect_rewrite(request: ReflectRequest) -> dict[str, Any]:
     }
 
 
-def _study(request: ReflectRequest) -> _Study:
+def _study(request: StageRequest) -> _Study:
     seed = "|".join([request.skill, request.outcome, *(trajectory.item_id for trajectory in request.trajectories)])
     active, memory, barred = recognise(request.skill), Memory.parse(request.meta_skill), _barred(request)
+    subject = subject_of(request.trajectories)
     if request.outcome == "success":
-        return _Study(seed, active, barred, (), ())
+        return _Study(seed, subject, active, barred, (), ())
     tried = toggles(request.trajectories, active)
     helpful = [toggle for toggle in tried if toggle.gain >= WORTH_A_RULE and toggle.name not in barred]
     helpful.sort(key=lambda toggle: toggle.name not in memory.missing)
     most = None if request.budget is None else (request.budget + 1) // 2
-    return _Study(seed, active, barred, tried, helpful[:most])
+    return _Study(seed, subject, active, barred, tried, helpful[:most])
 
 
-def _reflection(request: ReflectRequest, study: _Study) -> dict[str, Any]:
+def _reflection(request: StageRequest, study: _Study) -> dict[str, Any]:
     if request.outcome == "success":
         return {"failure_patterns": [], "edits": _protect(request, study)[: request.budget]}
     edits = _corrections(request, study)
@@ -92,7 +85,7 @@ def _reflection(request: ReflectRequest, study: _Study) -> dict[str, Any]:
     return {"failure_patterns": _patterns(request, study), "edits": edits[: request.budget]}
 
 
-def _barred(request: ReflectRequest) -> frozenset[str]:
+def _barred(request: StageRequest) -> frozenset[str]:
     """Directives that rejected edits of this epoch were about, or that the memory names as rejected."""
     texts = (
         text for step in request.step_buffer for edit in step.rejected_edits for text in (edit.content, edit.anchor)
@@ -101,7 +94,7 @@ def _barred(request: ReflectRequest) -> frozenset[str]:
     return frozenset(name for text in texts for name in recognise(text)) | frozenset(rejected)
 
 
-def _patterns(request: ReflectRequest, study: _Study) -> list[dict[str, Any]]:
+def _patterns(request: StageRequest, study: _Study) -> list[dict[str, Any]]:
     patterns = [
         {"description": DIRECTIVES[toggle.name].reason, "item_ids": list(toggle.fixed)}
         for toggle in study.helpful
@@ -113,12 +106,12 @@ def _patterns(request: ReflectRequest, study: _Study) -> list[dict[str, Any]]:
     return patterns
 
 
-def _unexplained(request: ReflectRequest, study: _Study) -> list[str]:
+def _unexplained(request: StageRequest, study: _Study) -> list[str]:
     explained = {identity for toggle in study.helpful for identity in toggle.fixed}
     return [trajectory.item_id for trajectory in request.trajectories if trajectory.item_id not in explained]
 
 
-def _corrections(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
+def _corrections(request: StageRequest, study: _Study) -> list[JsonEdit]:
     proposed = (
         removal(request.skill, toggle.name, study.seed)
         if toggle.name in study.active
@@ -128,7 +121,7 @@ def _corrections(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
     return [made for made in proposed if made is not None]
 
 
-def _doubtful(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
+def _doubtful(request: StageRequest, study: _Study) -> list[JsonEdit]:
     """What a careless optimizer adds: tempting rules, empty advice, an anchor that is not there.
 
     It adds nothing if it has asked the target: then it knows better.
@@ -137,39 +130,39 @@ def _doubtful(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
     if not request.trajectories or any(trajectory.follow_up is not None for trajectory in request.trajectories):
         return []
     if draw < 0.25:
-        free = free_tempting(study.active | study.barred, request.subject)
+        free = free_tempting(study.active | study.barred, study.subject)
         return [addition(request.skill, pick(free, study.seed, "tempting"), study.seed)] if free else []
     if draw < 0.4:
-        return [_empty_advice(request, study.seed)]
+        return [_empty_advice(study)]
     if draw < 0.5:
-        return [_empty_advice(request, study.seed) | {"op": "insert_after", "anchor": _MISSING_ANCHOR}]
+        return [_empty_advice(study) | {"op": "insert_after", "anchor": _MISSING_ANCHOR}]
     return []
 
 
-def _unexplained_kind(request: ReflectRequest, study: _Study) -> bool:
+def _unexplained_kind(request: StageRequest, study: _Study) -> bool:
     """Whether nothing helps, on items that no directive for documents can speak of."""
-    readable = any(trajectory.references for trajectory in request.trajectories)
-    return bool(request.trajectories) and not study.helpful and (request.subject != "documents" or not readable)
+    readable = study.subject is None and any(references(trajectory) for trajectory in request.trajectories)
+    return bool(request.trajectories) and not study.helpful and not readable
 
 
-def _guess(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
-    """Without evidence: some rule on the choices or the workbook, or empty advice."""
-    known, subject = study.active | study.barred, request.subject
-    free = [name for name, directive in DIRECTIVES.items() if directive.subject == subject and name not in known]
-    if subject != "documents" and free and fraction(study.seed, "guess") < 0.7:
+def _guess(request: StageRequest, study: _Study) -> list[JsonEdit]:
+    """Without evidence: some rule on the subject if it is not documents, or empty advice."""
+    known = study.active | study.barred
+    free = [one.name for one in study.subject.directives if one.name not in known] if study.subject else []
+    if free and fraction(study.seed, "guess") < 0.7:
         return [addition(request.skill, pick(free, study.seed, "guess"), study.seed)]
-    return [_empty_advice(request, study.seed)]
+    return [_empty_advice(study)]
 
 
-def _protect(request: ReflectRequest, study: _Study) -> list[JsonEdit]:
+def _protect(request: StageRequest, study: _Study) -> list[JsonEdit]:
     """After successes: say again what the skill already says, or something empty."""
     said = _sound(study.active)
     if said and fraction(study.seed, "protect") < 0.6:
         return [addition(request.skill, pick(said, study.seed, "said"), f"{study.seed}|again")]
-    return [_empty_advice(request, study.seed)]
+    return [_empty_advice(study)]
 
 
-def _notes(request: ReflectRequest, study: _Study) -> list[str]:
+def _notes(request: StageRequest, study: _Study) -> list[str]:
     """Rules of the skill that the minibatch needs most, where it fails all the same; after successes now and then."""
     if request.outcome == "success":
         said = _sound(study.active)
@@ -182,7 +175,7 @@ def _notes(request: ReflectRequest, study: _Study) -> list[str]:
     return [note for note in notes if note not in request.skill]
 
 
-def _lapsed(request: ReflectRequest, study: _Study) -> list[str]:
+def _lapsed(request: StageRequest, study: _Study) -> list[str]:
     """Rules that the skill asks for to good effect; if there are none, one of those that cannot be put to the test."""
     gains = {toggle.name: toggle.gain for toggle in study.tried}
     needed = sorted((name for name in _sound(study.active) if gains[name] <= 0), key=lambda name: gains[name])
@@ -196,6 +189,6 @@ def _sound(active: Active) -> list[str]:
     return sorted(name for name in active if not DIRECTIVES[name].tempting)
 
 
-def _empty_advice(request: ReflectRequest, seed: str) -> JsonEdit:
-    advice, reason = pick(_EMPTY_ADVICE[request.subject], seed, "advice")
+def _empty_advice(study: _Study) -> JsonEdit:
+    advice, reason = pick(study.subject.empty_advice if study.subject else _EMPTY_ADVICE, study.seed, "advice")
     return edit("append", "", f"- {advice}", reason)

@@ -5,13 +5,13 @@ from typing import Any
 
 from local.standin.chance import fraction, pick
 from local.standin.directives import DIRECTIVES, recognise, siblings, spoken_of
-from local.standin.epoch_requests import MetaReflectRequest, MetaSkillRequest, SlowUpdateRequest
 from local.standin.evidence import Toggle, toggles
-from local.standin.memory import Memory, asked_by
 from local.standin.proposing import JsonEdit, addition, denial, edit, free_tempting, repeated_lines
-from local.standin.ranking import Active
-from local.standin.reflect import WORTH_A_RULE
-from local.standin.requests import subject_of
+from local.standin.reflecting import WORTH_A_RULE
+from local.standin.remembered import Memory, asked_by, was_accepted
+from local.standin.stage_request import StageRequest
+from local.standin.subject import Active
+from local.standin.subjects import subject_of
 
 _MOST_LINES = 4
 _MOST_NEW_LINES = 2
@@ -21,7 +21,7 @@ _GULLIBILITY = 0.2
 _EMPTY_GUIDANCE = "- Work through the rules in the order in which they stand."
 
 
-def slow_update(request: SlowUpdateRequest) -> dict[str, Any]:
+def slow_update(request: StageRequest) -> dict[str, Any]:
     """One to four lines of guidance: the former ones that hold, then what would help; sometimes a tempting one."""
     groups = request.comparison
     active = recognise(request.skill)
@@ -40,7 +40,7 @@ def slow_update(request: SlowUpdateRequest) -> dict[str, Any]:
     return {"guidance": "\n".join(lines if lines else [_EMPTY_GUIDANCE]), "reason": reason}
 
 
-def meta_skill(request: MetaSkillRequest) -> dict[str, Any]:
+def meta_skill(request: StageRequest) -> dict[str, Any]:
     """Which directions were accepted and which rejected, and what would help the items that still fail."""
     known = Memory.parse(request.memory).after(request.epoch_steps, ())
     # The request holds no skill: what was accepted is the nearest to what it asks for.
@@ -50,7 +50,7 @@ def meta_skill(request: MetaSkillRequest) -> dict[str, Any]:
     return {"memory": Memory.parse(request.memory).after(request.epoch_steps, sound[:_MOST_MISSING]).text}
 
 
-def meta_reflect(request: MetaReflectRequest) -> dict[str, Any]:
+def meta_reflect(request: StageRequest) -> dict[str, Any]:
     """What the epoch suggests: no line twice, the siblings of what was accepted, and what was rejected in company."""
     edits = [edit("delete", line, "", "An earlier line asks for the same.") for line in repeated_lines(request.skill)]
     seed = "|".join([request.skill, *(f"{step.step}:{step.action}" for step in request.epoch_steps)])
@@ -71,9 +71,7 @@ def _lines_that_hold(guidance: str, tried: Sequence[Toggle], active: Active) -> 
     return kept
 
 
-def _new_lines(
-    request: SlowUpdateRequest, helpful: Sequence[Toggle], active: Active, kept: Sequence[str]
-) -> Iterator[str]:
+def _new_lines(request: StageRequest, helpful: Sequence[Toggle], active: Active, kept: Sequence[str]) -> Iterator[str]:
     """A rule for each directive that would help, or a denial of one that the skill asks for elsewhere."""
     elsewhere = recognise(request.skill.replace(request.guidance, "") if request.guidance else request.skill)
     for toggle in helpful:
@@ -90,21 +88,21 @@ def _reason(name: str, active: Active) -> str:
     return f"This rule leads astray: {directive.rules[0]}" if name in active else directive.reason
 
 
-def _accepted_kin(request: MetaReflectRequest) -> Iterator[str]:
+def _accepted_kin(request: StageRequest) -> Iterator[str]:
     """Directives beside the accepted ones that were not tried yet."""
     steps = request.epoch_steps
     tried = {name for step in steps for tried_edit in step.edits for name in asked_by(tried_edit)}
     barred = tried | recognise(request.skill) | set(Memory.parse(request.meta_skill).rejected)
-    for name in (name for step in steps if step.accepted for e in step.edits for name in asked_by(e)):
+    for name in (name for step in steps if was_accepted(step) for e in step.edits for name in asked_by(e)):
         yield from (kin for kin in siblings(name) if kin not in barred and not DIRECTIVES[kin].tempting)
 
 
-def _rejected_in_company(request: MetaReflectRequest) -> Iterator[str]:
+def _rejected_in_company(request: StageRequest) -> Iterator[str]:
     """Sound directives of rejected steps that were not tried alone."""
     active = recognise(request.skill)
     for step in request.epoch_steps:
         names = [name for tried_edit in step.edits for name in asked_by(tried_edit)]
-        if step.rejected and len(names) > 1:
+        if step.action == "reject" and len(names) > 1:
             yield from (name for name in names if name not in active and not DIRECTIVES[name].tempting)
 
 

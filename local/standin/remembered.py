@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from local.standin.directives import DIRECTIVES, recognise
-from local.standin.epoch_requests import EpochStep, TriedEdit
+from skillopt_airflow.core.types import Edit
+from skillopt_airflow.optimizer.epoch_steps import EpochStep
 
 _ACCEPTED, _REJECTED, _MISSING = "- Accepted: ", "- Rejected: ", "- Still missing: "
 _MOST_OF_A_KIND = 6
@@ -34,12 +35,12 @@ class Memory:
         """The memory after an epoch: the last word on a directive counts, and what would help is not held rejected."""
         verdicts = dict.fromkeys(self.rejected, False) | dict.fromkeys(self.accepted, True)
         for step in steps:
-            for edit in step.edits if step.accepted or step.rejected else ():
+            for edit in step.edits if was_accepted(step) or step.action == "reject" else ():
                 for name in asked_by(edit):
                     verdicts.pop(name, None)
-                    verdicts[name] = step.accepted
+                    verdicts[name] = was_accepted(step)
                 # A rule whose removal was accepted is one that has failed.
-                for name in taken_out_by(edit) if step.accepted else ():
+                for name in taken_out_by(edit) if was_accepted(step) else ():
                     verdicts.pop(name, None)
                     verdicts[name] = False
         accepted = tuple(name for name, good in verdicts.items() if good)
@@ -47,12 +48,17 @@ class Memory:
         return Memory(accepted, rejected, tuple(missing))
 
 
-def asked_by(edit: TriedEdit) -> list[str]:
+def was_accepted(step: EpochStep) -> bool:
+    """Return whether the candidate became the current skill."""
+    return step.action.startswith("accept")
+
+
+def asked_by(edit: Edit) -> list[str]:
     """The directives that an edit brings in, by name; a text that is all new says nothing on a single one."""
     return sorted(recognise(edit.content)) if edit.op in ("append", "insert_after", "replace") else []
 
 
-def taken_out_by(edit: TriedEdit) -> list[str]:
+def taken_out_by(edit: Edit) -> list[str]:
     """The directives whose rule an edit deletes or replaces by another."""
     return sorted(recognise(edit.anchor) - recognise(edit.content)) if edit.op in ("delete", "replace") else []
 

@@ -6,7 +6,7 @@ from typing import Any
 from local.standin.chance import pick
 from local.standin.directives import recognise
 from local.standin.exercise import Exercise
-from local.standin.requests import DeepReflectRequest, SeenTrajectory
+from local.standin.stage_request import SeenTrajectory, StageRequest
 from local.standin.words import key
 
 _ABOUT_DOCUMENTS = (
@@ -21,7 +21,7 @@ _ABOUT_OTHERS = (
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 
 
-def deep_reflect(request: DeepReflectRequest) -> dict[str, Any]:
+def deep_reflect(request: StageRequest) -> dict[str, Any]:
     """One question an item."""
     asked = {trajectory.item_id: _question(request.skill, trajectory) for trajectory in request.trajectories}
     return {"questions": [{"item_id": identity, "question": question} for identity, question in asked.items()]}

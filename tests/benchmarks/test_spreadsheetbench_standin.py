@@ -9,13 +9,13 @@ import pytest
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, answer_cells
 from benchmarks.spreadsheetbench.scoring import compare
-from local.standin.chat import complete
+from benchmarks.spreadsheetbench.standin import symptoms
+from local.standin.chat_wire import complete
 from local.standin.directives import DIRECTIVES, recognise
 from local.standin.reader import respond
-from local.standin.symptoms import symptoms
 from skillopt_airflow.core.types import Item, Score
 
-SAMPLE = Path(__file__).parents[3] / "benchmarks" / "spreadsheetbench" / "sample"
+SAMPLE = Path(__file__).parents[2] / "benchmarks" / "spreadsheetbench" / "sample"
 OURS = [directive for directive in DIRECTIVES.values() if directive.subject == "workbooks"]
 SOUND = [directive.name for directive in OURS if not directive.tempting]
 RULE = {directive.name: f"- {directive.rules[0]}" for directive in OURS}
