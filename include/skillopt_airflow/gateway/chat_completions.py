@@ -87,16 +87,10 @@ class Tool(BaseModel):
     function: Function
 
 
-class NamedFunction(BaseModel):
-    """A function by its name."""
-
-    name: str
-
-
 class NamedTool(BaseModel):
-    """The one tool that the model shall use."""
+    """The one tool that the model has to use."""
 
-    function: NamedFunction
+    function: dict[Literal["name"], str]
 
 
 class ResponseFormat(BaseModel):
@@ -156,7 +150,7 @@ class ChatRequest(BaseModel):
         return switch if isinstance(switch, bool) else None
 
     def _tool_choice(self) -> ToolChoice:
-        return [self.tool_choice.function.name] if isinstance(self.tool_choice, NamedTool) else self.tool_choice
+        return [self.tool_choice.function["name"]] if isinstance(self.tool_choice, NamedTool) else self.tool_choice
 
 
 def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:

@@ -21,10 +21,6 @@ EVENT_STREAM = "text/event-stream"
 Failure = Literal["", "unreachable", "timeout", "garbage", "too_long"]
 
 
-class TooLong(Exception):
-    """The answer exceeds its limit."""
-
-
 class Rest:
     """The remaining chunks of a stream, until the try's time is over.
 
@@ -97,8 +93,6 @@ async def ask(backend: Backend, body: bytes, headers: httpx.Headers, wire_format
         return Reply(failure="unreachable", why=f"cannot be reached ({type(error).__name__})")
     except NotUsable as error:
         return Reply(failure="garbage", why=f"sent what is no answer: {error}")
-    except TooLong:
-        return Reply(failure="too_long", why=f"sent more than {MAX_ANSWER_BYTES} bytes")
 
 
 async def _fetch(
@@ -120,7 +114,7 @@ async def _fetch(
             return Reply(response.status_code, media_type, head, Rest(response, chunks, deadline))
         text = await _beginning(response, MAX_ANSWER_BYTES + 1)
         if len(text) > MAX_ANSWER_BYTES:
-            raise TooLong
+            return Reply(failure="too_long", why=f"sent more than {MAX_ANSWER_BYTES} bytes")
         if not wire_format.is_answer(parsed(text)):
             raise NotUsable("a JSON object of another shape")
         return Reply(response.status_code, media_type, text)

@@ -1,14 +1,12 @@
 """The amounts that the containers of a run may still spend on model calls."""
 
-from typing import Self, TypeVar
+from typing import Self
 
 from pydantic import Field
 
 from skillopt_airflow.core.types import Value
 
 MILLION = 1_000_000
-
-Amount = TypeVar("Amount", int, float)
 
 
 class RemainingBudget(Value):
@@ -45,14 +43,6 @@ class RemainingBudget(Value):
 
     def least(self, other: "RemainingBudget") -> Self:
         """Return the smaller amount of each limit, where both are known."""
-        return self.model_copy(
-            update={
-                "calls": _smaller(self.calls, other.calls),
-                "tokens": _smaller(self.tokens, other.tokens),
-                "usd": _smaller(self.usd, other.usd),
-            }
-        )
-
-
-def _smaller(one: Amount | None, other: Amount | None) -> Amount | None:
-    return one if other is None else other if one is None else min(one, other)
+        both = {name: (getattr(self, name), getattr(other, name)) for name in ("calls", "tokens", "usd")}
+        known = {name: [amount for amount in amounts if amount is not None] for name, amounts in both.items()}
+        return self.model_copy(update={name: min(amounts, default=None) for name, amounts in known.items()})

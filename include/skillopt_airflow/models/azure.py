@@ -1,7 +1,6 @@
 """The pydantic-ai model of an Azure connection with an identity, which Airflow's hook does not support."""
 
-from types import TracebackType
-from typing import cast
+from typing import Any, cast
 
 from openai import AsyncAzureOpenAI, AsyncOpenAI
 from pydantic_ai.models import Model, infer_model
@@ -15,14 +14,9 @@ from skillopt_airflow.models.providers import AZURE_DIALECTS
 class IdentityProvider(AzureProvider):
     """Closes its client, which the base leaves to its creator."""
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
+    async def __aexit__(self, *error: Any) -> bool | None:
         await self.client.close()
-        return await super().__aexit__(exc_type, exc_val, exc_tb)
+        return await super().__aexit__(*error)
 
 
 def azure_model(upstream: Upstream, identity: AzureIdentity) -> Model:

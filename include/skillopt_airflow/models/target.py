@@ -53,6 +53,4 @@ class PydanticAITarget(MeteredModel):
 def _as_history(message: Message) -> ModelMessage:
     if message.role == "assistant":
         return ModelResponse(parts=[TextPart(message.content)])
-    if message.role == "system":
-        return ModelRequest(parts=[SystemPromptPart(message.content)])
-    return ModelRequest(parts=[UserPromptPart(message.content)])
+    return ModelRequest(parts=[(SystemPromptPart if message.role == "system" else UserPromptPart)(message.content)])

@@ -94,11 +94,11 @@ def _read_blocks(trace: Trace, kind: str, content: object) -> None:
         if not isinstance(block, dict):
             continue
         if block.get("type") == "tool_use":
-            trace.use(f"{block.get('name')}({json.dumps(block.get('input'), ensure_ascii=False)})")
+            trace.add("assistant", f"{block.get('name')}({json.dumps(block.get('input'), ensure_ascii=False)})")
         elif block.get("type") == "tool_result":
             given = block.get("content")
             parts = given if isinstance(given, list) else [{"text": given}]
-            trace.result("".join(str(part.get("text", "")) for part in parts if isinstance(part, dict)))
+            trace.add("tool", "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict)))
         elif block.get("type") == "text" and kind == "assistant":
             trace.say(str(block.get("text", "")))
 

@@ -48,14 +48,6 @@ class Trace:
         self.final = text[-MAX_FINAL_CHARS:]
         self.add("assistant", text)
 
-    def use(self, call: str) -> None:
-        """Add a tool call."""
-        self.add("assistant", call)
-
-    def result(self, text: str) -> None:
-        """Add the result of a tool."""
-        self.add("tool", text)
-
     def add(self, role: str, text: str) -> None:
         """Add a turn, unless there are too many; a long one loses its middle."""
         if len(self.messages) < MAX_MESSAGES:

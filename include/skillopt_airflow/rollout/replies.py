@@ -161,12 +161,9 @@ def _code(body: object) -> object:
 
 
 def _conversation(messages: Sequence[Message]) -> list[ModelMessage]:
-    conversation: list[ModelMessage] = []
-    for message in messages:
-        if message.role == "assistant":
-            conversation.append(ModelResponse(parts=[TextPart(message.content)]))
-        elif message.role == "system":
-            conversation.append(ModelRequest(parts=[SystemPromptPart(message.content)]))
-        else:
-            conversation.append(ModelRequest(parts=[UserPromptPart(message.content)]))
-    return conversation
+    return [
+        ModelResponse(parts=[TextPart(message.content)])
+        if message.role == "assistant"
+        else ModelRequest(parts=[(SystemPromptPart if message.role == "system" else UserPromptPart)(message.content)])
+        for message in messages
+    ]
