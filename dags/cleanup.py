@@ -1,7 +1,7 @@
 """Airflow DAGs that keep the buckets small: `cleanup_<benchmark>` for every folder in benchmarks/."""
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.pipeline.operations import cleanup_dag
+from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
 from skillopt_airflow.pipeline.params import benchmark_config
 
 for name in benchmarks.names():

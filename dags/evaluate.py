@@ -1,8 +1,8 @@
 """Airflow DAGs that score a skill: `evaluate_<benchmark>` for every folder in benchmarks/."""
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.params import benchmark_config
-from skillopt_airflow.pipeline.scoring import evaluate_dag
 
 for name in benchmarks.names():
     dag = evaluate_dag(name, benchmark_config(name))

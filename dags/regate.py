@@ -1,8 +1,8 @@
 """Airflow DAGs that check champions every night: `regate_<benchmark>` for every folder in benchmarks/."""
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.params import benchmark_config
-from skillopt_airflow.pipeline.regate import regate_dag
 
 for name in benchmarks.names():
     dag = regate_dag(name, benchmark_config(name))

@@ -97,15 +97,7 @@ MODULES = {
     if path.name not in {"__init__.py", "__main__.py"}
 }
 MAY_RECUR = {"__init__", "__main__", "adapter", "standin", "make_sample"}
-RECURRING: frozenset[str] = frozenset(
-    [
-        "batch",
-        "evaluation",
-        "publishing",
-        "regate",
-        "scoring",
-    ]
-)
+RECURRING: frozenset[str] = frozenset([])
 """Names that several files have."""
 TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.benchmarks": "tests/benchmarks/test_benchmark_protocol.py",
@@ -144,13 +136,12 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.pipeline.addresses": "tests/test_dags.py",
     "skillopt_airflow.pipeline.all_dags": "tests/test_install.py",
     "skillopt_airflow.pipeline.airflow_connections": "tests/pipeline/test_prepare.py",
-    "skillopt_airflow.pipeline.evaluation": "tests/pipeline/test_training_platform.py",
+    "skillopt_airflow.pipeline.rollout_chunk": "tests/pipeline/test_training_platform.py",
     "skillopt_airflow.pipeline.failures": "tests/pipeline/test_prepare.py",
-    "skillopt_airflow.pipeline.operations": "tests/test_dags.py",
+    "skillopt_airflow.pipeline.cleanup_dag": "tests/test_dags.py",
     "skillopt_airflow.pipeline.triggered": "tests/pipeline/test_prepare.py",
-    "skillopt_airflow.pipeline.publishing": "tests/pipeline/test_publication.py",
-    "skillopt_airflow.pipeline.regate": "tests/pipeline/test_regate_platform.py",
-    "skillopt_airflow.pipeline.scoring": "tests/test_dags.py",
+    "skillopt_airflow.pipeline.night_dag": "tests/pipeline/test_regate_platform.py",
+    "skillopt_airflow.pipeline.evaluate_dag": "tests/test_dags.py",
     "skillopt_airflow.pipeline.tasks": "tests/pipeline/test_training_platform.py",
     "skillopt_airflow.pipeline.training": "tests/pipeline/test_training_platform.py",
     "skillopt_airflow.quality.drift": "tests/quality/test_fresh_items.py",
@@ -169,24 +160,23 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.sandbox.network_policy": "tests/sandbox/test_pod.py",
     "skillopt_airflow.sandbox.pod_transfer": "tests/sandbox/test_pod_runtime.py",
     "skillopt_airflow.sandbox.rollout_task": "tests/sandbox/test_operator.py",
-    "skillopt_airflow.store.fresh_partition": "tests/training/test_regate_nights.py",
-    "skillopt_airflow.store.night_table": "tests/training/test_regate_nights.py",
-    "skillopt_airflow.training.approval": "tests/training/test_publishing.py",
-    "skillopt_airflow.training.batch": "tests/training/test_batch_work.py",
+    "skillopt_airflow.store.fresh_partition": "tests/training/test_nights.py",
+    "skillopt_airflow.store.night_table": "tests/training/test_nights.py",
+    "skillopt_airflow.training.approval": "tests/training/test_publication.py",
     "skillopt_airflow.training.candidate": "tests/test_training_loop.py",
     "skillopt_airflow.training.seed_and_final": "tests/test_training_loop.py",
     "skillopt_airflow.training.evaluation": "tests/test_training_loop.py",
     "skillopt_airflow.training.history": "tests/test_training_loop.py",
     "skillopt_airflow.training.connections": "tests/test_training_loop.py",
     "skillopt_airflow.training.stage_models": "tests/test_training_loop.py",
-    "skillopt_airflow.training.night": "tests/training/test_regate_nights.py",
-    "skillopt_airflow.training.night_plan": "tests/training/test_regate_nights.py",
+    "skillopt_airflow.training.night": "tests/training/test_nights.py",
+    "skillopt_airflow.training.night_plan": "tests/training/test_nights.py",
     "skillopt_airflow.training.reporting": "tests/test_training_loop.py",
-    "skillopt_airflow.training.rollback": "tests/training/test_publishing.py",
+    "skillopt_airflow.training.rollback": "tests/training/test_publication.py",
     "skillopt_airflow.training.run": "tests/training/test_preparation.py",
-    "skillopt_airflow.training.scorecard": "tests/training/test_quality.py",
+    "skillopt_airflow.training.scorecard": "tests/training/test_data_checks.py",
     "skillopt_airflow.training.steps": "tests/test_training_loop.py",
-    "skillopt_airflow.training.transfer": "tests/training/test_regate_nights.py",
+    "skillopt_airflow.training.transfer": "tests/training/test_nights.py",
     "skillopt_airflow.training.workload": "tests/training/test_chunk_workload.py",
     "skillopt_airflow.ui.message_page": "tests/ui/test_dag_run_tab.py",
     "skillopt_airflow.ui.plugin": "tests/ui/test_dag_run_tab.py",

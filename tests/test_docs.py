@@ -12,10 +12,10 @@ from airflow.sdk import DAG
 
 from skillopt_airflow.core.config import TrainConfig, fields_by_path
 from skillopt_airflow.pipeline import params
-from skillopt_airflow.pipeline.operations import cleanup_dag
+from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
+from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
+from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
-from skillopt_airflow.pipeline.regate import regate_dag
-from skillopt_airflow.pipeline.scoring import evaluate_dag
 from skillopt_airflow.pipeline.training import train_dag
 
 PROJECT = Path(__file__).resolve().parent.parent

@@ -20,7 +20,7 @@ from skillopt_airflow.training import steps
 from skillopt_airflow.training.candidate import gate as decide_again
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
-from skillopt_airflow.training.rollouts import RolloutPlan
+from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.steps import ReflectedItems
 from tests.training.in_process import InterruptedRun, Training

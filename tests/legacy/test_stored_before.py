@@ -29,12 +29,12 @@ from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.night_table import Night, Told
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.answer_cache import StoredMiss, StoredReply
-from skillopt_airflow.training.batch import BatchJob
+from skillopt_airflow.training.batch_job import BatchJob
 from skillopt_airflow.training.night import LedgerRow
 from skillopt_airflow.training.night_plan import Contest
-from skillopt_airflow.training.publishing import PublishContest, gate_publication, plan_publication, publish_best
+from skillopt_airflow.training.publication import PublishContest, gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import write_report
-from skillopt_airflow.training.rollouts import RolloutPlan
+from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import RunRecord
 from skillopt_airflow.training.scorecard import Scorecard
 from skillopt_airflow.training.seed_and_final import seed_plan
@@ -45,7 +45,7 @@ from tests.store.conftest import aws_variables, s3_client, s3_endpoint, store
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
-from tests.training.test_regate_nights import Nights, date, healthy
+from tests.training.test_nights import Nights, date, healthy
 
 if TYPE_CHECKING:
     pass

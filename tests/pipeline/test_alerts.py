@@ -19,14 +19,14 @@ from airflow.serialization.serialized_objects import DagSerialization
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline import alerts
 from skillopt_airflow.pipeline.graph import dag_of
-from skillopt_airflow.pipeline.regate import regate_dag
+from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 
 PROBE = Path(__file__).with_name("alert_probe.py")
 SECRET = "hook-token-7c1e"
 DAG_FILE = """
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.pipeline.regate import regate_dag  # builds an Airflow DAG
+from skillopt_airflow.pipeline.night_dag import regate_dag  # builds an Airflow DAG
 dag = regate_dag("searchqa", TrainConfig.from_layers({"alerts": {"conn_id": "on_call", "late_hours": 5}}))
 """
 

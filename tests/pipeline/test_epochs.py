@@ -11,7 +11,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline import epochs, tasks
-from skillopt_airflow.pipeline.regate import regate_dag
+from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.training import candidate, epoch_end, steps
 from skillopt_airflow.training.run import RunRef, TrainingRun

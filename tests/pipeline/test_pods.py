@@ -9,10 +9,10 @@ from airflow.serialization.serialized_objects import DagSerialization
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.pipeline import params
-from skillopt_airflow.pipeline.evaluation import RolloutChunk
+from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.pods import PodChunk
-from skillopt_airflow.pipeline.scoring import evaluate_dag
+from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 from skillopt_airflow.sandbox.gateway_container import gateway_document
 from skillopt_airflow.training import seed_and_final

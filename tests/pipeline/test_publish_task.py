@@ -11,7 +11,7 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline import publishing
 from skillopt_airflow.store.artifacts import ArtifactStore
-from skillopt_airflow.training.publishing import gate_publication, plan_publication
+from skillopt_airflow.training.publication import gate_publication, plan_publication
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import Training
 

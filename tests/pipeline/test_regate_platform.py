@@ -23,7 +23,7 @@ from skillopt_airflow.training.night import LedgerRow, ledger
 from skillopt_airflow.training.transfer import TransferReport
 from tests.pipeline.trained_run import set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
-from tests.training.test_regate_nights import CHAMPION, FORMER, changed, date, healthy
+from tests.training.test_nights import CHAMPION, FORMER, changed, date, healthy
 
 pytestmark = pytest.mark.nights
 

@@ -6,7 +6,7 @@ from skillopt_airflow.core.config import StorageGroup
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.publishing import publish_best
+from skillopt_airflow.training.publication import publish_best
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.rollback import RollbackRequest, roll_back
 from skillopt_airflow.training.run import RunRef, TrainingRun

@@ -16,7 +16,7 @@ from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.publishing import gate_publication, plan_publication
+from skillopt_airflow.training.publication import gate_publication, plan_publication
 from skillopt_airflow.training.rollback import rollback_request
 from tests.store.killing_proxy import KillingProxy, proxied
 from tests.store.polling_reader import PollingReader

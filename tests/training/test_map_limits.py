@@ -9,8 +9,8 @@ from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
-from skillopt_airflow.training.publishing import plan_publication
-from skillopt_airflow.training.rollouts import RolloutPlan
+from skillopt_airflow.training.publication import plan_publication
+from skillopt_airflow.training.rollout_plan import RolloutPlan
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 

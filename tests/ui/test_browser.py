@@ -15,7 +15,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training.publishing import PublishContest
+from skillopt_airflow.training.publication import PublishContest
 from tests.pipeline.trained_run import DAG, EPOCH_DAGS, TrainedRun
 from tests.store.test_artifacts import provenance
 from tests.ui.airflow_pages import Page

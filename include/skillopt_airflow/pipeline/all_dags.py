@@ -3,11 +3,11 @@
 from airflow.sdk import DAG
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.pipeline.operations import cleanup_dag
+from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
+from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
+from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.params import benchmark_config
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
-from skillopt_airflow.pipeline.regate import regate_dag
-from skillopt_airflow.pipeline.scoring import evaluate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 
 FACTORIES = (train_dag, epoch_dag, epoch_end_dag, evaluate_dag, publish_dag, rollback_dag, regate_dag, cleanup_dag)

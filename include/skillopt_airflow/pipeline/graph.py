@@ -8,7 +8,7 @@ from airflow.sdk import DAG
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.alerts import on_failure
-from skillopt_airflow.pipeline.evaluation import RolloutChunk
+from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.sandbox.docker_limits import task_seconds
 
 TASK_DEFAULTS: Mapping[str, Any] = {
@@ -62,7 +62,7 @@ def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any
     if not config.model.batch:
         return rollouts(config, task_id, run, chunks)
     # It imports Airflow's provider of models, for which nobody else is to wait.
-    from skillopt_airflow.pipeline.batch import DAY, BatchRollouts
+    from skillopt_airflow.pipeline.batch_rollouts import DAY, BatchRollouts
 
     limit = timedelta(seconds=DAY, hours=1)
     return BatchRollouts(task_id=task_id, run=run, chunks=chunks, execution_timeout=limit)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.pipeline.airflow_connections import signing_store
-from skillopt_airflow.pipeline.evaluation import ChunkTask
+from skillopt_airflow.pipeline.rollout_chunk import ChunkTask
 from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
 
 if TYPE_CHECKING:

@@ -155,7 +155,7 @@ class PublicationApproval(Approval):
     def wanted(self, context: "Context") -> str:
         """The skill's difference, scores and provenance."""
         from skillopt_airflow.training.approval import publication_body
-        from skillopt_airflow.training.publishing import PublishContest
+        from skillopt_airflow.training.publication import PublishContest
 
         run, name = open_run(self.reference), _name(context)
         contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
@@ -202,7 +202,7 @@ def open_finished(benchmark: str) -> JsonObject:
 @task(trigger_rule="none_failed")
 def plan_publication(run: JsonObject) -> list[JsonObject]:
     """Who competes; the chunks of candidate and champion on fresh draws."""
-    from skillopt_airflow.training.publishing import plan_publication
+    from skillopt_airflow.training.publication import plan_publication
 
     opened = open_run(run)
     # A run's own rules: its training settled them, or `open_finished` did, whatever benchmark.yaml says by now.
@@ -212,7 +212,7 @@ def plan_publication(run: JsonObject) -> list[JsonObject]:
 @task(trigger_rule="none_failed")
 def gate_publication(run: JsonObject) -> None:
     """Skip the rest unless the candidate passes the publish gate."""
-    from skillopt_airflow.training.publishing import gate_publication
+    from skillopt_airflow.training.publication import gate_publication
 
     opened = open_run(run)
     with wrong_input_fails():
@@ -225,7 +225,7 @@ def gate_publication(run: JsonObject) -> None:
 @task
 def publish(benchmark: str, run: JsonObject) -> JsonObject:
     """Store the best skill as an immutable version and move the champion alias to it."""
-    from skillopt_airflow.training.publishing import publish_best
+    from skillopt_airflow.training.publication import publish_best
     from skillopt_airflow.training.reporting import write_report
 
     opened, context = open_run(run), get_current_context()

@@ -17,8 +17,8 @@ from skillopt_airflow.pipeline import params, tasks
 from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_id, train_dag_id
 from skillopt_airflow.pipeline.epochs import epoch_runs, steps_in_part
 from skillopt_airflow.pipeline.graph import dag_of, evaluations, rollouts
+from skillopt_airflow.pipeline.night_dag import decline_asset
 from skillopt_airflow.pipeline.publishing import publication
-from skillopt_airflow.pipeline.regate import decline_asset
 
 THIS_RUN: Any = "{{ dag_run.conf }}"
 """Inside an epoch's DAG, what it was triggered with is the reference of the run."""
@@ -84,7 +84,7 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
         select = tasks.select(**step)
         update = tasks.update(**step)
         chain(rollout, reflect, aggregate, select, update)
-        return judged(update, position, config)
+        return evaluate_and_gate(update, position, config)
 
 
 def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
@@ -93,16 +93,16 @@ def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
         with TaskGroup("slow_update"):
             pair = rollouts(config, "rollout", THIS_RUN, tasks.longitudinal(THIS_RUN))
             slow_update = tasks.slow_update(THIS_RUN)
-            guided = judged(slow_update, "slow_update", config)
+            guided = evaluate_and_gate(slow_update, "slow_update", config)
         with TaskGroup("meta_reflect"):
             meta_reflect = tasks.meta_reflect(THIS_RUN)
-            judged(meta_reflect, "meta_reflect", config)
+            evaluate_and_gate(meta_reflect, "meta_reflect", config)
         chain(pair, slow_update)
         chain(guided, meta_reflect)
     return dag
 
 
-def judged(candidate: Any, at: int | MomentKind, config: TrainConfig) -> Any:
+def evaluate_and_gate(candidate: Any, at: int | MomentKind, config: TrainConfig) -> Any:
     """Measure a candidate on the selection split and let the gate decide."""
     evaluate = evaluations(config, "evaluate", THIS_RUN, candidate)
     gate = tasks.gate(THIS_RUN, at)

@@ -12,7 +12,7 @@ from skillopt_airflow.models import connection
 from skillopt_airflow.models.providers import check_sampling
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
-from skillopt_airflow.pipeline.batch import check_batch
+from skillopt_airflow.pipeline.batch_rollouts import check_batch
 from skillopt_airflow.rollout.requirements import check_requirements
 from skillopt_airflow.training.run import RunRef, TrainingRun
 

@@ -9,7 +9,7 @@ from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill
 from skillopt_airflow.report.view import diff_of
 from skillopt_airflow.store.aliases import Alias
-from skillopt_airflow.training.publishing import PublishContest
+from skillopt_airflow.training.publication import PublishContest
 from skillopt_airflow.training.run import TrainingRun
 
 MAX_DIFF_CHARS = 20_000

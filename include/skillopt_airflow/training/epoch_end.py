@@ -15,7 +15,7 @@ from skillopt_airflow.optimizer.meta_skill import meta_skill
 from skillopt_airflow.optimizer.slow_update import guidance_edit
 from skillopt_airflow.optimizer.slow_update import slow_update as write_guidance
 from skillopt_airflow.training.candidate import propose, remembers, scores_around, tried_edits
-from skillopt_airflow.training.rollouts import chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.stage_models import Assistants, optimizing
 

@@ -8,7 +8,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Rollout, Split
-from skillopt_airflow.training.rollouts import Chunk, Stage, chunks_of, cut_contested, ids
+from skillopt_airflow.training.rollout_plan import Chunk, Stage, chunks_of, cut_contested, ids
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -57,7 +57,7 @@ def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequen
     return evaluation_of(ids(run.items(split)), rollouts, draws=wanted)
 
 
-class Contest:
+class RunningEvaluation:
     """A candidate's evaluation while it runs: what is known of it by the rows of all its containers."""
 
     def __init__(self, run: TrainingRun, state: RunState, skill: SkillDocument) -> None:

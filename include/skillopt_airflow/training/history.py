@@ -17,7 +17,7 @@ from skillopt_airflow.optimizer.answers import separate
 from skillopt_airflow.store.rollout_table import RolloutKey
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.evaluation import draws_of, measured
-from skillopt_airflow.training.rollouts import RolloutPlan
+from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
 
 

@@ -13,7 +13,7 @@ from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training import epoch_end, seed_and_final, steps
 from skillopt_airflow.training.candidate import confirm, gate
 from skillopt_airflow.training.preparation import prepare_training
-from skillopt_airflow.training.publishing import gate_publication, plan_publication, publish_best
+from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.run import TrainingRun
 
@@ -47,7 +47,7 @@ class TrainingLoop:
             elif moment.kind == "slow_update":
                 self._slow_update(moment)
             else:
-                self._judge(moment, self._plan(moment, "meta_reflect", epoch_end.meta_reflect))
+                self._evaluate_and_gate(moment, self._plan(moment, "meta_reflect", epoch_end.meta_reflect))
         self._rollouts("evaluate_last", self.task("measure_last", lambda: seed_and_final.last_plan(run)))
         self._rollouts("test", self.task("finish", lambda: seed_and_final.finish(run)))
         self.task("report", lambda: write_report(run) and None)
@@ -84,13 +84,13 @@ class TrainingLoop:
             self.task(f"{name}/reflect-{part}", partial(steps.reflect, run, moment, part, REFLECT_PARTS))
         self.task(f"{name}/aggregate", lambda: steps.aggregate(run, moment))
         self.task(f"{name}/select", lambda: steps.select(run, moment))
-        self._judge(moment, self._plan(moment, "update", steps.update))
+        self._evaluate_and_gate(moment, self._plan(moment, "update", steps.update))
 
     def _slow_update(self, moment: Moment) -> None:
         self._rollouts(f"{moment.name}/rollout", self._plan(moment, "longitudinal", epoch_end.longitudinal))
-        self._judge(moment, self._plan(moment, "slow_update", epoch_end.slow_update))
+        self._evaluate_and_gate(moment, self._plan(moment, "slow_update", epoch_end.slow_update))
 
-    def _judge(self, moment: Moment, planned: Sequence[JsonObject]) -> None:
+    def _evaluate_and_gate(self, moment: Moment, planned: Sequence[JsonObject]) -> None:
         """Measure a candidate on the selection split and let the gate decide."""
         self._rollouts(f"{moment.name}/evaluate", planned)
         if self.config.evaluation.gate_policy == "confirm":

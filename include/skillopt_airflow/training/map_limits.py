@@ -6,7 +6,7 @@ from typing import NamedTuple
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.rollouts import cut, cut_contested
+from skillopt_airflow.training.rollout_plan import cut, cut_contested
 
 
 class Demand(NamedTuple):

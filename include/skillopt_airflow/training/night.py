@@ -15,9 +15,9 @@ from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.night_table import Night, NightTable
+from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.night_plan import Contest
-from skillopt_airflow.training.quality import check_measured
 from skillopt_airflow.training.run import TrainingRun
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys, RunKeys
 from skillopt_airflow.store.night_table import Contender, Night, NightTable
 from skillopt_airflow.training.connections import published_skills
+from skillopt_airflow.training.data_checks import checked_fresh, items_of, stored_quality
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
 from skillopt_airflow.training.preparation import Items, checked_items, read_items, settle, store_files
-from skillopt_airflow.training.quality import checked_fresh, items_of, stored_quality
-from skillopt_airflow.training.rollouts import chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.seed_and_final import opened
 

@@ -17,11 +17,11 @@ from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
 from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
 from skillopt_airflow.training.connections import published_skills
+from skillopt_airflow.training.data_checks import stop_if_failed, store_quality
 from skillopt_airflow.training.estimate import Estimate, estimate
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
-from skillopt_airflow.training.quality import stop_if_failed, store_quality
+from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.rollout_protocol import rollout_program
-from skillopt_airflow.training.rollouts import ids
 from skillopt_airflow.training.run import RunRecord, TrainingRun
 from skillopt_airflow.training.scorecard import Question, find_skill, scoring_plan
 from skillopt_airflow.training.seed_and_final import opened, seed_plan, store_seed

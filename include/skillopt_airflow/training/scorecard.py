@@ -9,9 +9,9 @@ from skillopt_airflow.core.measured_score import MeasuredScore, require_coverage
 from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Status, Value
+from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
-from skillopt_airflow.training.quality import check_measured
-from skillopt_airflow.training.rollouts import chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, compete, seed_state
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.training.evaluation import evaluation_chunks, measured
-from skillopt_airflow.training.rollouts import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from skillopt_airflow.optimizer.rewrite import rewrite
 from skillopt_airflow.optimizer.select import select as select_edits
 from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.candidate import propose
-from skillopt_airflow.training.rollouts import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.stage_models import Assistants, optimizing
 

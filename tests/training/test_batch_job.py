@@ -7,8 +7,8 @@ import pytest
 
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training import seed_and_final
-from skillopt_airflow.training.batch import BatchWork, Entry
-from skillopt_airflow.training.rollouts import store_plan
+from skillopt_airflow.training.batch_job import BatchWork, Entry
+from skillopt_airflow.training.rollout_plan import store_plan
 from tests.training.in_process import Training
 
 ANSWER = "<answer>Eiffel</answer>"

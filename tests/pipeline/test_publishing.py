@@ -12,12 +12,12 @@ from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from skillopt_airflow.core.config import PublishingGroup, TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.pipeline import publishing, regate, scoring
-from skillopt_airflow.pipeline.regate import regate_dag
+from skillopt_airflow.pipeline import evaluate_dag, night_dag, publishing
+from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules
 from skillopt_airflow.training import night as training_night
-from skillopt_airflow.training import publishing as training_publishing
+from skillopt_airflow.training import publication as training_publishing
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.training.in_process import Training
 
@@ -81,7 +81,7 @@ def test_rules_that_cannot_be(run: TrainingRun) -> None:
         ),
         (publishing.publish_dag, {"model.target": "m"}, "model.target; allowed here: run, target, publishing.gate_pol"),
         (regate_dag, {"model.target": "m"}, "model.target; allowed here: target, overrides"),
-        (scoring.evaluate_dag, {"splt": "val", "skil": "seed"}, "skil, splt; a knob goes into overrides, such as"),
+        (evaluate_dag.evaluate_dag, {"splt": "val", "skil": "seed"}, "skil, splt; a knob goes into overrides, such as"),
     ],
 )
 def test_a_key_that_the_dag_has_no_field_for(
@@ -112,9 +112,9 @@ def test_keys_that_it_has(dag_of: Callable[[str, TrainConfig], DAG], conf: dict[
 def test_the_question_of_a_night_is_one_that_a_rollback_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     night = SimpleNamespace(date="2026-11-20", previous=SimpleNamespace(version="v1"), target="m")
     row, seen = SimpleNamespace(night=night, judgement=SimpleNamespace(reason="worse")), SimpleNamespace(version="v2")
-    monkeypatch.setattr(regate, "open_run", lambda ref: SimpleNamespace(ref=RunRef.model_validate(ref)))
+    monkeypatch.setattr(night_dag, "open_run", lambda ref: SimpleNamespace(ref=RunRef.model_validate(ref)))
     monkeypatch.setattr(training_night, "_to_demote", lambda run, action: (row, seen))
-    asked = regate.question_of.function({"benchmark": "searchqa", "run": "night", "storage": {}})
+    asked = night_dag.question_of.function({"benchmark": "searchqa", "run": "night", "storage": {}})
     context = triggered(publishing.rollback_dag("searchqa", TrainConfig()), asked["conf"])
     assert checked_form(context)["version"] == "v1"
 
@@ -138,9 +138,9 @@ def test_its_first_task_fails_for_good(
 def test_a_night_fails_for_good_on_a_key_that_it_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     context = triggered(regate_dag("searchqa", TrainConfig()), {"model.target": "m"})
     context["data_interval_start"] = datetime(2026, 11, 20, tzinfo=UTC)
-    monkeypatch.setattr(regate, "get_current_context", lambda: context)
+    monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
     with pytest.raises(AirflowFailException, match=r"^conf: no such key: model\.target; allowed here: target, over"):
-        regate.prepare_night.function("searchqa")
+        night_dag.prepare_night.function("searchqa")
 
 
 def test_a_publication_in_more_chunks_than_airflow_makes_tasks_of(

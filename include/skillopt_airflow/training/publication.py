@@ -15,9 +15,9 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.types import JsonObject, Split, sha256
 from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
-from skillopt_airflow.training.quality import check_measured
-from skillopt_airflow.training.rollouts import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import unaffordable
 

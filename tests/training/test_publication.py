@@ -16,7 +16,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.approval import MAX_DIFF_CHARS, fenced, publication_body
-from skillopt_airflow.training.publishing import (
+from skillopt_airflow.training.publication import (
     FIRST_FRESH_DRAW,
     PublishContest,
     fresh,
@@ -25,7 +25,7 @@ from skillopt_airflow.training.publishing import (
     publish_best,
 )
 from skillopt_airflow.training.rollback import describe, roll_back, rollback_request
-from skillopt_airflow.training.rollouts import planned
+from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import allowance
 from tests.training.in_process import Training, configured

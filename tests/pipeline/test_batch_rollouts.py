@@ -16,7 +16,7 @@ from local.standin.server import StandInServer
 from skillopt_airflow.core.errors import ConfigError, ModelError
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from skillopt_airflow.pipeline.batch import BatchRollouts, check_batch
+from skillopt_airflow.pipeline.batch_rollouts import BatchRollouts, check_batch
 from skillopt_airflow.pipeline.graph import dag_of, evaluations
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import seed_and_final, workload

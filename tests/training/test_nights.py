@@ -29,7 +29,7 @@ from skillopt_airflow.training.night import (
 )
 from skillopt_airflow.training.night_plan import contest_again, contest_of, plan_night, plan_nothing
 from skillopt_airflow.training.preparation import checked_items, settle
-from skillopt_airflow.training.rollouts import RolloutPlan
+from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.transfer import as_markdown, transfer, write_transfers
 from tests.store.test_artifacts import provenance

@@ -16,7 +16,7 @@ from skillopt_airflow.pipeline.airflow_connections import attach_storage, open_r
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from skillopt_airflow.training.batch import BatchWork
+    from skillopt_airflow.training.batch_job import BatchWork
 
 DAY = 86400
 """Seconds that the providers give themselves for a job."""
@@ -31,7 +31,7 @@ def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
     from airflow.providers.common.ai.batch.dispatch import get_adapter_class
     from airflow.providers.common.ai.exceptions import LLMBatchInputError
 
-    from skillopt_airflow.training.batch import check_batchable
+    from skillopt_airflow.training.batch_job import check_batchable
 
     model = config.model
     if not model.batch:
@@ -96,7 +96,7 @@ class BatchRollouts(LLMBatchOperator):
         return self._result(context)
 
     def _open(self, context: "Context") -> "BatchWork":
-        from skillopt_airflow.training.batch import BatchWork
+        from skillopt_airflow.training.batch_job import BatchWork
 
         run = open_run(self.run)
         attach_storage(run.ref.storage)

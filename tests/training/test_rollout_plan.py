@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.rollouts import (
+from skillopt_airflow.training.rollout_plan import (
     chunks_of,
     cut,
     cut_contested,

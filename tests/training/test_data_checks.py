@@ -17,7 +17,7 @@ from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.scorecard import Question, scorecard, scoring_plan
 from tests.training.in_process import Training, configured
 from tests.training.local_store import LocalStore
-from tests.training.test_regate_nights import CHAMPION, FORMER, SEED, Nights, date, healthy
+from tests.training.test_nights import CHAMPION, FORMER, SEED, Nights, date, healthy
 
 Rows = list[dict[str, Any]]
 
