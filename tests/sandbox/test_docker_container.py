@@ -126,7 +126,7 @@ def test_the_workers_proxies_stay_out_of_the_sandbox(behind_a_proxy, workload, t
     with pytest.raises(SandboxError):
         container_on(behind_a_proxy, stopped=True).run(lambda: None)
     folder, stopped = TaskFolder(tmp_path), threading.Event()
-    with DockerWithoutSharedFiles(behind_a_proxy, workload(None), folder, 1, stopped, None)._keeper([]):
+    with DockerWithoutSharedFiles(behind_a_proxy, workload(None), folder, 1, None, stopped)._keeper([]):
         pass
     assert len(behind_a_proxy.created) == 2
     assert "secret" not in json.dumps(behind_a_proxy.created)

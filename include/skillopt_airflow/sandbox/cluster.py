@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
@@ -31,25 +32,18 @@ STOPPED = "the task was stopped, and its pods removed"
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class Pod:
     """A pod of the rollout program; `stopped` says that its task ends, so that it must not begin any more."""
 
-    def __init__(
-        self,
-        client: Any,
-        plan: PodPlan,
-        folder: ContainerFolder,
-        secrets: tuple[JsonObject, JsonObject],
-        stopped: threading.Event,
-    ) -> None:
-        self.folder = folder
-        self._client = client
-        self._plan = plan
-        self._secrets = secrets
-        """For the gateway and for the courier."""
-        self._stopped = stopped
-        self._made = False
-        self._removed = False
+    client: Any
+    plan: PodPlan
+    folder: ContainerFolder
+    secrets: tuple[JsonObject, JsonObject]
+    """For the gateway and for the courier."""
+    stopped: threading.Event
+    _made: bool = False
+    _removed: bool = False
 
     def run(self, on_start: Callable[[], None]) -> str:
         """Run it to its end, and return why an item that has no row by then is unfinished.
@@ -59,15 +53,15 @@ class Pod:
             ImageMissing: an image cannot be pulled.
             SandboxError: the cluster refused the pod or found no node for it, or the task was stopped.
         """
-        with reached(self._plan.limits.namespace):
+        with reached(self.plan.limits.namespace):
             try:
-                if self._stopped.is_set():
+                if self.stopped.is_set():
                     raise SandboxError(STOPPED)
                 self._make()
                 return self._follow(on_start)
             finally:
                 if self._made:
-                    remove_pod(self._client, self._plan.limits.namespace, self._plan.name)
+                    remove_pod(self.client, self.plan.limits.namespace, self.plan.name)
 
     def kill(self) -> bool:
         """End it, from another thread, though its last rows may still come; return False if it has not begun yet."""
@@ -75,26 +69,26 @@ class Pod:
             return False
         if not self._removed:
             self._removed = True
-            remove_pod(self._client, self._plan.limits.namespace, self._plan.name, at_once=False)
+            remove_pod(self.client, self.plan.limits.namespace, self.plan.name, at_once=False)
         return True
 
     def _make(self) -> None:
         """Create the pod first: it waits for its Secret, and one without an owner would outlive a killed task."""
-        plan = self._plan
-        made = self._client.create_namespaced_pod(plan.limits.namespace, pod_manifest(plan))
+        plan = self.plan
+        made = self.client.create_namespaced_pod(plan.limits.namespace, pod_manifest(plan))
         self._made = True
-        secret = secret_manifest(plan, str(made.metadata.uid), *self._secrets)
-        self._client.create_namespaced_secret(plan.limits.namespace, secret)
+        secret = secret_manifest(plan, str(made.metadata.uid), *self.secrets)
+        self.client.create_namespaced_secret(plan.limits.namespace, secret)
 
     def _follow(self, on_start: Callable[[], None]) -> str:
         started, latest = False, time.monotonic() + 2 * START_SECONDS
-        while not self._stopped.is_set():
+        while not self.stopped.is_set():
             status = self._status()
             if status is None:
                 return "the pod was removed from outside"
             if status.get("phase") in ENDED:
                 self._show_log()
-                return end_of(status, self._plan.limits)
+                return end_of(status, self.plan.limits)
             if status.get("phase") == "Running" and not started:
                 started = True
                 on_start()
@@ -102,7 +96,7 @@ class Pod:
                 _check_images(status)
                 if time.monotonic() > latest:
                     raise SandboxError(f"the pod did not start within {2 * START_SECONDS} s: {_conditions(status)}")
-            self._stopped.wait(POLL_SECONDS)
+            self.stopped.wait(POLL_SECONDS)
         raise SandboxError(STOPPED)
 
     def _status(self) -> Mapping[str, Any] | None:
@@ -110,23 +104,23 @@ class Pod:
         from kubernetes.client.exceptions import ApiException
 
         try:
-            pod = self._client.read_namespaced_pod(self._plan.name, self._plan.limits.namespace)
+            pod = self.client.read_namespaced_pod(self.plan.name, self.plan.limits.namespace)
         except ApiException as error:
             if error.status == GONE:
                 return None
             raise
-        status: Mapping[str, Any] = self._client.api_client.sanitize_for_serialization(pod.status)
+        status: Mapping[str, Any] = self.client.api_client.sanitize_for_serialization(pod.status)
         return status
 
     def _show_log(self) -> None:
         from kubernetes.client.exceptions import ApiException
 
-        limit = self._plan.limits.log_kb * KILOBYTE
+        limit = self.plan.limits.log_kb * KILOBYTE
         try:
             # The cluster stops a byte behind the limit, so that a longer log is known to be one.
-            said = self._client.read_namespaced_pod_log(
-                self._plan.name,
-                self._plan.limits.namespace,
+            said = self.client.read_namespaced_pod_log(
+                self.plan.name,
+                self.plan.limits.namespace,
                 container=BASE,
                 limit_bytes=limit + 1,
                 _preload_content=False,

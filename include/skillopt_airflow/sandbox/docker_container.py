@@ -27,15 +27,15 @@ class Plan:
     """docker.types.Mount of /in, /out and /gateway."""
 
 
+@dataclass
 class Container:
     """A container of the rollout program; `stopped` says that its task ends, so that it must not begin any more."""
 
-    def __init__(self, client: Any, plan: Plan, folder: ContainerFolder, stopped: threading.Event) -> None:
-        self.folder = folder
-        self._client = client
-        self._plan = plan
-        self._stopped = stopped
-        self._id = ""
+    client: Any
+    plan: Plan
+    folder: ContainerFolder
+    stopped: threading.Event
+    _id: str = ""
 
     def run(self, on_start: Callable[[], None]) -> str:
         """Run it to its end, and return why an item that has no row by then is unfinished.
@@ -52,18 +52,18 @@ class Container:
         try:
             try:
                 self._id = self._create()
-                if not self._stopped.is_set():
+                if not self.stopped.is_set():
                     on_start()
                     state = self._follow()
             finally:
                 if self._id:
-                    remove_container(self._client, self._id)
+                    remove_container(self.client, self._id)
         except (DockerException, RequestException, HTTPError) as error:
-            if not (self._stopped.is_set() or self._was_removed(error)):
+            if not (self.stopped.is_set() or self._was_removed(error)):
                 raise
-        if self._stopped.is_set():
+        if self.stopped.is_set():
             raise SandboxError("the task was stopped, and its container removed")
-        return end_of(state, self._plan.limits)
+        return end_of(state, self.plan.limits)
 
     def kill(self) -> bool:
         """End it, from another thread; return False if it has not begun yet."""
@@ -72,7 +72,7 @@ class Container:
         if not self._id:
             return False
         try:
-            self._client.kill(self._id)
+            self.client.kill(self._id)
         except APIError as error:
             if self._is_to_start():
                 return False
@@ -80,9 +80,9 @@ class Container:
         return True
 
     def _create(self) -> str:
-        plan = self._plan
-        config = self._client.create_host_config(mounts=plan.mounts, **host_options(plan.limits))
-        made = self._client.create_container(
+        plan = self.plan
+        config = self.client.create_host_config(mounts=plan.mounts, **host_options(plan.limits))
+        made = self.client.create_container(
             plan.image,
             user=container_user(),
             labels=dict(plan.labels),
@@ -95,18 +95,18 @@ class Container:
     def _follow(self) -> Mapping[str, Any]:
         """Start it, wait for its end, and return Docker's State of it then."""
         # Attached before the start: what a container says at once would be lost.
-        stream = self._client.attach(self._id, stdout=True, stderr=True, stream=True)
+        stream = self.client.attach(self._id, stdout=True, stderr=True, stream=True)
         try:
-            self._client.start(self._id)
-            for line in lines(capped(stream, self._plan.limits.log_kb * KILOBYTE)):
+            self.client.start(self._id)
+            for line in lines(capped(stream, self.plan.limits.log_kb * KILOBYTE)):
                 log.info("[sandbox] %s", line)
         finally:
             # Docker's client leaves the connection open when the container ends, and its own `close` leaves a reader.
             with suppress(OSError):
                 stream.close()
                 stream._response.close()
-        self._client.wait(self._id)
-        state: Mapping[str, Any] = self._client.inspect_container(self._id)["State"]
+        self.client.wait(self._id)
+        state: Mapping[str, Any] = self.client.inspect_container(self._id)["State"]
         return state
 
     def _was_removed(self, error: Exception) -> bool:
@@ -122,7 +122,7 @@ class Container:
         from docker.errors import APIError
 
         try:
-            return bool(self._client.inspect_container(self._id)["State"]["Status"] == "created")
+            return bool(self.client.inspect_container(self._id)["State"]["Status"] == "created")
         except APIError:
             return False
 

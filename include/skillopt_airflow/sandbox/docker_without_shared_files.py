@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.sandbox.docker_limits import MEGABYTE, host_options, task_seconds
+from skillopt_airflow.sandbox.docker_limits import MEGABYTE, host_options
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
 from skillopt_airflow.sandbox.gateway_container import GatewayContainer
 from skillopt_airflow.sandbox.labels import GRACE_SECONDS, expiry, identity, remove_container
@@ -36,9 +36,8 @@ def runtime_of(
     client: Any, workload: Workload, folder: TaskFolder, attempt: int, network: str | None, stopped: threading.Event
 ) -> DockerRuntime:
     """Return the runtime for an engine: by the connection that leads to it, or else by whether it sees a probe file."""
-    if workload.limits.docker_conn_id is None and sees_files(client, workload, folder.path):
-        return DockerRuntime(client, workload, folder, attempt, stopped)
-    return DockerWithoutSharedFiles(client, workload, folder, attempt, stopped, network)
+    shared = workload.limits.docker_conn_id is None and sees_files(client, workload, folder.path)
+    return (DockerRuntime if shared else DockerWithoutSharedFiles)(client, workload, folder, attempt, network, stopped)
 
 
 def sees_files(client: Any, workload: Workload, folder: Path) -> bool:
@@ -70,48 +69,36 @@ def sees_files(client: Any, workload: Workload, folder: Path) -> bool:
 
 
 class DockerWithoutSharedFiles(DockerRuntime):
-    """The `Runtime` of an engine that cannot mount the worker's folders; `network` is the one of the gateway there."""
+    """The `Runtime` of an engine that cannot mount the worker's folders."""
 
-    def __init__(
-        self,
-        client: Any,
-        workload: Workload,
-        folder: TaskFolder,
-        attempt: int,
-        stopped: threading.Event,
-        network: str | None,
-    ) -> None:
-        super().__init__(client, workload, folder, attempt, stopped)
-        containers = len(workload.items) if workload.one_item_each or workload.wave else 1
-        self._labels |= expiry(task_seconds(workload.limits, containers))
-        self._network = network
-        self._sockets = ""
+    _sockets = ""
+    """Volume of the gateway's socket."""
 
     @contextmanager
     def serving(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
         """Serve the model from a container on the engine for as long as the block runs."""
         with self._volume(MEGABYTE, "0777") as self._sockets:
-            gateway = GatewayContainer(self._client, self._workload, self._labels, self._network, on_call)
+            gateway = GatewayContainer(self.client, self.workload, self.labels, self.network, on_call)
             with gateway.listening(_mount(SOCKET_FOLDER, self._sockets)):
                 yield
 
     @contextmanager
     def _mounted(self, folder: ContainerFolder) -> Iterator[tuple[ContainerFolder, list[Any]]]:
         """Yield the folder that output is fetched to, and the mounts of volumes that hold copies of the folders."""
-        most, inputs = self._workload.limits.output_mb * MEGABYTE, packed(folder.inputs)
+        most, inputs = self.workload.limits.output_mb * MEGABYTE, packed(folder.inputs)
         with (
             self._volume(len(inputs) + MEGABYTE, "0755") as in_volume,
             self._volume(most, "0777") as out_volume,
             self._keeper([_mount("/in", in_volume), _mount("/out", out_volume)]) as keeper,
         ):
-            self._client.put_archive(keeper, "/in", inputs)
-            self._client.put_archive(keeper, "/out", packed(folder.outputs))
+            self.client.put_archive(keeper, "/in", inputs)
+            self.client.put_archive(keeper, "/out", packed(folder.outputs))
             mounts = [
                 _mount("/in", in_volume, read_only=True),
                 _mount("/out", out_volume),
                 _mount(SOCKET_FOLDER, self._sockets, read_only=True),
             ]
-            yield FetchedFolder(folder.path, self._client, keeper, most), mounts
+            yield FetchedFolder(folder.path, self.client, keeper, most), mounts
 
     @contextmanager
     def _volume(self, size: int, mode: str) -> Iterator[str]:
@@ -119,33 +106,33 @@ class DockerWithoutSharedFiles(DockerRuntime):
         from docker.errors import APIError
 
         options = f"size={size},nr_inodes={MAX_ENTRIES},mode={mode},nosuid,nodev,noexec"
-        made = self._client.create_volume(
-            driver="local", driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options}, labels=self._labels
+        made = self.client.create_volume(
+            driver="local", driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options}, labels=self.labels
         )
         try:
             yield str(made["Name"])
         finally:
             # A killed task's volumes are gone by now.
             with suppress(APIError):
-                self._client.remove_volume(made["Name"], force=True)
+                self.client.remove_volume(made["Name"], force=True)
 
     @contextmanager
     def _keeper(self, mounts: list[Any]) -> Iterator[str]:
         """Run a container that only waits: archives go through it, and memory volumes last while one mounts them."""
-        limits = self._workload.limits
-        made = self._client.create_container(
-            self._workload.image,
+        limits = self.workload.limits
+        made = self.client.create_container(
+            self.workload.image,
             entrypoint=["sleep", str(limits.timeout + GRACE_SECONDS)],
             user=container_user(),
-            labels=self._labels,
-            host_config=self._client.create_host_config(mounts=mounts, **host_options(limits)),
+            labels=self.labels,
+            host_config=self.client.create_host_config(mounts=mounts, **host_options(limits)),
             use_config_proxy=False,
         )
         try:
-            self._client.start(made["Id"])
+            self.client.start(made["Id"])
             yield str(made["Id"])
         finally:
-            remove_container(self._client, made["Id"])
+            remove_container(self.client, made["Id"])
 
 
 class FetchedFolder(ContainerFolder):

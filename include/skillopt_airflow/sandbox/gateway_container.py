@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -57,22 +58,17 @@ def report_calls(lines: Iterable[bytes], on_call: Callable[[ModelCall], None]) -
             log.warning("The gateway wrote what is no model call: %.200r", line)
 
 
+@dataclass
 class GatewayContainer:
     """The gateway's program on the engine; it gets its credentials through its standard input and nowhere else."""
 
-    def __init__(
-        self,
-        client: Any,
-        workload: Workload,
-        labels: Mapping[str, str],
-        network: str | None,
-        on_call: Callable[[ModelCall], None],
-    ) -> None:
-        self._client = client
-        self._workload = workload
-        self._labels = labels
-        self._network = network
-        self._on_call = on_call
+    client: Any
+    workload: Workload
+    labels: Mapping[str, str]
+    network: str | None
+    on_call: Callable[[ModelCall], None]
+
+    def __post_init__(self) -> None:
         self._ready = False
         self._told = threading.Event()
         """Set once it listens, or has ended."""
@@ -87,32 +83,32 @@ class GatewayContainer:
             ImageMissing: the engine does not have the gateway's image and may not or cannot pull it.
             SandboxError: the gateway did not start.
         """
-        limits = self._workload.limits
-        ensure_image(self._client, limits.gateway_image, limits.pull)
-        made = self._client.create_container(
+        limits = self.workload.limits
+        ensure_image(self.client, limits.gateway_image, limits.pull)
+        made = self.client.create_container(
             limits.gateway_image,
             command=["--listen", f"unix:{mount['Target']}/model.sock"],
             stdin_open=True,
-            labels=dict(self._labels),
-            host_config=self._client.create_host_config(mounts=[mount], **gateway_options(self._network)),
+            labels=dict(self.labels),
+            host_config=self.client.create_host_config(mounts=[mount], **gateway_options(self.network)),
         )
         self._id = str(made["Id"])
         try:
-            with self._heard(), self._lifeline(json.dumps(gateway_document(self._workload)).encode() + b"\n"):
+            with self._heard(), self._lifeline(json.dumps(gateway_document(self.workload)).encode() + b"\n"):
                 self._told.wait(START_SECONDS)
                 if not self._ready:
                     raise SandboxError(f"the model gateway did not start on the engine: {' | '.join(self._words[-3:])}")
                 yield
         finally:
-            remove_container(self._client, self._id)
+            remove_container(self.client, self._id)
 
     @contextmanager
     def _lifeline(self, document: bytes) -> Iterator[None]:
         """Start the gateway, and hold its standard input: when that ends, also because this task is dead, it ends."""
-        stdin = self._client.attach_socket(self._id, params={"stdin": 1, "stream": 1})
+        stdin = self.client.attach_socket(self._id, params={"stdin": 1, "stream": 1})
         connection = getattr(stdin, "_sock", stdin)
         try:
-            self._client.start(self._id)
+            self.client.start(self._id)
             connection.sendall(document)
             yield
         finally:
@@ -124,7 +120,7 @@ class GatewayContainer:
     @contextmanager
     def _heard(self) -> Iterator[None]:
         """Take what the gateway says until it has ended, its last calls included."""
-        stream = self._client.attach(self._id, stdout=True, stderr=True, stream=True, demux=True)
+        stream = self.client.attach(self._id, stdout=True, stderr=True, stream=True, demux=True)
         reader = threading.Thread(target=self._read, args=(stream,), name="gateway-output", daemon=True)
         reader.start()
         try:
@@ -133,7 +129,7 @@ class GatewayContainer:
             reader.join(STOP_SECONDS)
             # Deaf or never started: the stream ends with the container.
             if reader.is_alive():
-                remove_container(self._client, self._id)
+                remove_container(self.client, self._id)
                 reader.join()
 
     def _read(self, stream: Any) -> None:
@@ -143,7 +139,7 @@ class GatewayContainer:
             for said, complained in stream:
                 *calls, out = (out + (said or b"")).split(b"\n")
                 *words, err = (err + (complained or b"")).split(b"\n")
-                report_calls(calls, self._on_call)
+                report_calls(calls, self.on_call)
                 for line in words:
                     self._hear(line.decode(errors="replace"))
         except OSError as error:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -51,30 +52,24 @@ class Exchange(Protocol):
         """Remove everything."""
 
 
+@dataclass
 class PodRuntime:
     """The `Runtime` of a cluster; `exchange` opens a folder of the store, whose name may have slashes."""
 
-    def __init__(
-        self,
-        client: Any,
-        workload: Workload,
-        folder: TaskFolder,
-        attempt: int,
-        exchange: Callable[[str], Exchange],
-        stopped: threading.Event,
-    ) -> None:
-        self._client = client
-        self._workload = workload
-        self._folder = folder
-        self._attempt = attempt
-        self._exchange = exchange
-        self._stopped = stopped
-        self._identity = identity(workload.labels)
+    client: Any
+    workload: Workload
+    folder: TaskFolder
+    attempt: int
+    exchange: Callable[[str], Exchange]
+    stopped: threading.Event
+
+    def __post_init__(self) -> None:
+        self._identity = identity(self.workload.labels)
         self._label = workload_label(self._identity)
 
     def at_once(self) -> int:
         """Return how many pods of the task may run at the same time."""
-        return self._workload.settings.concurrency if self._workload.one_item_each else 1
+        return self.workload.settings.concurrency if self.workload.one_item_each else 1
 
     def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[None]:
         """Pass on the calls of the gateways, of which each pod has its own."""
@@ -84,11 +79,11 @@ class PodRuntime:
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Pod]:
         """Leave the inputs of a pod in the store, and remove what it left there afterwards."""
-        workload, limits = self._workload, self._workload.limits
-        name = f"skillopt-{self._label}-{self._attempt}-{number}-{os.urandom(3).hex()}"
-        exchange, most = self._exchange(f"{self._label}/{name}"), limits.output_mb * MEGABYTE
+        workload, limits = self.workload, self.workload.limits
+        name = f"skillopt-{self._label}-{self.attempt}-{number}-{os.urandom(3).hex()}"
+        exchange, most = self.exchange(f"{self._label}/{name}"), limits.output_mb * MEGABYTE
         life = deadline(limits) + START_SECONDS
-        with self._folder.container(str(number), workload, items, files) as staged:
+        with self.folder.container(str(number), workload, items, files) as staged:
             exchange.put(INPUTS, packed(staged.inputs))
             transfer = TransferConfig(
                 inputs=exchange.address(INPUTS, "get", life),
@@ -102,7 +97,7 @@ class PodRuntime:
             folder = PodFolder(staged.path, exchange, most, self._on_call)
             secrets = (gateway_document(workload), transfer.model_dump(mode="json"))
             try:
-                yield Pod(self._client, plan, folder, secrets, self._stopped)
+                yield Pod(self.client, plan, folder, secrets, self.stopped)
             finally:
                 exchange.clear()
 
@@ -110,7 +105,7 @@ class PodRuntime:
         """Remove the task's pods, and those of the installation that have expired."""
         same = f"{WORKLOAD_LABEL}={self._label}"
         installation = f"{INSTALLATION_LABEL}={installation_label(self._identity)}"
-        left = clear_away(self._client, self._workload.limits.namespace, same, installation)
+        left = clear_away(self.client, self.workload.limits.namespace, same, installation)
         if left:
             log.info("Removed %d pod(s) of this task, or of tasks that were killed", left)
 

@@ -15,6 +15,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,26 +71,26 @@ def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
         folder.chmod(0o777)
 
 
+@dataclass
 class Delivery:
     """Uploads what has changed since the last time."""
 
-    def __init__(self, config: TransferConfig, client: "httpx.Client", outputs: Path, calls: Path) -> None:
-        self._config = config
-        self._client = client
-        self._outputs = outputs
-        self._calls = calls
-        self._sent: dict[str, bytes] = {}
+    config: TransferConfig
+    client: "httpx.Client"
+    outputs: Path
+    calls: Path
+    _sent: dict[str, bytes] = field(default_factory=dict)
 
     def deliver(self) -> bool:
         """Upload files before the rows that name them, and return whether all of it succeeded."""
         import httpx
 
-        rows = self._plain(self._outputs, TRAJECTORIES)
-        files = tar_of_files(self._outputs, self._config.items, self._config.most_bytes)
+        rows = self._plain(self.outputs, TRAJECTORIES)
+        files = tar_of_files(self.outputs, self.config.items, self.config.most_bytes)
         try:
-            self._put(self._config.files, files)
-            self._put(self._config.trajectories, rows)
-            self._put(self._config.calls, self._plain(self._calls.parent, self._calls.name))
+            self._put(self.config.files, files)
+            self._put(self.config.trajectories, rows)
+            self._put(self.config.calls, self._plain(self.calls.parent, self.calls.name))
         except httpx.HTTPError as error:
             # Its text would tell the signed address.
             log.warning("An upload failed: %s", type(error).__name__)
@@ -100,7 +101,7 @@ class Delivery:
         """Return the content of a plain file, empty if there is none; a container may have left a link or a pipe."""
         try:
             with opened_folder(folder) as descriptor:
-                return plain_file(descriptor, name, self._config.most_bytes)
+                return plain_file(descriptor, name, self.config.most_bytes)
         except FileNotFoundError:
             return b""
         except OSError as error:
@@ -109,7 +110,7 @@ class Delivery:
 
     def _put(self, url: str, content: bytes) -> None:
         if content and self._sent.get(url) != content:
-            self._client.put(url, content=content).raise_for_status()
+            self.client.put(url, content=content).raise_for_status()
             self._sent[url] = content
 
 

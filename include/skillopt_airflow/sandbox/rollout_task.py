@@ -39,9 +39,7 @@ class RolloutTask(ABC):
         """Run what is open and still matters, record rows while it runs, and return `result`.
 
         Raises:
-            EngineUnavailable: no engine answers, or it went away.
-            ImageMissing: the engine does not have an image and cannot pull it.
-            SandboxError: the engine refused a container, or the task was stopped.
+            SandboxError: or EngineUnavailable or ImageMissing, as the runtime says; or that the task was stopped.
         """
         workload = self.workload(context)
         # The run pinned the image when it started; the argument is what its configuration names.
