@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.config import EvaluationGroup
-from skillopt_airflow.core.early_rejection import certain_loss, cut_short, evaluation_order, horizon, reject_early
+from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order, reject_early
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, covers
@@ -38,7 +38,8 @@ def loss(
     failed: Collection[str] = (),
     rules: EvaluationGroup = SOFT,
 ) -> int | None:
-    return certain_loss(candidate, failed, tuple(order), Evaluation(scores=dict(current)), rules)
+    ended = dict.fromkeys(failed, Status.TIMEOUT)
+    return RunningEvaluation(candidate, ended, tuple(order), Evaluation(scores=dict(current)), rules).certain_loss()
 
 
 def test_most_to_win_first_and_unknown_last() -> None:
@@ -68,9 +69,11 @@ def test_no_early_rejection_could_do_without_what_lies_within_the_horizon(
     order = evaluation_order(items, current, SOFT, NONE)
     whole = {item: score(theirs) for item, (theirs, _) in zip(items, pairs, strict=True)}
     seen = {item: whole[item] for item in order[:known]}
-    if certain_loss(seen, (), order, current, SOFT) is None:
-        shortest = certain_loss(whole, (), order, current, SOFT)
-        needed = horizon(seen, (), order, current, SOFT)
+    running = RunningEvaluation(seen, {}, order, current, SOFT)
+    if running.certain_loss() is None:
+        shortest = RunningEvaluation(whole, {}, order, current, SOFT).certain_loss()
+        assert running.unavoidable() == order[: len(running.unavoidable())]
+        needed = len(running.unavoidable())
         assert needed <= (len(order) if shortest is None else shortest)
         assert needed >= min(known, len(order))
 
@@ -138,7 +141,7 @@ def test_it_is_a_loss_exactly_if_no_completion_wins(table: list[tuple[float | No
         scores={i: score(theirs) for i, (_, theirs) in zip(order, table, strict=True) if theirs is not None}
     )
     ran = {i: score(mine) for i, (mine, _) in zip(order[:known], table, strict=False) if mine is not None}
-    failed = [item for item in order[:known] if item not in ran]
+    failed = {item: Status.TIMEOUT for item in order[:known] if item not in ran}
 
     def winnable(prefix: int) -> bool:
         before = {item: found for item, found in ran.items() if item in order[:prefix]}
@@ -155,7 +158,7 @@ def test_it_is_a_loss_exactly_if_no_completion_wins(table: list[tuple[float | No
     expected = next((prefix for prefix in range(min(known, len(order)) + 1) if not winnable(prefix)), None)
     rules = relaxed(SOFT, 0)
     early = current.scores and expected != len(order)
-    assert certain_loss(ran, failed, order, current, rules) == (expected if early else None)
+    assert RunningEvaluation(ran, failed, order, current, rules).certain_loss() == (expected if early else None)
 
 
 def arrive(
@@ -180,7 +183,7 @@ def arrive(
                 failed[item] = found
             else:
                 scores[item] = found
-        prefix = certain_loss(scores, failed, order, current, rules)
+        prefix = RunningEvaluation(scores, failed, order, current, rules).certain_loss()
         if prefix is not None:
             return scores, failed, prefix
     return scores, failed, None
@@ -233,7 +236,7 @@ def check(
             assert (scores, failed) == (evaluation.scores, {i: s for i, s in outcome.items() if isinstance(s, Status)})
             records.append(None)
             continue
-        short, bound = cut_short(scores, failed, order, prefix, current, rules)
+        short, bound = RunningEvaluation(scores, failed, order, current, rules).cut_short(prefix)
         early = reject_early(short, bound, current, current, rules)
         records.append((short, early))
         assert early.action == Action.REJECT
@@ -273,8 +276,10 @@ def test_the_record_of_an_early_reject() -> None:
     assert order == ("c", "b", "a", "f", "e", "d")
     rules = relaxed(RULES, 0.8)
     scores, failed = scored(c=0, b=1, f=0, e=0, d=1), {"a": Status.TIMEOUT}
-    assert certain_loss(scores, failed, order, current, rules) == 5
-    short, bound = cut_short(scores, failed, order, 5, current, rules)
+    running = RunningEvaluation(scores, failed, order, current, rules)
+    assert running.certain_loss() == 5
+    short, bound = running.cut_short(5)
+    assert running.lost() == (short, bound)
     assert short == Evaluation(scores=scored(c=0, b=1, f=0, e=0), failures={Status.TIMEOUT: 1}, cancelled=1)
     # b won; a and d may have.
     assert bound == 0.5
@@ -290,5 +295,5 @@ def test_the_record_of_an_early_reject() -> None:
 
 def test_the_bound_is_over_the_items_that_the_gate_compares() -> None:
     current = Evaluation(scores=scored(a=0.5, b=0.5))
-    short, bound = cut_short(scored(a=0, x=1, b=1), {}, ("a", "x", "b"), 2, current, SOFT)
+    short, bound = RunningEvaluation(scored(a=0, x=1, b=1), {}, ("a", "x", "b"), current, SOFT).cut_short(2)
     assert (bound, short.cancelled) == (0.5, 1)

@@ -2,7 +2,7 @@
 
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.config import EvaluationGroup
-from skillopt_airflow.core.early_rejection import certain_loss, cut_short, evaluation_order, reject_early
+from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order, reject_early
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
@@ -98,10 +98,9 @@ class Training:
             return equal.model_copy(update={"reason": "equal to the current skill, so there was nothing to measure"})
         if action == "early":
             order = evaluation_order(tuple(measured.scores), self.current, RULES, TrackRecord())
-            prefix = certain_loss(measured.scores, (), order, self.current, RULES)
-            assert prefix is not None
-            cut, bound = cut_short(measured.scores, {}, order, prefix, self.current, RULES)
-            return reject_early(cut, bound, self.current, self.best, RULES)
+            lost = RunningEvaluation(measured.scores, {}, order, self.current, RULES).lost()
+            assert lost is not None
+            return reject_early(*lost, self.current, self.best, RULES)
         decision = decide(measured, self.current, self.best, RULES)
         return decision if action is None else decision.model_copy(update={"action": action, "statistic": 0.125})
 

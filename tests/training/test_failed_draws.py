@@ -8,7 +8,7 @@ import pytest
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Split, Status
-from skillopt_airflow.training.evaluation import RunningEvaluation, measured
+from skillopt_airflow.training.evaluation import measured, running_evaluation
 from tests.training.in_process import InterruptedRun, Training
 
 
@@ -49,7 +49,7 @@ def test_an_evaluation_that_ends_early_counts_it_alike() -> None:
     perfect = ItemScore(hard=1, soft=1)
     scores = dict.fromkeys(state.current.evaluation.scores, perfect) | {failed: ItemScore(hard=0, soft=0)}
     current = state.current.model_copy(update={"evaluation": Evaluation(scores=scores)})
-    lost = RunningEvaluation(training.run, state.model_copy(update={"current": current}), training.run.skill(0)).lost()
+    lost = running_evaluation(training.run, state.model_copy(update={"current": current}), training.run.skill(0)).lost()
     assert lost is not None
     evaluation, _ = lost
     assert failed not in evaluation.scores

@@ -12,7 +12,9 @@ Not for a candidate that is taken in any case: see `force` of the gate.
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import Action, GateDecision
@@ -40,88 +42,87 @@ def evaluation_order(
     return tuple(sorted(item_ids, key=place))
 
 
-def horizon(
-    scores: Mapping[str, ItemScore],
-    failed: Collection[str],
-    order: Sequence[str],
-    current: Evaluation,
-    rules: EvaluationGroup,
-) -> int:
-    """Return how many items from the start of `order` run in any case, so that all of them may begin at once.
+@dataclass(frozen=True)
+class RunningEvaluation:
+    """A candidate's evaluation while it runs."""
 
-    Takes what `certain_loss` takes, and asks that it has found none.
-    """
-    theirs = [-_value(current.scores[item], rules) for item in order if item in current.scores]
-    arrived = _arrived(scores, failed, order)
-    most = math.fsum([*_best_case(_ran(scores, order, arrived), order, current, rules), *theirs])
-    # A further item takes away 1 at most.
-    return min(len(order), arrived + math.ceil(most - SAME_MEAN))
+    scores: Mapping[str, ItemScore]
+    """Of items that are complete, all draws included."""
+    failed: Mapping[str, Status]
+    """Items that ended without a score. Like those that did not run they may still win all they could."""
+    order: Sequence[str]
+    """Every item of the evaluation, see `evaluation_order`."""
+    current: Evaluation
+    """The current skill's; items that it has no score for do not count."""
+    rules: EvaluationGroup
 
+    def lost(self) -> tuple[Evaluation, float] | None:
+        """Return the evaluation up to where the loss was certain, and the bound of its mean; see `certain_loss`.
 
-def certain_loss(
-    scores: Mapping[str, ItemScore],
-    failed: Collection[str],
-    order: Sequence[str],
-    current: Evaluation,
-    rules: EvaluationGroup,
-) -> int | None:
-    """Return the length of the shortest prefix of `order` that rules out a candidate better than current.
+        Both depend on the items' order only, never on which container was faster.
+        """
+        prefix = self.certain_loss()
+        return None if prefix is None else self.cut_short(prefix)
 
-    Args:
-        scores: the candidate's, of items that are complete, all draws included.
-        failed: items that ended without a score. Like those that did not run they may still win all they could.
-        order: every item of the evaluation, see `evaluation_order`.
-        current: the current skill's evaluation; items that it has no score for do not count.
-        rules: the gate's.
+    def unavoidable(self) -> Sequence[str]:
+        """Return the items that run in any case, so that all of them may begin at once, while nothing is lost."""
+        arrived = self._arrived()
+        # A further item takes away 1 at most.
+        return self.order[: arrived + math.ceil(self._lead(arrived) - SAME_MEAN)]
 
-    Returns:
+    def certain_loss(self) -> int | None:
+        """Return the length of the shortest prefix of the order that rules out a candidate better than current.
+
         None while a win is possible, where it takes all items to rule one out, when the failed items of the prefix
         leave too few to decide on, and when the rules want the full evaluation: then `decide` on that. 0 if current
         is perfect: nothing needs to run.
-    """
-    wanted = rules.early_reject and rules.use_gate
-    if not wanted or not any(item in current.scores for item in order):
-        return None
-    theirs = [-_value(current.scores[item], rules) for item in order if item in current.scores]
+        """
+        wanted = self.rules.early_reject and self.rules.use_gate
+        if not wanted or not any(item in self.current.scores for item in self.order):
+            return None
 
-    def lost(prefix: int) -> bool:
-        ran = _ran(scores, order, prefix)
-        most = math.fsum([*_best_case(ran, order, current, rules), *theirs])
-        pairs = sum(item in current.scores for item in ran)
-        # fsum is exact. Half of what counts as a tie leaves room for the rounding of the two means.
-        return most <= SAME_MEAN / 2 * max(1, pairs)
+        def lost(prefix: int) -> bool:
+            pairs = sum(item in self.current.scores for item in self._ran(prefix))
+            # fsum is exact. Half of what counts as a tie leaves room for the rounding of the two means.
+            return self._lead(prefix) <= SAME_MEAN / 2 * max(1, pairs)
 
-    arrived = _arrived(scores, failed, order)
-    if not lost(arrived):
-        return None
-    # A result never promises more than its item did before: once lost is lost.
-    shortest = bisect_left(range(arrived), True, key=lost)
-    failures = shortest - len(_ran(scores, order, shortest))
-    covered = (len(order) - failures) / len(order) >= rules.min_coverage
-    return shortest if covered and shortest < len(order) else None
+        arrived, total = self._arrived(), len(self.order)
+        if not lost(arrived):
+            return None
+        # A result never promises more than its item did before: once lost is lost.
+        shortest = bisect_left(range(arrived), True, key=lost)
+        failures = shortest - len(self._ran(shortest))
+        covered = (total - failures) / total >= self.rules.min_coverage
+        return shortest if covered and shortest < total else None
 
+    def cut_short(self, prefix: int) -> tuple[Evaluation, float]:
+        """Return the evaluation on the prefix, the rest cancelled, and the highest mean that was still possible.
 
-def cut_short(
-    scores: Mapping[str, ItemScore],
-    failed: Mapping[str, Status],
-    order: Sequence[str],
-    prefix: int,
-    current: Evaluation,
-    rules: EvaluationGroup,
-) -> tuple[Evaluation, float]:
-    """Return the evaluation on the prefix, the rest cancelled, and the highest mean that was still possible.
+        The mean is the one that the gate compares: over the items that current has a score for.
+        """
+        ran = self._ran(prefix)
+        failures = Counter(self.failed[item] for item in self.order[:prefix] if item not in ran)
+        evaluation = Evaluation(scores=ran, failures=dict(sorted(failures.items())), cancelled=len(self.order) - prefix)
+        best_case = self._best_case(prefix)
+        return evaluation, math.fsum(best_case) / len(best_case)
 
-    The mean is the one that the gate compares: over the items that current has a score for.
-    """
-    ran = _ran(scores, order, prefix)
-    failures = [failed[item] for item in order[:prefix] if item not in ran]
-    evaluation = Evaluation(
-        scores=ran,
-        failures={status: failures.count(status) for status in sorted(set(failures))},
-        cancelled=len(order) - prefix,
-    )
-    best_case = _best_case(ran, order, current, rules)
-    return evaluation, math.fsum(best_case) / len(best_case)
+    def _arrived(self) -> int:
+        """Return the length of the longest prefix of which every item has ended."""
+        ended = self.scores.keys() | self.failed.keys()
+        return next((place for place, item in enumerate(self.order) if item not in ended), len(self.order))
+
+    def _ran(self, prefix: int) -> dict[str, ItemScore]:
+        return {item: self.scores[item] for item in self.order[:prefix] if item in self.scores}
+
+    def _lead(self, prefix: int) -> float:
+        """Return by how much the candidate's total may still exceed the current skill's."""
+        theirs = [-_value(self.current.scores[item], self.rules) for item in self.order if item in self.current.scores]
+        return math.fsum([*self._best_case(prefix), *theirs])
+
+    def _best_case(self, prefix: int) -> list[float]:
+        """Return the candidate's metric on the items that current has a score for, a full score where it has none."""
+        ran = self._ran(prefix)
+        return [_value(ran.get(item, PERFECT), self.rules) for item in self.order if item in self.current.scores]
 
 
 def reject_early(
@@ -140,22 +141,6 @@ def reject_early(
         against_best=paired(evaluation, best, rules),
         bound=bound,
     )
-
-
-def _arrived(scores: Mapping[str, ItemScore], failed: Collection[str], order: Sequence[str]) -> int:
-    """Return the length of the longest prefix of which every item has ended."""
-    return next((n for n, item in enumerate(order) if item not in scores and item not in failed), len(order))
-
-
-def _ran(scores: Mapping[str, ItemScore], order: Sequence[str], prefix: int) -> dict[str, ItemScore]:
-    return {item: scores[item] for item in order[:prefix] if item in scores}
-
-
-def _best_case(
-    ran: Mapping[str, ItemScore], order: Sequence[str], current: Evaluation, rules: EvaluationGroup
-) -> list[float]:
-    """Return the candidate's metric on the items that current has a score for, with full scores where it has none."""
-    return [_value(ran.get(item, PERFECT), rules) for item in order if item in current.scores]
 
 
 def _value(score: ItemScore, rules: EvaluationGroup) -> float:

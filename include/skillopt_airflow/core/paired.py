@@ -113,7 +113,7 @@ def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, flo
     count = len(evaluation.scores)
     if not count or evaluation.cancelled:
         return 0.0, 1.0
-    mean = min(1.0, evaluation.mean(rules.gate_metric, rules.gate_mixed_weight))
+    mean = min(1.0, evaluation.gate_mean(rules))
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     shrink = 1 + z * z / count
     centre = (mean + z * z / (2 * count)) / shrink

@@ -14,12 +14,12 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Edit, JsonObject, Patch, Split
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.evaluation import (
-    RunningEvaluation,
     confirmation_chunks,
     confirmed,
     evaluation_chunks,
     may_end_early,
     measured,
+    running_evaluation,
 )
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
@@ -134,7 +134,7 @@ def _judge(
         return current.evaluation, equal.model_copy(
             update={"action": Action.REJECT, "reason": reason, "policy": rules.gate_policy}
         )
-    early = RunningEvaluation(run, before, candidate).lost() if may_end_early(run, moment) else None
+    early = running_evaluation(run, before, candidate).lost() if may_end_early(run, moment) else None
     if early is not None:
         evaluation, bound = early
         return evaluation, reject_early(evaluation, bound, current.evaluation, best.evaluation, rules)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from skillopt_airflow.core.early_rejection import certain_loss, cut_short, evaluation_order, horizon
+from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order
 from skillopt_airflow.core.item_scores import Evaluation, evaluation_of, failed_status
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
@@ -57,30 +57,14 @@ def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequen
     return evaluation_of(ids(run.items(split)), rollouts, draws=wanted)
 
 
-class RunningEvaluation:
-    """A candidate's evaluation while it runs: what is known of it by the rows of all its containers."""
-
-    def __init__(self, run: TrainingRun, state: RunState, skill: SkillDocument) -> None:
-        self._rules, self._current = run.config.evaluation, state.current.evaluation
-        self._order = order_of(run, state)
-        complete = _complete(draws_of(run, Split.VAL, skill), self._rules.draws)
-        rollouts = [rollout for draws in complete.values() for rollout in draws]
-        self._scores = evaluation_of(list(complete), rollouts, draws=self._rules.draws).scores
-        self._failed = {item: failed_status(draws) for item, draws in complete.items() if item not in self._scores}
-
-    def lost(self) -> tuple[Evaluation, float] | None:
-        """The evaluation up to where the loss was certain, and the bound of its mean; None if the candidate may win.
-
-        Both depend on the items' order only, never on which container was faster.
-        """
-        prefix = certain_loss(self._scores, self._failed, self._order, self._current, self._rules)
-        if prefix is None:
-            return None
-        return cut_short(self._scores, self._failed, self._order, prefix, self._current, self._rules)
-
-    def unavoidable(self) -> frozenset[str]:
-        """Return the items that must run whatever they score."""
-        return frozenset(self._order[: horizon(self._scores, self._failed, self._order, self._current, self._rules)])
+def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) -> RunningEvaluation:
+    """Return what the rows of all containers say of a candidate's evaluation while it runs."""
+    rules = run.config.evaluation
+    complete = _complete(draws_of(run, Split.VAL, skill), rules.draws)
+    rollouts = [rollout for draws in complete.values() for rollout in draws]
+    scores = evaluation_of(list(complete), rollouts, draws=rules.draws).scores
+    failed = {item: failed_status(draws) for item, draws in complete.items() if item not in scores}
+    return RunningEvaluation(scores, failed, order_of(run, state), state.current.evaluation, rules)
 
 
 def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:

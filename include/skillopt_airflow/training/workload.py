@@ -11,7 +11,7 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.protocols import JudgesFiles
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Status
-from skillopt_airflow.training.evaluation import RunningEvaluation
+from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.judging import Case, judge
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
@@ -112,10 +112,10 @@ class ChunkWorkload:
         """Whether the candidate has lost for certain, by the rows of all chunks of its evaluation."""
         if not self.chunk.contested:
             return False
-        running = RunningEvaluation(self.run, self._state, self.document)
+        running = running_evaluation(self.run, self._state, self.document)
         if running.lost() is not None:
             return True
-        unavoidable = running.unavoidable()
+        unavoidable = set(running.unavoidable())
         mine = sum(item.id in unavoidable for item in self.items)
         self._wave = max(self.run.config.model.concurrency, mine - self._recorded)
         return False
