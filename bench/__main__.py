@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _measured(name: str) -> bool:
-    """Whether it came to a table; one that cannot be made does not keep from the others."""
+    """Return whether the table was made; one that cannot be made does not stop the others."""
     try:
         MEASUREMENTS[name]()
     except SkillOptError as error:

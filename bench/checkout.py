@@ -82,7 +82,7 @@ class Checkout:
 
 @contextmanager
 def checkout(benchmarks: Mapping[str, Mapping[str, Any]]) -> Iterator[Checkout]:
-    """A platform whose benchmarks are SearchQA with the given benchmark.yaml each; gone after the block."""
+    """Yield a platform whose benchmarks are SearchQA with the given benchmark.yaml each; gone after the block."""
     shutil.rmtree(PLACE, ignore_errors=True)
     _copy_tracked(PLACE)
     for name, layer in benchmarks.items():
@@ -98,7 +98,7 @@ def checkout(benchmarks: Mapping[str, Mapping[str, Any]]) -> Iterator[Checkout]:
 
 
 def write_sample(folder: Path, counts: Mapping[str, int]) -> None:
-    """A split folder of so many items, taken round and round from the project's sample."""
+    """Write a split folder of so many items, taken round and round from the project's sample."""
     for split, count in counts.items():
         source = PROJECT / "benchmarks" / "searchqa" / "sample" / split / "items.json"
         records: list[JsonObject] = json.loads(source.read_text(encoding="utf-8"))

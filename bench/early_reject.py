@@ -72,5 +72,5 @@ def _row(early: bool, history: History, full: History) -> Sequence[object]:
 
 
 def _evaluated(history: History) -> int:
-    """Rollouts of candidates on the selection split; the stand-in takes one call for each."""
+    """Return rollouts of candidates on the selection split; the stand-in takes one call for each."""
     return sum(cost.calls for cost in history.costs if cost.stage == "evaluate")

@@ -40,7 +40,7 @@ RULES = {
 
 
 def rates(size: int, split: str, trials: int = TRIALS) -> dict[str, float]:
-    """Share of the do-nothing candidates that each policy accepts on `size` items of a kind named in SPLITS."""
+    """Return the share of do-nothing candidates that each policy accepts on `size` items of a kind in SPLITS."""
     random, chance = Random(f"{SEED}, {size} items, {split}"), SPLITS[split]  # noqa: S311
     # A decision hangs on few counts; judging each combination once makes thousands of trials cheap.
     judged = cache(_judged)
@@ -57,7 +57,7 @@ def rates(size: int, split: str, trials: int = TRIALS) -> dict[str, float]:
 
 
 def table(trials: int = TRIALS) -> list[Sequence[object]]:
-    """A row for each size and kind of split."""
+    """Return a row for each size and kind of split."""
     return [
         (size, split, *(f"{rate:.3f}" for rate in rates(size, split, trials).values()))
         for size in SIZES
@@ -71,12 +71,12 @@ def measure() -> None:
 
 
 def _outcomes(random: Random, chances: Sequence[float]) -> list[tuple[bool, bool]]:
-    """Whether the candidate and the current skill are right, for each item."""
+    """Return whether the candidate and the current skill are right, for each item."""
     return [(random.random() < chance, random.random() < chance) for chance in chances]
 
 
 def _judged(size: int, wins: int, losses: int, protected_loss: bool) -> tuple[Evidence, tuple[str, ...]]:
-    """The evidence of so many wins and losses, and the policies that accept it; confirm wants fresh draws first."""
+    """Return the evidence of wins and losses, and the policies that accept it; confirm wants fresh draws first."""
     outcomes = [LOSS] * losses + [WIN] * wins + [TIE] * (size - wins - losses)
     if not protected_loss:
         outcomes.reverse()

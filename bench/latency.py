@@ -57,15 +57,15 @@ class Chunk:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What tells this container from the others."""
+        """Return what tells this container from the others."""
         return {"run": self.run, "step": "0", "chunk": str(self.index)}
 
     def files(self, item: Item) -> Mapping[str, bytes]:
-        """None."""
+        """Do nothing."""
         return {}
 
     def settled(self) -> bool:
-        """Never: all of them are wanted."""
+        """Never reject: all items are wanted."""
         return False
 
     def record(self, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
@@ -81,11 +81,11 @@ class ChunkOperator(RolloutOperator):
         self._chunk = chunk
 
     def workload(self, context: Any) -> Workload:
-        """The chunk."""
+        """Return the chunk."""
         return self._chunk
 
     def result(self, workload: Workload, seconds: SandboxSeconds) -> Any:
-        """Items that ended well."""
+        """Return how many items ended well."""
         return self._chunk.ok
 
 
@@ -115,7 +115,7 @@ def _row(docker_url: str, concurrency: int) -> tuple[str, ...]:
 
 
 def _wall(docker_url: str, concurrency: int, items: int, latency: float) -> float:
-    """Seconds from the first container's start to the last row, a process a container, as on a worker."""
+    """Return the seconds from the first container's start to the last row, a process a container as on a worker."""
     with _server(latency) as base_url:
         run = f"latency-{time.time_ns()}"
         chunks = [_chunk(index, items // CONTAINERS, base_url, concurrency, run) for index in range(CONTAINERS)]

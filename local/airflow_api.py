@@ -27,7 +27,7 @@ class AirflowApi:
         self._client.close()
 
     def health(self) -> dict[str, Row]:
-        """The components' states by name; empty if no server answers."""
+        """Return the components' states by name; empty if no server answers."""
         try:
             answer = self._client.get("/api/v2/monitor/health")
         except httpx.TransportError:
@@ -46,25 +46,25 @@ class AirflowApi:
         return str(self._request("POST", f"/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 
     def run(self, dag_id: str, run_id: str) -> Row:
-        """One run, with its `state`."""
+        """Return one run, with its `state`."""
         return self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
 
     def runs(self, dag_id: str) -> list[Row]:
-        """All runs of a DAG, the newest first."""
+        """Return all runs of a DAG, the newest first."""
         return self._pages(f"/dags/{dag_id}/dagRuns", "dag_runs", {"order_by": "-run_after"})
 
     def task_instances(self, dag_id: str, run_id: str) -> list[Row]:
-        """The run's task instances, mapped ones each by itself."""
+        """Return the run's task instances, mapped ones each by itself."""
         return self._pages(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", "task_instances", {})
 
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int, map_index: int = -1) -> list[str]:
-        """The lines of one try's log."""
+        """Return the lines of one try's log."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         content = self._request("GET", path, params={"map_index": map_index, "full_content": True})["content"]
         return [line if isinstance(line, str) else _log_line(line) for line in content]
 
     def import_errors(self) -> dict[str, str]:
-        """The stack trace of every DAG file that does not load, by file."""
+        """Return the stack trace of every DAG file that does not load, by file."""
         errors = self._pages("/importErrors", "import_errors", {})
         return {str(error["filename"]): str(error["stack_trace"]) for error in errors}
 

@@ -33,7 +33,7 @@ _HEALTH_NAMES = {SCHEDULER: "scheduler", PROCESSOR: "dag_processor", TRIGGERER: 
 
 
 def api(settings: Settings) -> AirflowApi:
-    """A client of the platform's Airflow, as its administrator."""
+    """Return a client of the platform's Airflow, as its administrator."""
     return AirflowApi(airflow_url(settings), ADMIN, settings.password)
 
 
@@ -88,7 +88,7 @@ def ensure(
 
 
 def health(settings: Settings) -> dict[str, str]:
-    """`healthy` or what else Airflow says of each component; empty if the API server does not answer."""
+    """Return what Airflow says of each component, such as `healthy`; empty if the API server does not answer."""
     return {name: str(state.get("status")) for name, state in _components(settings).items()}
 
 
@@ -101,7 +101,7 @@ def _components(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def _is_healthy(settings: Settings, name: str, since: datetime | None) -> bool:
-    """Healthy by a heartbeat after `since`: that of a killed predecessor still counts for half a minute."""
+    """Return whether it is healthy by a heartbeat after `since`: a killed predecessor's counts for half a minute."""
     components = _components(settings)
     if name == SERVER:
         return components.get("metadatabase", {}).get("status") == "healthy"
@@ -113,7 +113,7 @@ def _is_healthy(settings: Settings, name: str, since: datetime | None) -> bool:
 
 
 def _write_password(home: Home, settings: Settings) -> None:
-    """The file is the simple auth manager's; one that is there is not made anew."""
+    """Write the simple auth manager's file unless it is there."""
     passwords = home.airflow / "passwords.json"
     passwords.touch(mode=0o600)
     passwords.write_text(json.dumps({ADMIN: settings.password}) + "\n")

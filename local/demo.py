@@ -43,16 +43,16 @@ class Training:
 
     @property
     def dag_id(self) -> str:
-        """The run's DAG."""
+        """Return the run's DAG."""
         return f"train_{BENCHMARK}"
 
     @property
     def child_dag_ids(self) -> tuple[str, ...]:
-        """The DAGs of its epochs, and of what follows them."""
+        """Return the DAGs of its epochs, and of what follows them."""
         return (f"{self.dag_id}_epoch", f"{self.dag_id}_epoch_end")
 
     def task_instances(self) -> Iterator[Row]:
-        """The task instances of the run, then those of its epochs as far as there are any."""
+        """Yield the task instances of the run, then those of its epochs as far as there are any."""
         yield from self.api.task_instances(self.dag_id, self.run_id)
         for dag_id in self.child_dag_ids:
             for run in self.api.runs(dag_id):
@@ -60,7 +60,7 @@ class Training:
                     yield from self.api.task_instances(dag_id, run["dag_run_id"])
 
     def failure(self) -> str:
-        """The first task that failed, and the end of its log."""
+        """Return the first task that failed, and the end of its log."""
         failed = [row for row in self.task_instances() if row["state"] == "failed" and row["operator"] not in WAITING]
         if not failed:
             return "no task of it failed; see the UI"
@@ -94,7 +94,7 @@ def run(home: Home, settings: Settings) -> int:
 
 
 def read_history(settings: Settings, run_id: str) -> History:
-    """The history that the run stored as its last but one act.
+    """Return the history that the run stored as its last but one act.
 
     Raises:
         PlatformError: it is not there.
@@ -142,7 +142,7 @@ def _watch(training: Training, settings: Settings, console: Console) -> str:
 
 
 def _stage(rows: list[Row]) -> str:
-    """What runs now; an epoch's trigger only waits."""
+    """Return what runs now; an epoch's trigger only waits."""
     running = [row for row in rows if row["state"] == "running"]
     return ", ".join(sorted({str(row["task_id"]) for row in running})) if running else "between two tasks"
 

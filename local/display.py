@@ -40,14 +40,14 @@ class Display:
         self._bars.stop()
 
     def note(self, part: str, text: str) -> None:
-        """What a part is doing now."""
+        """Show what a part is doing now."""
         if self.console.is_terminal:
             self._bars.update(self._tasks[part], note=text)
         else:
             self._line(part, text)
 
     def done(self, part: str) -> None:
-        """A part is ready."""
+        """Show that a part is ready."""
         if self.console.is_terminal:
             self._bars.update(self._tasks[part], completed=1, note="ready")
         else:

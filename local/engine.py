@@ -36,32 +36,32 @@ class OwnEngine:
 
     @property
     def data(self) -> Path:
-        """Images and containers."""
+        """Return images and containers."""
         return self.home / "docker"
 
     @property
     def log(self) -> Path:
-        """What dockerd says."""
+        """Return what dockerd says."""
         return self.data / "dockerd.log"
 
     @property
     def pidfile(self) -> Path:
-        """The process number of the running dockerd."""
+        """Return the process number of the running dockerd."""
         return self.data / "dockerd.pid"
 
     @property
     def runtime(self) -> Path:
-        """Folder of the sockets. Not below home: an address of a socket ends after 107 characters."""
+        """Return the folder of the sockets. It is not below home: an address of a socket ends after 107 characters."""
         return Path("/run") / f"skillopt-{hashlib.sha256(str(self.home).encode()).hexdigest()[:10]}"
 
     @property
     def url(self) -> str:
-        """The engine's DOCKER_HOST."""
+        """Return the engine's DOCKER_HOST."""
         return f"unix://{self.runtime}/docker.sock"
 
 
 def ensure(home: Path, report: Report) -> str:
-    """The DOCKER_HOST of an engine that answers, which is started, and if need be installed, here.
+    """Return the DOCKER_HOST of an engine that answers; it is started, and if need be installed, here.
 
     Raises:
         EngineUnavailable: no engine answers and none can be started; the text names the way out.
@@ -111,7 +111,7 @@ def remove_containers(docker_host: str, home: Path) -> int:
 
 
 def answers(url: str) -> bool:
-    """Whether an engine answers at the address."""
+    """Return whether an engine answers at the address."""
     if url.startswith("unix://") and not _listens(url.removeprefix("unix://")):
         return False
     try:
@@ -127,7 +127,7 @@ def answers(url: str) -> bool:
 
 
 def _listens(socket_path: str) -> bool:
-    """Asked first, because the Docker client leaks its socket when nobody listens."""
+    """Ask first, because the Docker client leaks its socket when nobody listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(socket_path)
@@ -146,7 +146,7 @@ def _dockerd() -> str | None:
 
 
 def _search_path() -> str:
-    """dockerd and runc are in sbin, which is not on every root's PATH."""
+    """Return the PATH with sbin, where dockerd and runc are and which not every root's PATH holds."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 
 
@@ -212,7 +212,7 @@ def _start(own: OwnEngine, daemon: str, report: Report) -> str:
 
 
 def _launch(own: OwnEngine, daemon: str, driver: str) -> int:
-    """Sandboxes have no network, so the engine needs no bridge, no packet filter and no forwarding."""
+    """Configure the engine without bridge, packet filter and forwarding: sandboxes have no network."""
     command = [
         daemon,
         f"--host={own.url}",
@@ -252,7 +252,7 @@ def _last_lines(own: OwnEngine) -> str:
 
 
 def _processes_of(home: Path) -> Iterator[tuple[int, str]]:
-    """The engine's processes that carry this home in their environment, as (pid, name)."""
+    """Yield the engine's processes that carry this home in their environment, as (pid, name)."""
     mark = f"SKILLOPT_HOME={home}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
@@ -267,7 +267,7 @@ def _processes_of(home: Path) -> Iterator[tuple[int, str]]:
 
 
 def _children(parents: list[int]) -> list[int]:
-    """The first process of each container is a child of the engine's, with an environment of its own."""
+    """Return the first process of each container: a child of the engine's, with an environment of its own."""
     processes = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
     return [pid for pid in processes - set(parents) if _parent(pid) in parents]
 
@@ -278,7 +278,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent and so on of a process; nothing if it is gone."""
+    """Return state, parent and so on of a process; nothing if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -297,7 +297,7 @@ def _end(pids: list[int], with_signal: signal.Signals) -> None:
 
 
 def _alive(pid: int) -> bool:
-    """A zombie counts as gone, and is reaped if it is our child."""
+    """Return whether the process lives; a zombie counts as gone, and is reaped if it is our child."""
     try:
         if os.waitpid(pid, os.WNOHANG)[0] == pid:
             return False
@@ -308,7 +308,7 @@ def _alive(pid: int) -> bool:
 
 
 def _unmount(own: OwnEngine) -> None:
-    """A killed engine leaves its folder and its containers' file systems mounted; the deepest ones go first."""
+    """Unmount what a killed engine leaves, its folder and its containers' file systems, the deepest first."""
     roots = (own.data, own.runtime)
     mounts = [line.split()[1].replace("\\040", " ") for line in Path("/proc/self/mounts").read_text().splitlines()]
     for mount in reversed([mount for mount in mounts if any(Path(mount).is_relative_to(root) for root in roots)]):

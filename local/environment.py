@@ -20,7 +20,7 @@ _FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFL
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The whole environment of a process that belongs to the platform of this home.
+    """Return the whole environment of a process that belongs to the platform of this home.
 
     Raises:
         PlatformError: no platform was ever started in the home.
@@ -30,12 +30,12 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def inherited(outer: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment without what would configure another Airflow, or slow this one."""
+    """Return the user's environment without what would configure another Airflow, or slow this one."""
     return {name: value for name, value in outer.items() if not name.startswith(_FOREIGN)}
 
 
 def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str]) -> dict[str, str]:
-    """What the platform sets; the user's own AIRFLOW_CONN_* win over the stand-in's."""
+    """Return what the platform sets; the user's own AIRFLOW_CONN_* win over the stand-in's."""
     user = {name: value for name, value in outer.items() if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_"))}
     return (
         {
@@ -54,27 +54,27 @@ def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str])
 
 
 def stand_in_serves(outer: Mapping[str, str]) -> bool:
-    """Whether a connection is left that leads to the offline stand-in."""
+    """Return whether a connection is left that leads to the offline stand-in."""
     return not {TARGET_CONNECTION, OPTIMIZER_CONNECTION} <= set(outer)
 
 
 def airflow_url(settings: Settings) -> str:
-    """Address of the UI and the REST API."""
+    """Return the address of the UI and the REST API."""
     return f"http://127.0.0.1:{settings.ports.airflow}"
 
 
 def s3_url(settings: Settings) -> str:
-    """Address of the S3 server."""
+    """Return the address of the S3 server."""
     return f"http://127.0.0.1:{settings.ports.s3}"
 
 
 def model_url(settings: Settings) -> str:
-    """Address of the offline stand-in's OpenAI-compatible API."""
+    """Return the address of the offline stand-in's OpenAI-compatible API."""
     return f"http://127.0.0.1:{settings.ports.model}/v1"
 
 
 def database_url(home: Home) -> str:
-    """SQLAlchemy address of Airflow's database."""
+    """Return the SQLAlchemy address of Airflow's database."""
     return f"postgresql+psycopg2://postgres@/airflow?host={home.sockets}"
 
 
@@ -93,7 +93,7 @@ def _stand_in(settings: Settings, model: str) -> str:
 
 
 def _airflow(home: Home, settings: Settings) -> dict[str, str]:
-    """Airflow's options as SECTION__OPTION; measured values are chosen for few seconds a task on two cores."""
+    """Return Airflow's options as SECTION__OPTION; the measured values cost few seconds a task on two cores."""
     return {
         "CORE__DAGS_FOLDER": str(PROJECT / "dags"),
         "CORE__LOAD_EXAMPLES": "False",

@@ -51,44 +51,44 @@ class Home:
 
     @classmethod
     def at(cls, path: Path) -> "Home":
-        """The home at a path, which is created if it is not there."""
+        """Return the home at a path, which is created if it is not there."""
         root = path.expanduser().resolve()
         root.mkdir(parents=True, exist_ok=True)
         return cls(root)
 
     @property
     def postgres(self) -> Path:
-        """PostgreSQL's data directory."""
+        """Return PostgreSQL's data directory."""
         return self.root / "postgres"
 
     @property
     def s3(self) -> Path:
-        """The S3 server's objects and state."""
+        """Return the folder of the S3 server's objects and state."""
         return self.root / "s3"
 
     @property
     def airflow(self) -> Path:
-        """AIRFLOW_HOME."""
+        """Return AIRFLOW_HOME."""
         return self.root / "airflow"
 
     @property
     def logs(self) -> Path:
-        """One log file a service; task logs are below AIRFLOW_HOME."""
+        """Return the folder with one log file a service; task logs are below AIRFLOW_HOME."""
         return self.root / "logs"
 
     @property
     def settings_file(self) -> Path:
-        """Ports, keys and the login, readable to the owner alone."""
+        """Return the file with ports, keys and the login, readable to the owner alone."""
         return self.root / "settings.json"
 
     @property
     def lock_file(self) -> Path:
-        """Held by the one process that starts or stops the platform."""
+        """Return the file that the one process holds that starts or stops the platform."""
         return self.root / "lock"
 
     @property
     def sockets(self) -> Path:
-        """Folder of sockets: in the home, unless a path in there would be too long for a socket."""
+        """Return the folder of sockets: in the home, unless a path in there would be too long for a socket."""
         inside = self.root / "sockets"
         if len(os.fsencode(inside / SOCKET_NAME)) <= SOCKET_PATH_BYTES:
             return inside
@@ -110,7 +110,7 @@ class Home:
             )
 
     def read(self) -> Settings:
-        """The remembered settings.
+        """Return the remembered settings.
 
         Raises:
             PlatformError: no platform was ever started in this home, or the file is damaged.
@@ -126,7 +126,7 @@ class Home:
             ) from error
 
     def read_or_choose(self) -> Settings:
-        """The remembered settings, or new ones."""
+        """Return the remembered settings, or new ones."""
         if self.settings_file.exists():
             return self.read()
         return self.write(Settings(ports=Ports(*free_ports(3))))
@@ -149,7 +149,7 @@ class Home:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different loopback ports that nobody listens on."""
+    """Return different loopback ports that nobody listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [int(server.getsockname()[1]) for server in sockets]

@@ -43,7 +43,7 @@ BUILDERS = (Path("local/image.py"), Path("local/npm.py"))
 
 
 def program_files(root: Path) -> Sequence[Path]:
-    """What of the project enters the sandbox image, relative to its root: no data, no configuration of a benchmark."""
+    """Return the project's files for the sandbox image, relative to its root: no data, no benchmark's configuration."""
     package = root / PACKAGE
     files = [package / "__init__.py", package / "benchmarks.py", *root.glob("benchmarks/[!_]*/adapter.py")]
     files += [path for folder in ("core", "rollout") for path in (package / folder).rglob("*.py")]
@@ -51,7 +51,7 @@ def program_files(root: Path) -> Sequence[Path]:
 
 
 def gateway_files(root: Path) -> Sequence[Path]:
-    """What of the project enters the gateway's image: what calls a model, and neither benchmarks nor the stand-in."""
+    """Return the project's files for the gateway's image: what calls a model."""
     package = root / PACKAGE
     files = [package / "__init__.py", *(package / "core").rglob("*.py")]
     files += [path for folder in ("gateway", "sandbox") for path in (package / folder).glob("*.py")]
@@ -85,7 +85,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = ()) -> str:
-    """The name of the sandbox image, which is built if it is missing or an input of it changed.
+    """Return the name of the sandbox image, which is built if it is missing or an input of it changed.
 
     So are the images of `names`, and those that were built before: they would not fit the others any more.
 
@@ -139,7 +139,7 @@ def stage_program(root: Path, target: Path, files: Callable[[Path], Sequence[Pat
 
 
 def stage_context(root: Path, target: Path, architecture: str, cache: Path, name: str = "sandbox") -> None:
-    """The whole build context: Dockerfile, program, the packages for the image's Python, or a CLI.
+    """Stage the whole build context: Dockerfile, program, the packages for the image's Python, or a CLI.
 
     Raises:
         ImageMissing: with the installer's last words.
@@ -159,7 +159,7 @@ def stage_context(root: Path, target: Path, architecture: str, cache: Path, name
 
 
 def input_files(root: Path, name: str = "sandbox") -> Sequence[Path]:
-    """Every file that decides what an image holds, relative to the root; a CLI's image holds the sandbox's too."""
+    """Return every file that decides what an image holds, relative to the root; a CLI's image holds the sandbox's."""
     recipe = RECIPES[name]
     files = [recipe.dockerfile, *BUILDERS, *recipe.program(root)]
     if recipe.requirements is not None:
@@ -168,7 +168,7 @@ def input_files(root: Path, name: str = "sandbox") -> Sequence[Path]:
 
 
 def inputs_hash(root: Path, name: str = "sandbox") -> str:
-    """Hex SHA-256 over every file and name that decides what an image holds."""
+    """Return the hex SHA-256 of every file and name that decides what an image holds."""
     digest = hashlib.sha256("\0".join([BASE, SUITE, PYTHON, name]).encode())
     for path in input_files(root, name):
         content = (root / path).read_bytes()
@@ -206,7 +206,7 @@ def _base(client: docker.DockerClient, docker_host: str, home: Path, report: Rep
 
 
 def _pull(docker_host: str) -> str:
-    """Pull the base in bounded time; why it did not work, or nothing."""
+    """Pull the base in bounded time, and return why it did not work, or nothing."""
     client = docker.APIClient(base_url=docker_host, timeout=SILENT_SECONDS)
     deadline = time.monotonic() + PULL_SECONDS
     try:

@@ -25,7 +25,7 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
 
 
 def is_ready(settings: Settings) -> bool:
-    """Whether the stand-in answers."""
+    """Return whether the stand-in answers."""
     try:
         return httpx.get(f"{model_url(settings)}/models", timeout=5, trust_env=False).is_success
     except httpx.TransportError:

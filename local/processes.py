@@ -17,7 +17,7 @@ POLL_SECONDS = 0.05
 
 
 def of_home(home: Home) -> list[psutil.Process]:
-    """Every living process of the platform but the caller and those that started it, PostgreSQL, and the engine."""
+    """Return every process of the platform but the caller, those that started it, PostgreSQL, and the engine."""
     spared = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
     return [
         process
@@ -27,12 +27,12 @@ def of_home(home: Home) -> list[psutil.Process]:
 
 
 def of_postgres(home: Home) -> list[psutil.Process]:
-    """The database's processes, the postmaster among them."""
+    """Return the database's processes, the postmaster among them."""
     return [process for process in psutil.process_iter() if _works_in(process, home)]
 
 
 def variable(process: psutil.Process, name: str) -> str:
-    """A variable of the environment that the process was started with; empty if there is none or no telling."""
+    """Return a variable of the environment that the process was started with; empty if there is none or no telling."""
     try:
         return str(process.environ().get(name, ""))
     except (psutil.Error, OSError, ValueError):
@@ -40,7 +40,7 @@ def variable(process: psutil.Process, name: str) -> str:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it still runs; a zombie does not."""
+    """Return whether it still runs; a zombie does not."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -48,7 +48,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def end(processes: Iterable[psutil.Process], grace: float) -> None:
-    """SIGTERM to all, and SIGKILL to those that are still there after `grace` seconds."""
+    """Send SIGTERM to all, and SIGKILL to those that are still there after `grace` seconds."""
     pending = list(_signal(processes, psutil.Process.terminate))
     if not _all_gone(pending, grace):
         _all_gone(list(_signal(pending, psutil.Process.kill)), grace)

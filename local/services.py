@@ -40,17 +40,17 @@ class Service:
 
 
 def running(home: Home, name: str) -> psutil.Process | None:
-    """The service's main process, if it lives."""
+    """Return the service's main process, if it lives."""
     return next((process for process in _members(home, name) if _leads_session(process.pid)), None)
 
 
 def log_path(home: Home, name: str) -> Path:
-    """Where a service's output goes."""
+    """Return the file that a service's output goes to."""
     return home.logs / f"{name}.log"
 
 
 def new_log(home: Home, name: str) -> Path:
-    """The same for a service that starts; the log of its last life is kept beside it."""
+    """Return that file for a service that starts; the log of its last life is kept beside it."""
     log = log_path(home, name)
     if log.exists():
         log.replace(log.with_suffix(".previous.log"))
@@ -107,7 +107,7 @@ def wait(
 
 
 def last_lines(log: Path) -> str:
-    """The end of a log, to be put into an error's text."""
+    """Return the end of a log, to be put into an error's text."""
     lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:] if log.exists() else []
     return "\n".join([f"the last lines of {log}:", *(f"  {line}" for line in lines)])
 

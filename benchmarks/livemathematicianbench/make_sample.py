@@ -45,12 +45,12 @@ class Draft:
 
     @property
     def false(self) -> list[str]:
-        """Those of the last kind that turned out to be false indeed."""
+        """Return those of the last kind that turned out to be false indeed."""
         return [claim.text for claim in self.too_strong if not claim.holds]
 
     @property
     def sound(self) -> bool:
-        """Whether the truths are as they should be."""
+        """Return whether the truths are as they should be."""
         return self.strongest.holds and self.weaker.holds and len(self.false) >= CHOICES - 2
 
 
@@ -77,7 +77,7 @@ _RELATIONS: tuple[tuple[str, Callable[[int, int, int], bool]], ...] = (
 
 
 def divisor_of_values(rng: random.Random) -> Draft:
-    """The greatest number that divides all values of a polynomial."""
+    """Return the greatest number that divides all values of a polynomial."""
     (formula, value_at), (said, modulus) = rng.choice(_POLYNOMIALS), rng.choice(_CONDITIONS)
     numbers = [n for n in range(2, 400) if gcd(n, modulus) == 1]
     found = gcd(*map(value_at, numbers))
@@ -112,7 +112,7 @@ def divisor_of_values(rng: random.Random) -> Draft:
 
 
 def exponents(rng: random.Random) -> Draft:
-    """The least exponent that takes all units to 1."""
+    """Return the least exponent that takes all units to 1."""
     m = rng.randrange(8, 64)
     units = [a for a in range(1, m) if gcd(a, m) == 1]
     order = {a: next(k for k in range(1, m) if pow(a, k, m) == 1) for a in units}
@@ -145,7 +145,7 @@ def exponents(rng: random.Random) -> Draft:
 
 
 def residues(rng: random.Random) -> Draft:
-    """How many values a power takes modulo a prime."""
+    """Return how many values a power takes modulo a prime."""
     p, k = rng.choice([7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43]), rng.randrange(2, 7)
     values = [pow(x, k, p) for x in range(p)]
     count, taken = len(set(values)), rng.choice(values[2:])
@@ -173,7 +173,7 @@ def residues(rng: random.Random) -> Draft:
 
 
 def amounts(rng: random.Random) -> Draft:
-    """Which amounts two kinds of stamps make up."""
+    """Return which amounts two kinds of stamps make up."""
     a, b = sorted(rng.sample(range(3, 17), 2))
     made = {a * i + b * j for i in range(b + 1) for j in range(a + 1)}
     missing = [amount for amount in range(1, a * b) if amount not in made]
@@ -200,13 +200,13 @@ def amounts(rng: random.Random) -> Draft:
 
 
 def pairs(rng: random.Random) -> Draft:
-    """How large a set has to be to hold a pair of some kind."""
+    """Return how large a set has to be to hold a pair of some kind."""
     top = rng.randrange(6, 13)
     template, related = rng.choice(_RELATIONS)
     said = template.format(top=top)
 
     def found(size: int) -> list[int]:
-        """How many such pairs each set of that size holds."""
+        """Return how many such pairs each set of that size holds."""
         sets = combinations(range(1, top + 1), size)
         return [sum(related(x, y, top) for x, y in combinations(chosen, 2)) for chosen in sets]
 
@@ -241,7 +241,7 @@ DRAFTS: tuple[Callable[[random.Random], Draft], ...] = (divisor_of_values, expon
 
 
 def drafts(rng: random.Random) -> Iterator[Draft]:
-    """Sound drafts without end, each question once, a kind after the other."""
+    """Yield sound drafts without end, each question once, a kind after the other."""
     asked: set[str] = set()
     while True:
         for make in DRAFTS:
@@ -253,7 +253,7 @@ def drafts(rng: random.Random) -> Iterator[Draft]:
 
 
 def record(number: int, draft: Draft, rng: random.Random) -> dict[str, object]:
-    """A draft as a record, laid out as in the benchmark's files: the right choice apart from the others."""
+    """Return a draft as a record, laid out as in the benchmark's files: the right choice apart from the others."""
     wrong = rng.sample(draft.false, CHOICES - 2)
     if number % _WILDCARD_RIGHT == 0:
         right, others = WILDCARD, [draft.weaker.text, *wrong]
@@ -274,7 +274,7 @@ def record(number: int, draft: Draft, rng: random.Random) -> dict[str, object]:
 
 
 def lettered(texts: Sequence[str]) -> list[dict[str, str]]:
-    """Choices from B on; A is the right one."""
+    """Return choices from B on; A is the right one."""
     return [{"label": label, "text": text} for label, text in zip("BCDE", texts, strict=True)]
 
 

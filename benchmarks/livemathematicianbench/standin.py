@@ -77,12 +77,12 @@ class Choice:
 
     @property
     def strength(self) -> int:
-        """How many words of it claim much."""
+        """Return how many words of it claim much."""
         return len(_STRONG.findall(self.text))
 
     @property
     def wildcard(self) -> bool:
-        """Whether it states nothing itself."""
+        """Return whether it states nothing itself."""
         return _WILDCARD.search(self.text) is not None
 
 
@@ -95,7 +95,7 @@ class Question:
 
     @classmethod
     def of_prompt(cls, prompt: str) -> "Question | None":
-        """The question of a user message, or None if it offers no choices."""
+        """Return the question of a user message, or None if it offers no choices."""
         asks = _ASKS.search(prompt)
         starts = _starts(prompt[: asks.start()]) if asks else []
         if asks is None or len(starts) < 2:
@@ -108,7 +108,7 @@ class Question:
         return cls(prompt[: starts[0].start()], tuple(choices))
 
     def pick(self, active: Active) -> Choice:
-        """The choice with the most points; of equals the first."""
+        """Return the choice with the most points; of equals the first."""
         asked = content_stems(self.text)
         longest = max(len(choice.text) for choice in self.choices)
 
@@ -126,7 +126,7 @@ class Question:
 
 
 def _starts(text: str) -> list[re.Match[str]]:
-    """Where the choices begin: lines with a letter and a point, in alphabetical order.
+    """Return where the choices begin: lines with a letter and a point, in alphabetical order.
 
     Question and choices may have several lines, and some of these a letter and a point that are none of a choice.
     """

@@ -93,16 +93,16 @@ class World:
                 self.countries[country.name] = country
 
     def next_to(self, country: Country) -> list[Country]:
-        """Its neighbours that are part of the sample."""
+        """Return its neighbours that are part of the sample."""
         return [self.countries[name] for name in country.neighbours if name in self.countries]
 
     def paying_with(self, currency: str) -> list[Country]:
-        """All countries with that money."""
+        """Return all countries with that money."""
         return [country for country in self.countries.values() if country.currency == currency]
 
 
 def _cities_by_country(cities: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Names by country code, the largest first; numbered names are districts of a city and left out."""
+    """Return names by country code, the largest first; numbered names are districts of a city and left out."""
     found: dict[str, list[str]] = {}
     for city in sorted(cities, key=lambda city: (-city["population"], city["geonameid"])):
         names = found.setdefault(city["countrycode"], [])
@@ -112,7 +112,7 @@ def _cities_by_country(cities: Iterable[Mapping[str, Any]]) -> dict[str, list[st
 
 
 def _plain(name: str) -> str:
-    """Without accents: the sources spell capitals in ASCII and cities as at home."""
+    """Drop accents: the sources spell capitals in ASCII and cities as at home."""
     return "".join(character for character in unicodedata.normalize("NFKD", name) if character.isascii()).lower()
 
 
@@ -132,13 +132,13 @@ def _country(entry: Mapping[str, Any], continent: str, neighbours: Sequence[str]
 
 
 def listed(names: Iterable[str]) -> str:
-    """`A, B and C`."""
+    """Return `A, B and C`."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def profile(country: Country, rng: random.Random) -> Page:
-    """A page on a country."""
+    """Return a page on a country."""
     name, border = country.name, listed(country.neighbours[:5])
     text = rng.choice(
         [
@@ -158,7 +158,7 @@ def profile(country: Country, rng: random.Random) -> Page:
 
 
 def capital_page(country: Country, rng: random.Random) -> Page:
-    """A page on a capital."""
+    """Return a page on a capital."""
     text = rng.choice(
         [
             f"{country.capital} is the capital of {country.name}. Visitors pay with the {country.currency}, calls from "
@@ -178,7 +178,7 @@ def capital_page(country: Country, rng: random.Random) -> Page:
 
 
 def city_page(country: Country, city: str, rng: random.Random) -> Page:
-    """A page on a city that is no capital."""
+    """Return a page on a city that is no capital."""
     text = rng.choice(
         [
             f"{city} is a city in {country.name}. The capital {country.capital} is another one ... "
@@ -192,14 +192,14 @@ def city_page(country: Country, city: str, rng: random.Random) -> Page:
 
 
 def ranking_page(country: Country, rng: random.Random) -> Page:
-    """A list of the largest cities beside the capital, each with the country's name."""
+    """Return a list of the largest cities beside the capital, each with the country's name."""
     ranks = ", ".join(f"{place}. {city} ({country.name})" for place, city in enumerate(country.cities, start=1))
     title = rng.choice([f"Cities of {country.name} by population", f"{country.name}: largest cities"])
     return Page(title, f"The most populous cities of {country.name} apart from the capital {country.capital}: {ranks}.")
 
 
 def money_page(country: Country, rng: random.Random) -> Page:
-    """A page on the currency of a country."""
+    """Return a page on the currency of a country."""
     name, money = country.name, country.currency
     text = rng.choice(
         [
@@ -216,13 +216,13 @@ def money_page(country: Country, rng: random.Random) -> Page:
 
 
 def code_page(countries: Sequence[Country], rng: random.Random) -> Page:
-    """A list of calling codes."""
+    """Return a list of calling codes."""
     rows = "; ".join(f"{country.name} {country.calling_code}" for country in countries)
     return Page(rng.choice(["Calling codes A to Z", "How to call abroad - Travel Guide"]), f"Calls begin with: {rows}.")
 
 
 def region_page(country: Country, rng: random.Random) -> Page:
-    """A page on a continent's countries."""
+    """Return a page on a continent's countries."""
     names = listed([country.name, *country.neighbours[:4]])
     return Page(
         rng.choice([f"Map of {country.continent}", f"{country.continent} - {rng.choice(_SITES)}"]),
@@ -330,7 +330,7 @@ def continent_clue(world: World, country: Country, rng: random.Random) -> Clue:
 
 
 def astray(world: World, country: Country, rng: random.Random) -> tuple[Page, ...]:
-    """Pages on neighbours, on countries with the same money and on something else."""
+    """Return pages on neighbours, on countries with the same money and on something else."""
     near = world.next_to(country)
     alike = [other for other in world.paying_with(country.currency) if other is not country]
     far = rng.sample(list(world.countries.values()), 3)
@@ -357,7 +357,7 @@ CLUES: tuple[Callable[[World, Country, random.Random], Clue], ...] = (
 
 
 def record(identity: str, clue: Clue, rng: random.Random) -> dict[str, object]:
-    """A clue as a SearchQA record of 6 to 12 documents, those that hold the answer rather in front."""
+    """Return a clue as a SearchQA record of 6 to 12 documents, those that hold the answer rather in front."""
     places = [(rng.random() - _HEAD_START, str(page)) for page in dict.fromkeys(clue.pages)]
     places += [(rng.random(), str(page)) for page in dict.fromkeys(clue.distractors[: 12 - len(clue.pages)])]
     context = " ".join(page for _, page in sorted(places))

@@ -46,14 +46,14 @@ class Chore(NamedTuple):
 
     @property
     def position(self) -> str:
-        """The rectangle of the answer."""
+        """Return the rectangle of the answer."""
         right, bottom = self.left + len(self.answer[0]) - 1, self.top + len(self.answer) - 1
         cells = f"{get_column_letter(self.left)}{self.top}:{get_column_letter(right)}{bottom}"
         return f"'{self.sheet}'!{cells}"
 
 
 def products(rng: random.Random, tricky: bool) -> Chore:
-    """Quantity times price; tricky quantities are texts with a separator of thousands."""
+    """Return a chore of quantity times price; tricky quantities are texts with a separator of thousands."""
     rows: Rows = [["Item", "Quantity", "Price", "Total"]]
     answer: Rows = []
     for name in rng.sample(GOODS, rng.randrange(5, 9)):
@@ -69,7 +69,7 @@ def products(rng: random.Random, tricky: bool) -> Chore:
 
 
 def flags(rng: random.Random, tricky: bool) -> Chore:
-    """Which amounts are above a limit; tricky ones are texts."""
+    """Return a chore of flagging amounts above a limit; tricky ones are texts."""
     limit = rng.randrange(3, 8) * 100
     rows: Rows = [["Customer", "Amount", "Large"]]
     answer: Rows = []
@@ -86,7 +86,7 @@ def flags(rng: random.Random, tricky: bool) -> Chore:
 
 
 def dates(rng: random.Random, tricky: bool) -> Chore:
-    """Dates from texts with the day first; only tricky ones could be read the other way round."""
+    """Return a chore of dates from texts with the day first; only tricky ones could be read the other way round."""
     rows: Rows = [["Member", "Joined", "Date"]]
     answer: Rows = []
     for name in rng.sample(PEOPLE, rng.randrange(5, 9)):
@@ -100,7 +100,7 @@ def dates(rng: random.Random, tricky: bool) -> Chore:
 
 
 def matches(rng: random.Random, tricky: bool) -> Chore:
-    """The rows of a region; a tricky one is written in small letters and with a blank behind it, never the first."""
+    """Return a chore of copying the rows of a region; a tricky one is lower-case with a blank behind, never first."""
     region = rng.choice(REGIONS)
     rows: Rows = [["Name", "Region", "Amount"]]
     answer: Rows = []
@@ -119,7 +119,7 @@ KINDS = (products, flags, dates, matches)
 
 
 def chores(rng: random.Random) -> Iterator[Chore]:
-    """Without end, a kind after the other, every other round tricky, more or less."""
+    """Yield chores without end, a kind after the other, every other round tricky, more or less."""
     round_number = 0
     while True:
         for offset, kind in enumerate(KINDS):
@@ -128,7 +128,7 @@ def chores(rng: random.Random) -> Iterator[Chore]:
 
 
 def workbook_bytes(sheets: Mapping[str, Rows]) -> bytes:
-    """A workbook, without anything of the day it is written on."""
+    """Return a workbook, without anything of the day it is written on."""
     workbook = Workbook()
     workbook.remove(workbook.worksheets[0])
     for title, rows in sheets.items():
@@ -142,7 +142,7 @@ def workbook_bytes(sheets: Mapping[str, Rows]) -> bytes:
 
 
 def _undated(archive: bytes) -> bytes:
-    """The archive with the same time stamp everywhere."""
+    """Return the archive with the same time stamp everywhere."""
     result = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as new:
         for name in old.namelist():
@@ -152,7 +152,7 @@ def _undated(archive: bytes) -> bytes:
 
 
 def done(chore: Chore) -> Mapping[str, Rows]:
-    """The sheets with the answer in its place."""
+    """Return the sheets with the answer in its place."""
     rows = [list(row) for row in chore.sheets[chore.sheet]]
     for offset, values in enumerate(chore.answer):
         while len(rows) < chore.top + offset:
@@ -163,7 +163,7 @@ def done(chore: Chore) -> Mapping[str, Rows]:
 
 
 def write(folder: Path, number: int, chore: Chore) -> dict[str, object]:
-    """The two workbooks, laid out as in the benchmark; returns the record."""
+    """Write the two workbooks, laid out as in the benchmark, and return the record."""
     path = f"spreadsheet/{number}"
     (folder / path).mkdir(parents=True, exist_ok=True)
     (folder / path / f"1_{number}_init.xlsx").write_bytes(workbook_bytes(chore.sheets))

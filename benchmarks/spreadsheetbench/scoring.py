@@ -32,12 +32,12 @@ class Cell(NamedTuple):
 
     @property
     def right(self) -> bool:
-        """Whether the values are equal."""
+        """Return whether the values are equal."""
         return equal(self.expected, self.found)
 
 
 def compare(golden: str, produced: str, ranges: Sequence[Cells]) -> Score:
-    """The score of the workbook `produced`; a formula has the value that its program kept, if it kept one."""
+    """Return the score of the workbook `produced`; a formula has the value that its program kept, if any."""
     reference = _load(golden)
     if not Path(produced).is_file():
         left = ", ".join(sorted(path.name for path in Path(produced).parent.iterdir())[:5])
@@ -56,14 +56,17 @@ def compare(golden: str, produced: str, ranges: Sequence[Cells]) -> Score:
 
 
 def equal(expected: object, found: object) -> bool:
-    """Equal after `plain`, of the same type; an empty text is an empty cell."""
+    """Return whether they are equal after `plain` and of one type; an empty text is an empty cell."""
     one, other = (None if value == "" else value for value in (plain(expected), plain(found)))
     return type(one) is type(other) and one == other
 
 
 def plain(value: object) -> object:
-    """What of a value counts: numbers, also those in texts and truth values, to two decimals; dates to the day they
-    round to, as a number; times to the minute."""
+    """Return what counts of a value.
+
+    Numbers, also those in texts and truth values, count to two decimals; dates to the day they round to, as a number;
+    times to the minute.
+    """
     if isinstance(value, int | float):
         return round(float(value), 2)
     if isinstance(value, datetime.time):
@@ -90,7 +93,7 @@ def _sheets(workbook: "Workbook") -> list[str]:
 
 
 def _cells(reference: "Workbook", workbook: "Workbook", cells: Cells) -> Iterator[Cell]:
-    """The cells of a rectangle with both values; those of a sheet that is missing are empty."""
+    """Yield the cells of a rectangle with both values; those of a sheet that is missing are empty."""
     from openpyxl.utils import get_column_letter
 
     sheets = [book[cells.sheet] if cells.sheet in _sheets(book) else None for book in (reference, workbook)]
@@ -102,7 +105,7 @@ def _cells(reference: "Workbook", workbook: "Workbook", cells: Cells) -> Iterato
 
 
 def _formulas(path: str, wrong: Iterable[Cell]) -> frozenset[str]:
-    """Names of the wrong cells that are empty because they hold a formula without a value."""
+    """Return names of the wrong cells that are empty because they hold a formula without a value."""
     import openpyxl
 
     empty = [cell.name for cell in wrong if cell.found is None][:NAMED_CELLS]

@@ -147,7 +147,7 @@ class Chore:
 
     @classmethod
     def of_prompt(cls, prompt: str) -> "Chore | None":
-        """The chore of a user message; None if it names no answer position or is of no kind that the stand-in knows."""
+        """Return the chore of a message; None if it has no answer position or is of no kind that the stand-in knows."""
         position = _POSITION.search(prompt)
         known = ((kind, pattern.search(prompt)) for kind, (pattern, _) in KINDS.items())
         kind, match = next(((kind, match) for kind, match in known if match), ("", None))
@@ -159,7 +159,7 @@ class Chore:
         return cls(data, position["sheet"] or data, column, int(position["row"]), kind, found)
 
     def program(self, active: Active) -> str:
-        """A whole program, written as the directives ask for it."""
+        """Return a whole program, written as the directives ask for it."""
         helper, step = KINDS[self.kind][1](self, active)
         then = 'results.insert(0, ["Result"])\n' if "header_row" in active else ""
         if "whole_numbers" in active:
@@ -238,7 +238,7 @@ class _Cell(NamedTuple):
 
 
 def symptoms(feedback: str, prompt: str) -> Mapping[str, bool]:
-    """Directives that would have helped by whether they have to be on or off; empty if the cells tell nothing."""
+    """Return the directives that would have helped and whether they have to be on; empty if the cells tell nothing."""
     wrong = [_Cell(*match.groups()) for match in _WRONG.finditer(feedback)]
     first = _FIRST.search(prompt)
     if not wrong or first is None:
@@ -257,7 +257,7 @@ def symptoms(feedback: str, prompt: str) -> Mapping[str, bool]:
 
 
 def _rounded(cell: _Cell) -> bool:
-    """Whether a whole number was found in the place of one that is near to it."""
+    """Return whether a whole number was found in the place of one that is near to it."""
     try:
         expected, found = float(cell.expected), float(cell.found)
     except ValueError:

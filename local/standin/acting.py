@@ -48,7 +48,7 @@ TOOLS: Mapping[str, Tool] = {
 
 
 def _asks_about_an_answer(last: Turn) -> bool:
-    """Whether the last turn is a question about an answer that was given, and not the item itself."""
+    """Return whether the last turn is a question about an answer that was given, and not the item itself."""
     return last.role == "user" and "<documents>" not in last.text
 
 

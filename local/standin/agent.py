@@ -1,4 +1,4 @@
-"""How agent CLIs hand a skill and a task to a model, read from what they send."""
+"""Read the skill and the task out of what agent CLIs send to a model."""
 
 import json
 import re
@@ -38,7 +38,7 @@ _SURROUNDINGS = ("<environment_context>", "<system-reminder>")
 
 
 def opening(conversation: Conversation) -> tuple[str, str]:
-    """The skill and the task: what a CLI delivered as such, else the instructions and what the user said."""
+    """Return the skill and the task: what a CLI delivered as such, else the instructions and what the user said."""
     if not _by_cli(conversation):
         return conversation.system, conversation.user_text
     delivered = delivered_skill(conversation)
@@ -51,7 +51,7 @@ def opening(conversation: Conversation) -> tuple[str, str]:
 
 
 def loading(conversation: Conversation) -> Call | None:
-    """The call that loads a skill which the user names and the CLI has only announced; None if there is none."""
+    """Return the call that loads a skill which the user names and the CLI has only announced, or None."""
     if not _by_cli(conversation) or delivered_skill(conversation) is not None:
         return None
     said = set(re.findall(r"[\w-]+", conversation.user_text))
@@ -70,13 +70,13 @@ def loading(conversation: Conversation) -> Call | None:
 
 
 def usable(conversation: Conversation, task: str) -> tuple[str, ...]:
-    """The tools that are offered; where a shell is, and files to work on, also the one that runs programs."""
+    """Return the tools on offer; where a shell is, and files to work on, also the one that runs programs."""
     programs = _by_cli(conversation) and _WITH_FILES in task and any(name in SHELLS for name in conversation.tools)
     return (*conversation.tools, PROGRAMS) if programs else conversation.tools
 
 
 def offered(call: Call, conversation: Conversation, task: str) -> Call:
-    """The call as it can be made: a program goes through a CLI's shell."""
+    """Return the call as it can be made: a program goes through a CLI's shell."""
     shell = next((name for name in conversation.tools if name in SHELLS), None)
     if call.name in conversation.tools or shell is None:
         return call
@@ -87,7 +87,7 @@ def offered(call: Call, conversation: Conversation, task: str) -> Call:
 
 
 def delivered_skill(conversation: Conversation) -> str | None:
-    """The text of the skill that the conversation holds already, without its front matter."""
+    """Return the text of the skill that the conversation holds already, without its front matter."""
     for turn in conversation.turns:
         found = _skill_in(turn.text) if turn.role == "user" else None
         if turn.role == "tool" and (front := _FRONT_MATTER.search(turn.text)):

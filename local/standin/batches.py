@@ -31,7 +31,7 @@ class Batches:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, method: str, path: str, content_type: str, body: bytes) -> Answer | None:
-        """The answer to a request; None if it is none for this API.
+        """Return the answer to a request; None if it is none for this API.
 
         Raises:
             ModelError: the request is malformed.
@@ -114,7 +114,7 @@ class Batches:
 
 
 def _uploaded_file(content_type: str, body: bytes) -> bytes:
-    """The part named file of a form."""
+    """Return the part named file of a form."""
     found = re.search(r'boundary="?([^";]+)', content_type)
     if found is None:
         raise ModelError("A file is uploaded as multipart/form-data.")

@@ -8,11 +8,11 @@ Option = TypeVar("Option")
 
 
 def fraction(*parts: str) -> float:
-    """A number in [0, 1) that depends on the parts alone."""
+    """Return a number in [0, 1) that depends on the parts alone."""
     digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def pick(options: Sequence[Option], *parts: str) -> Option:
-    """One of the options, which must not be empty."""
+    """Return one of the options, which must not be empty."""
     return options[int(fraction(*parts) * len(options))]

@@ -12,7 +12,7 @@ MODELS = ("stand-in-target", "stand-in-optimizer")
 
 
 def complete(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole answer.
+    """Return the whole answer.
 
     Raises:
         ModelError: the request asks for something that the stand-in does not do, or lacks a part.
@@ -31,7 +31,7 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The same answer in chunks; the tokens come last, if they are asked for.
+    """Return the same answer in chunks; the tokens come last, if they are asked for.
 
     Raises:
         ModelError: as `complete` does, before the first chunk.
@@ -55,7 +55,7 @@ def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def read(request: Mapping[str, Any]) -> Conversation:
-    """A request of this format.
+    """Return a request of this format.
 
     Raises:
         ModelError: messages or tools have another form.

@@ -37,7 +37,7 @@ class Reply:
 
     @property
     def words(self) -> int:
-        """What counts as its tokens; at least 1."""
+        """Return what counts as its tokens; at least 1."""
         return max(1, _words(self.text) + sum(1 + _words(call.arguments) for call in self.calls))
 
 
@@ -52,25 +52,25 @@ class Conversation:
 
     @property
     def user_text(self) -> str:
-        """Everything that the user said."""
+        """Return everything that the user said."""
         return "\n\n".join(turn.text for turn in self.turns if turn.role == "user")
 
     @property
     def words(self) -> int:
-        """What counts as the tokens of the request."""
+        """Return what counts as the tokens of the request."""
         return _words(self.system) + sum(
             _words(turn.text) + sum(_words(call.arguments) for call in turn.calls) for turn in self.turns
         )
 
     def identity(self, reply: Reply, part: int = 0) -> str:
-        """Hex digits that name a part of the reply: the same for the same request, another one at the next turn."""
+        """Return hex digits that name a part of the reply: the same for the same request, others at the next turn."""
         calls = [[call.name, call.arguments] for call in reply.calls]
         text = json.dumps([len(self.turns), part, reply.text, calls])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def objects(request: Mapping[str, Any], field: str, has: str) -> list[dict[str, Any]]:
-    """A field that must be a list of objects.
+    """Return a field that must be a list of objects.
 
     Raises:
         ModelError: it is missing or something else.
@@ -82,14 +82,14 @@ def objects(request: Mapping[str, Any], field: str, has: str) -> list[dict[str, 
 
 
 def text_of(content: object) -> str:
-    """The text of a message's content: a string, or the parts of a list that have one."""
+    """Return the text of a message's content: a string, or the parts of a list that have one."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
 
 
 def joined(texts: Sequence[str]) -> str:
-    """Several system messages as one text."""
+    """Return several system messages as one text."""
     return "\n\n".join(texts)
 
 

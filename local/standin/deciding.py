@@ -37,7 +37,7 @@ STAGE_MARK = "_result"
 
 
 def decide(conversation: Conversation) -> Reply:
-    """The next turn, a pure function of the conversation.
+    """Return the next turn, a pure function of the conversation.
 
     Raises:
         ModelError: it asks for a stage that the stand-in does not know, or lacks a part that a stage needs.

@@ -41,11 +41,11 @@ def directive(
     tempting: bool = False,
     subject: str = "documents",
 ) -> Directive:
-    """A directive from the sources of its patterns."""
+    """Return a directive from the sources of its patterns."""
     compiled = tuple(re.compile(pattern) for pattern in patterns)
     return Directive(name, compiled, tuple(rules), reason, tempting, subject)
 
 
 def gap(most: int, *barred: str) -> str:
-    """Up to `most` characters of a clause, none of which begins a barred word."""
+    """Return up to `most` characters of a clause, none of which begins a barred word."""
     return rf"(?:(?!\b(?:{'|'.join(barred)})).){{0,{most}}}" if barred else f".{{0,{most}}}"

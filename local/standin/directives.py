@@ -243,18 +243,18 @@ DIRECTIVES: dict[str, Directive] = {member.name: member for family in _FAMILIES 
 
 
 def siblings(name: str) -> tuple[str, ...]:
-    """The other directives that speak of the same matter, in the order of the table."""
+    """Return the other directives that speak of the same matter, in the order of the table."""
     family = next(family for family in _FAMILIES if DIRECTIVES[name] in family)
     return tuple(member.name for member in family if member.name != name)
 
 
 def recognise(skill: str) -> frozenset[str]:
-    """Names of the directives that a skill switches on."""
+    """Return the names of the directives that a skill switches on."""
     return frozenset(name for name, on in spoken_of(skill).items() if on)
 
 
 def spoken_of(skill: str) -> dict[str, bool]:
-    """The directives that a skill speaks of, and whether it switches them on."""
+    """Return the directives that a skill speaks of, and whether it switches them on."""
     state: dict[str, bool] = {}
     for clause in _clauses(skill):
         state |= _asked(clause)
@@ -267,7 +267,7 @@ def _clauses(skill: str) -> Iterator[str]:
 
 
 def _asked(clause: str) -> dict[str, bool]:
-    """The directives that a clause speaks of, and whether it asks for them."""
+    """Return the directives that a clause speaks of, and whether it asks for them."""
     asked: dict[str, bool] = {}
     for known in DIRECTIVES.values():
         for pattern in known.patterns:

@@ -22,7 +22,7 @@ _EMPTY_GUIDANCE = "- Work through the rules in the order in which they stand."
 
 
 def slow_update(request: StageRequest) -> dict[str, Any]:
-    """One to four lines of guidance: the former ones that hold, then what would help; sometimes a tempting one."""
+    """Return 1 to 4 lines of guidance: former ones that hold, then what would help; sometimes a tempting one."""
     groups = request.comparison
     active = recognise(request.skill)
     tried = toggles(groups.everything, active)
@@ -41,7 +41,7 @@ def slow_update(request: StageRequest) -> dict[str, Any]:
 
 
 def meta_skill(request: StageRequest) -> dict[str, Any]:
-    """Which directions were accepted and which rejected, and what would help the items that still fail."""
+    """Return which directions were accepted and which rejected, and what would help the items that still fail."""
     known = Memory.parse(request.memory).after(request.epoch_steps, ())
     # The request holds no skill: what was accepted is the nearest to what it asks for.
     tried = toggles(request.comparison.failing, frozenset(known.accepted))
@@ -51,7 +51,7 @@ def meta_skill(request: StageRequest) -> dict[str, Any]:
 
 
 def meta_reflect(request: StageRequest) -> dict[str, Any]:
-    """What the epoch suggests: no line twice, the siblings of what was accepted, and what was rejected in company."""
+    """Return what the epoch suggests: no line twice, siblings of what was accepted, what was rejected in company."""
     edits = [edit("delete", line, "", "An earlier line asks for the same.") for line in repeated_lines(request.skill)]
     seed = "|".join([request.skill, *(f"{step.step}:{step.action}" for step in request.epoch_steps)])
     names = dict.fromkeys([*_accepted_kin(request), *_rejected_in_company(request)])
@@ -60,7 +60,7 @@ def meta_reflect(request: StageRequest) -> dict[str, Any]:
 
 
 def _lines_that_hold(guidance: str, tried: Sequence[Toggle], active: Active) -> list[str]:
-    """Lines that speak of directives, none of which would better be the other way round."""
+    """Return lines that speak of directives, none of which would better be the other way round."""
     better_switched = {toggle.name for toggle in tried if toggle.gain >= WORTH_A_RULE}
     kept = []
     for line in guidance.splitlines():
@@ -72,7 +72,7 @@ def _lines_that_hold(guidance: str, tried: Sequence[Toggle], active: Active) -> 
 
 
 def _new_lines(request: StageRequest, helpful: Sequence[Toggle], active: Active, kept: Sequence[str]) -> Iterator[str]:
-    """A rule for each directive that would help, or a denial of one that the skill asks for elsewhere."""
+    """Yield a rule for each directive that would help, or a denial of one that the skill asks for elsewhere."""
     elsewhere = recognise(request.skill.replace(request.guidance, "") if request.guidance else request.skill)
     for toggle in helpful:
         if toggle.name not in active:
@@ -89,7 +89,7 @@ def _reason(name: str, active: Active) -> str:
 
 
 def _accepted_kin(request: StageRequest) -> Iterator[str]:
-    """Directives beside the accepted ones that were not tried yet."""
+    """Yield directives beside the accepted ones that were not tried yet."""
     steps = request.epoch_steps
     tried = {name for step in steps for tried_edit in step.edits for name in asked_by(tried_edit)}
     barred = tried | recognise(request.skill) | set(Memory.parse(request.meta_skill).rejected)
@@ -98,7 +98,7 @@ def _accepted_kin(request: StageRequest) -> Iterator[str]:
 
 
 def _rejected_in_company(request: StageRequest) -> Iterator[str]:
-    """Sound directives of rejected steps that were not tried alone."""
+    """Yield sound directives of rejected steps that were not tried alone."""
     active = recognise(request.skill)
     for step in request.epoch_steps:
         names = [name for tried_edit in step.edits for name in asked_by(tried_edit)]

@@ -28,7 +28,7 @@ class Toggle:
 
 
 def toggles(trajectories: Sequence[SeenTrajectory], active: Active) -> list[Toggle]:
-    """Every directive toggled against the skill's own, the most helpful first."""
+    """Return every directive toggled against the skill's own, the most helpful first."""
     cases = [case for trajectory in trajectories if (case := _case(trajectory)) is not None]
     before = [case.verdict(active) for case in cases]
     tried = [_toggle(name, cases, before, active ^ {name}) for name in DIRECTIVES]

@@ -39,13 +39,13 @@ class Candidate:
 
     @cached_property
     def spelling(self) -> str:
-        """The spelling that the documents use most, the earliest of equals."""
+        """Return the spelling that the documents use most, the earliest of equals."""
         spellings = [mention.spelling for mention in self.mentions]
         return max(dict.fromkeys(spellings), key=spellings.count)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The words of the key."""
+        """Return the words of the key."""
         return tuple(self.key.split())
 
 
@@ -73,7 +73,7 @@ class Exercise:
     @staticmethod
     @lru_cache(maxsize=512)
     def of_prompt(prompt: str) -> "Exercise":
-        """From a user message with `<documents>` and `Question:`; any other text is a document without a question.
+        """Return the exercise of a message with `<documents>` and `Question:`; other text is one document.
 
         A training asks the same questions under every skill, and reading them is most of the work.
         """
@@ -81,7 +81,7 @@ class Exercise:
         return Exercise(match["context"], match["question"]) if match else Exercise(prompt, "")
 
     def sentences(self) -> list[tuple[int, bool, str]]:
-        """Every sentence as document index, whether it is a title, and text."""
+        """Return every sentence as document index, whether it is a title, and text."""
         return [
             (index, in_title, part)
             for index, document in enumerate(self.documents)

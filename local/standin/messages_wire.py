@@ -10,7 +10,7 @@ from skillopt_airflow.core.errors import ModelError
 
 
 def respond(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole answer.
+    """Return the whole answer.
 
     Raises:
         ModelError: the request asks for something that the stand-in does not do, or lacks a part.
@@ -35,7 +35,7 @@ def respond(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The same answer as events, each block in one piece.
+    """Return the same answer as events, each block in one piece.
 
     Raises:
         ModelError: as `respond` does, before the first event.
@@ -57,7 +57,7 @@ def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def count_tokens(request: Mapping[str, Any]) -> dict[str, Any]:
-    """How many tokens a request has.
+    """Return how many tokens a request has.
 
     Raises:
         ModelError: the request lacks a part.
@@ -66,7 +66,7 @@ def count_tokens(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(request: Mapping[str, Any]) -> Conversation:
-    """A request of this format.
+    """Return a request of this format.
 
     Raises:
         ModelError: messages or tools have another form.
@@ -82,7 +82,7 @@ def read(request: Mapping[str, Any]) -> Conversation:
 
 
 def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
-    """A user's blocks are turns of their own: what tools gave, and texts from different hands."""
+    """Yield a user's blocks as turns of their own: what tools gave, and texts from different hands."""
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     if not all(isinstance(block, dict) for block in blocks):
@@ -103,7 +103,7 @@ def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
 
 
 def _paragraphs(content: object) -> str:
-    """A text as it is, or the blocks of a list, which are texts of their own."""
+    """Return a text as it is, or the blocks of a list joined as texts of their own."""
     if not isinstance(content, list):
         return text_of(content)
     return joined([text_of(block.get("text")) for block in content if isinstance(block, dict)])

@@ -15,7 +15,7 @@ Meaning = tuple[str, tuple[str, ...]]
 
 
 def merge(request: StageRequest) -> dict[str, Any]:
-    """One edit for all that mean the same, in order of first mention; where failures have priority they go first."""
+    """Return one edit for all that mean the same, in order of first mention; with priority, failures go first."""
     edits = list(request.edits)
     if request.priority == "failure-over-success":
         edits.sort(key=lambda edit: edit.source_type != "failure")
@@ -26,14 +26,14 @@ def merge(request: StageRequest) -> dict[str, Any]:
 
 
 def rank(request: StageRequest) -> dict[str, Any]:
-    """All indices, best first: by support, times a belief in the wording that can be wrong."""
+    """Return all indices, best first: by support, times a belief in the wording that can be wrong."""
     rejected = frozenset(Memory.parse(request.meta_skill).rejected)
     weights = {edit.index: edit.support_count * _belief(edit, request.skill, rejected) for edit in request.edits}
     return {"order": sorted(weights, key=lambda index: (-weights[index], index))}
 
 
 def learning_rate(request: StageRequest) -> dict[str, Any]:
-    """As many edits as several minibatches agree on, at least one and at most `most`."""
+    """Return as many edits as several minibatches agree on, at least one and at most `most`."""
     agreed = sum(edit.support_count > 1 for edit in request.edits)
     rate = max(agreed, 1) if request.most is None else min(max(agreed, 1), request.most)
     reason = f"{agreed} of {len(request.edits)} edits were proposed by more than one minibatch."
@@ -41,7 +41,7 @@ def learning_rate(request: StageRequest) -> dict[str, Any]:
 
 
 def consolidate(request: StageRequest) -> dict[str, Any]:
-    """A note for all that ask for the same or have the same words; above `most` the last ones share one.
+    """Return a note for all that ask for the same or have the same words; above `most` the last ones share one.
 
     Every note with words in it is the source of exactly one.
     """
@@ -60,7 +60,7 @@ def consolidate(request: StageRequest) -> dict[str, Any]:
 
 
 def _meaning(edit: ListedEdit) -> Meaning:
-    """What an edit is about: the directives that it brings in, or else its plain words."""
+    """Return what an edit is about: the directives that it brings in, or else its plain words."""
     if edit.op == "delete":
         return "delete", (key(edit.anchor),)
     asked = tuple(sorted(recognise(edit.content)))

@@ -14,17 +14,17 @@ _REST_OF_RULE = re.compile(r"[:;,.].*", re.DOTALL)
 
 
 def body_of(skill: str) -> str:
-    """What edits may change: the text before the first protected region."""
+    """Return what edits may change: the text before the first protected region."""
     return _REGION.split(skill, maxsplit=1)[0]
 
 
 def edit(op: str, anchor: str, content: str, rationale: str) -> JsonEdit:
-    """An edit as an answer holds it."""
+    """Return an edit as an answer holds it."""
     return {"op": op, "anchor": anchor, "content": content, "rationale": rationale}
 
 
 def addition(skill: str, name: str, seed: str) -> JsonEdit:
-    """A rule for a directive: behind the last rule of the body if there is one and chance agrees, else at the end."""
+    """Return a rule for a directive: behind the body's last rule if there is one and chance agrees, else at the end."""
     directive = DIRECTIVES[name]
     rule = f"- {pick(directive.rules, seed, name)}"
     rules = [line for line in body_of(skill).splitlines() if line.startswith("- ")]
@@ -50,7 +50,7 @@ def removal(skill: str, name: str, seed: str) -> JsonEdit | None:
 
 
 def denial(name: str) -> str | None:
-    """A rule that switches a directive off again, for text that stands behind the rule that asks for it."""
+    """Return a rule that switches a directive off again, for text that stands behind the rule that asks for it."""
     for rule in DIRECTIVES[name].rules:
         words = _REST_OF_RULE.sub("", rule)
         denied = f"Do not {words[0].lower()}{words[1:]}."
@@ -60,7 +60,7 @@ def denial(name: str) -> str | None:
 
 
 def free_tempting(barred: Collection[str], subject: Subject | None) -> list[str]:
-    """Tempting directives on the subject which are not among the barred ones."""
+    """Return tempting directives on the subject which are not among the barred ones."""
     about = subject.name if subject else DOCUMENTS
     return [
         name
@@ -70,7 +70,7 @@ def free_tempting(barred: Collection[str], subject: Subject | None) -> list[str]
 
 
 def repeated_lines(skill: str) -> list[str]:
-    """Lines of the body that ask for nothing but what an earlier line asks for already."""
+    """Return lines of the body that ask for nothing but what an earlier line asks for already."""
     seen: set[frozenset[str]] = set()
     repeated = []
     for line in body_of(skill).splitlines():

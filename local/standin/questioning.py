@@ -22,13 +22,13 @@ _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 
 
 def deep_reflect(request: StageRequest) -> dict[str, Any]:
-    """One question an item."""
+    """Return one question an item."""
     asked = {trajectory.item_id: _question(request.skill, trajectory) for trajectory in request.trajectories}
     return {"questions": [{"item_id": identity, "question": question} for identity, question in asked.items()]}
 
 
 def explain(skill: str, prompt: str, given: str) -> str:
-    """What the target says when it is asked about the answer that it has given to a prompt; never empty."""
+    """Return what the target says when it is asked about the answer that it has given to a prompt; never empty."""
     tagged = _ANSWER.findall(given)
     answer = " ".join((tagged[-1] if tagged else given).split())
     rules = ", ".join(sorted(recognise(skill)))

@@ -20,7 +20,7 @@ _SITE_WORDS = frozenset(_PAGE_FURNITURE.split())
 
 
 def rank(exercise: Exercise, active: Active) -> list[Candidate]:
-    """The candidates from best to worst under the directives; those that score nothing are left out."""
+    """Return the candidates from best to worst under the directives; those that score nothing are left out."""
     masses = {name: _mass(exercise, candidate, active) for name, candidate in exercise.candidates.items()}
     if "full_names" in active:
         masses = _with_their_parts(exercise.candidates, masses)
@@ -54,7 +54,7 @@ def _weight(exercise: Exercise, mention: Mention, active: Active) -> float:
 
 
 def _with_their_parts(candidates: Mapping[str, Candidate], masses: Mapping[str, float]) -> dict[str, float]:
-    """A full name inherits from the mentions of each of its words alone."""
+    """Let a full name inherit from the mentions of each of its words alone."""
     grown = dict(masses)
     for name, candidate in candidates.items():
         if 2 <= len(candidate.words) <= 4:

@@ -25,13 +25,13 @@ def respond_to(active: Active, prompt: str) -> str:
 
 
 def answer(exercise: Exercise, active: Active) -> str:
-    """What the reader answers; empty if the documents hold no candidate."""
+    """Return what the reader answers; empty if the documents hold no candidate."""
     ranked = rank(exercise, active)
     return phrase(exercise, ranked, active) if ranked else ""
 
 
 def phrase(exercise: Exercise, ranked: list[Candidate], active: Active) -> str:
-    """The answer's wording for a ranking that is not empty."""
+    """Return the answer's wording for a ranking that is not empty."""
     best = [_spelled(candidate, active) for candidate in ranked[:2]]
     if "sentence" in active:
         text = _sentence_with(exercise, ranked[0])

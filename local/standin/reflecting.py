@@ -40,18 +40,18 @@ class _Study:
 
 
 def reflect(request: StageRequest) -> dict[str, Any]:
-    """Failure patterns and at most `budget` edits; a pure function of the request."""
+    """Return failure patterns and at most `budget` edits; a pure function of the request."""
     return _reflection(request, _study(request))
 
 
 def reflect_skill_aware(request: StageRequest) -> dict[str, Any]:
-    """As reflect, with notes on rules that the skill holds already and that should have been enough."""
+    """Reflect, with notes on rules that the skill holds already and that should have been enough."""
     study = _study(request)
     return _reflection(request, study) | {"notes": _notes(request, study)}
 
 
 def reflect_rewrite(request: StageRequest) -> dict[str, Any]:
-    """As reflect, with the proposals worked into the skill's body."""
+    """Reflect, with the proposals worked into the skill's body."""
     answer = reflect(request)
     reasons = list(dict.fromkeys(str(proposed["rationale"]) for proposed in answer["edits"]))
     return {
@@ -86,7 +86,7 @@ def _reflection(request: StageRequest, study: _Study) -> dict[str, Any]:
 
 
 def _barred(request: StageRequest) -> frozenset[str]:
-    """Directives that rejected edits of this epoch were about, or that the memory names as rejected."""
+    """Return directives that rejected edits of this epoch were about, or that the memory names as rejected."""
     texts = (
         text for step in request.step_buffer for edit in step.rejected_edits for text in (edit.content, edit.anchor)
     )
@@ -122,7 +122,7 @@ def _corrections(request: StageRequest, study: _Study) -> list[JsonEdit]:
 
 
 def _doubtful(request: StageRequest, study: _Study) -> list[JsonEdit]:
-    """What a careless optimizer adds: tempting rules, empty advice, an anchor that is not there.
+    """Return what a careless optimizer adds: tempting rules, empty advice, an anchor that is not there.
 
     It adds nothing if it has asked the target: then it knows better.
     """
@@ -140,13 +140,13 @@ def _doubtful(request: StageRequest, study: _Study) -> list[JsonEdit]:
 
 
 def _unexplained_kind(request: StageRequest, study: _Study) -> bool:
-    """Whether nothing helps, on items that no directive for documents can speak of."""
+    """Return whether nothing helps, on items that no directive for documents can speak of."""
     readable = study.subject is None and any(references(trajectory) for trajectory in request.trajectories)
     return bool(request.trajectories) and not study.helpful and not readable
 
 
 def _guess(request: StageRequest, study: _Study) -> list[JsonEdit]:
-    """Without evidence: some rule on the subject if it is not documents, or empty advice."""
+    """Return some rule on the subject if it is not documents, or empty advice: there is no evidence."""
     known = study.active | study.barred
     free = [one.name for one in study.subject.directives if one.name not in known] if study.subject else []
     if free and fraction(study.seed, "guess") < 0.7:
@@ -155,7 +155,7 @@ def _guess(request: StageRequest, study: _Study) -> list[JsonEdit]:
 
 
 def _protect(request: StageRequest, study: _Study) -> list[JsonEdit]:
-    """After successes: say again what the skill already says, or something empty."""
+    """Return what the skill already says, or something empty: these were successes."""
     said = _sound(study.active)
     if said and fraction(study.seed, "protect") < 0.6:
         return [addition(request.skill, pick(said, study.seed, "said"), f"{study.seed}|again")]
@@ -163,7 +163,7 @@ def _protect(request: StageRequest, study: _Study) -> list[JsonEdit]:
 
 
 def _notes(request: StageRequest, study: _Study) -> list[str]:
-    """Rules of the skill that the minibatch needs most, where it fails all the same; after successes now and then."""
+    """Return rules that the minibatch needs most, where it fails all the same; after successes now and then."""
     if request.outcome == "success":
         said = _sound(study.active)
         kept = [pick(said, study.seed, "note")] if said and fraction(study.seed, "keep") < 0.5 else []
@@ -176,7 +176,7 @@ def _notes(request: StageRequest, study: _Study) -> list[str]:
 
 
 def _lapsed(request: StageRequest, study: _Study) -> list[str]:
-    """Rules that the skill asks for to good effect; if there are none, one of those that cannot be put to the test."""
+    """Return rules that the skill asks for to good effect; if there are none, one that cannot be put to the test."""
     gains = {toggle.name: toggle.gain for toggle in study.tried}
     needed = sorted((name for name in _sound(study.active) if gains[name] <= 0), key=lambda name: gains[name])
     if needed:

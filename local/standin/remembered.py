@@ -26,13 +26,13 @@ class Memory:
 
     @property
     def text(self) -> str:
-        """A line a directive, the latest of each kind."""
+        """Return a line a directive, the latest of each kind."""
         kinds = ((_ACCEPTED, self.accepted), (_REJECTED, self.rejected), (_MISSING, self.missing))
         lines = [f"{mark}{DIRECTIVES[name].rules[0]}" for mark, names in kinds for name in names[-_MOST_OF_A_KIND:]]
         return "\n".join(lines) if lines else "Nothing was accepted or rejected so far."
 
     def after(self, steps: Iterable[EpochStep], missing: Sequence[str]) -> "Memory":
-        """The memory after an epoch: the last word on a directive counts, and what would help is not held rejected."""
+        """Return the memory after an epoch: the last verdict counts, and what would help is not held rejected."""
         verdicts = dict.fromkeys(self.rejected, False) | dict.fromkeys(self.accepted, True)
         for step in steps:
             for edit in step.edits if was_accepted(step) or step.action == "reject" else ():
@@ -54,12 +54,12 @@ def was_accepted(step: EpochStep) -> bool:
 
 
 def asked_by(edit: Edit) -> list[str]:
-    """The directives that an edit brings in, by name; a text that is all new says nothing on a single one."""
+    """Return the directives that an edit brings in, by name; a text that is all new says nothing on a single one."""
     return sorted(recognise(edit.content)) if edit.op in ("append", "insert_after", "replace") else []
 
 
 def taken_out_by(edit: Edit) -> list[str]:
-    """The directives whose rule an edit deletes or replaces by another."""
+    """Return the directives whose rule an edit deletes or replaces by another."""
     return sorted(recognise(edit.anchor) - recognise(edit.content)) if edit.op in ("delete", "replace") else []
 
 

@@ -11,7 +11,7 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 def respond(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole answer.
+    """Return the whole answer.
 
     Raises:
         ModelError: the request asks for something that the stand-in does not do, or lacks a part.
@@ -21,7 +21,7 @@ def respond(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The same answer as events, each part in one piece.
+    """Return the same answer as events, each part in one piece.
 
     Raises:
         ModelError: as `respond` does, before the first event.
@@ -40,7 +40,7 @@ def stream(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def read(request: Mapping[str, Any]) -> Conversation:
-    """A request of this format.
+    """Return a request of this format.
 
     Raises:
         ModelError: it refers to an earlier response, or its input or tools have another form.
@@ -56,7 +56,7 @@ def read(request: Mapping[str, Any]) -> Conversation:
 
 
 def _turn(item: Mapping[str, Any]) -> Turn | None:
-    """None for what is no turn: instructions, and items such as reasoning that only the server that sent them reads."""
+    """Return None for what is no turn: instructions, and items such as reasoning that only their server reads."""
     kind = item.get("type", "message")
     if kind == "function_call":
         return Turn("assistant", calls=(Call(str(item.get("name", "")), str(item.get("arguments", ""))),))
@@ -68,7 +68,7 @@ def _turn(item: Mapping[str, Any]) -> Turn | None:
 
 
 def _tools(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """The functions; tools of the server's own, and free-form ones, are left aside."""
+    """Return the functions; tools of the server's own, and free-form ones, are left aside."""
     tools = objects(request, "tools", "a type") if request.get("tools") else []
     return tuple(str(tool.get("name", "")) for tool in tools if tool.get("type") == "function")
 

@@ -17,13 +17,13 @@ _TIDINESS = 0.4
 
 
 def rewrite(request: StageRequest) -> dict[str, Any]:
-    """The body with all suggestions worked in, sometimes without the lines that repeat others."""
+    """Return the body with all suggestions worked in, sometimes without the lines that repeat others."""
     body = worked_in(request.skill, (edit.model_dump() for edit in request.edits))
     return {"body": tidied(body) if fraction(request.skill, body, "tidy") < _TIDINESS else body}
 
 
 def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
-    """The body after the edits; those that do not apply, or are of a whole text, are passed over.
+    """Return the body after the edits; those that do not apply, or are of a whole text, are passed over.
 
     Raises:
         ModelError: the body has the marker of a region that does not begin in it.
@@ -41,7 +41,7 @@ def worked_in(skill: str, edits: Iterable[Mapping[str, Any]]) -> str:
 
 
 def tidied(body: str) -> str:
-    """Without the lines that ask for what an earlier one asks for; as it is if that would change what it asks for."""
+    """Drop the lines that ask for what an earlier one asks for, unless that would change what the body asks for."""
     repeated = repeated_lines(body)
     # From the end, so that of equal lines the first stays.
     lines = body.splitlines()[::-1]

@@ -48,7 +48,7 @@ class StandInServer(ThreadingHTTPServer):
 
     @property
     def base_url(self) -> str:
-        """What an OpenAI client takes as its base URL."""
+        """Return what an OpenAI client takes as its base URL."""
         return f"http://{self.server_address[0]!s}:{self.server_port}/v1"
 
 
@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_events(streamed, named=endpoint.named_events)
 
     def _batched(self, method: str, body: bytes) -> bool:
-        """Whether the request was one for the batch API, and is answered."""
+        """Return whether the request was one for the batch API, and is answered."""
         batches: Batches = self.server.batches  # type: ignore[attr-defined]
         try:
             answer = batches.answer(method, self._served, self.headers.get("Content-Type", ""), body)
@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def _served(self) -> str:
-        """The path without a query: clients of one provider add `?beta=true`."""
+        """Return the path without a query: clients of one provider add `?beta=true`."""
         return urlsplit(self.path).path.rstrip("/")
 
     def _not_served(self) -> None:

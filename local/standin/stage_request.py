@@ -29,7 +29,7 @@ class SeenTrajectory(BaseModel):
 
     @property
     def prompt(self) -> str:
-        """The first user message."""
+        """Return the first user message."""
         return next((message.content for message in self.messages if message.role == "user"), "")
 
 
@@ -51,12 +51,12 @@ class ComparedGroups(BaseModel):
 
     @property
     def failing(self) -> tuple[SeenTrajectory, ...]:
-        """What the present skill gets wrong."""
+        """Return the items that the present skill gets wrong."""
         return (*self.persistent_failure, *self.regressed)
 
     @property
     def everything(self) -> tuple[SeenTrajectory, ...]:
-        """All items that are shown."""
+        """Return all items that are shown."""
         return (*self.failing, *self.improved, *self.stable_success)
 
 

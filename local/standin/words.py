@@ -25,36 +25,36 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def key(phrase: str) -> str:
-    """The form in which phrases are compared: lower case, no punctuation, no articles."""
+    """Return the form in which phrases are compared: lower case, no punctuation, no articles."""
     lowered = phrase.lower().translate(_PUNCTUATION)
     return " ".join(word for word in lowered.split() if word not in ("a", "an", "the"))
 
 
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
-    """A crude singular, so that `islands` in a question meets `island` in a document."""
+    """Return a crude singular, so that `islands` in a question meets `island` in a document."""
     plain = without_possessive(word)
     return plain[:-1] if len(plain) > 3 and plain.endswith("s") and not plain.endswith("ss") else plain
 
 
 def without_possessive(phrase: str) -> str:
-    """`Georgia's` as `Georgia`."""
+    """Drop a possessive ending: `Georgia's` becomes `Georgia`."""
     return _POSSESSIVE.sub("", phrase)
 
 
 def content_stems(text: str) -> frozenset[str]:
-    """The stems of the words that carry meaning."""
+    """Return the stems of the words that carry meaning."""
     return frozenset(stem(word) for word in WORD.findall(text.lower()) if not is_function_word(word))
 
 
 @lru_cache(maxsize=65536)
 def is_function_word(word: str) -> bool:
-    """Whether a word can be no answer by itself: articles, pronouns, contractions, single letters."""
+    """Return whether a word can be no answer by itself: articles, pronouns, contractions, single letters."""
     return word.lower() in STOPWORDS or bool(_CONTRACTION.search(word)) or (len(word) == 1 and word.isalpha())
 
 
 def phrases(sentence: str) -> Iterator[str]:
-    """Every candidate of a sentence: names, numbers, and ordinary words alone and in pairs."""
+    """Yield every candidate of a sentence: names, numbers, and ordinary words alone and in pairs."""
     matches = list(WORD.finditer(sentence))
     tokens = [match.group() for match in matches]
     joined = [sentence[a.end() : b.start()] == " " for a, b in pairwise(matches)] + [False]
@@ -80,7 +80,7 @@ def _names(tokens: Sequence[str], joined: Sequence[bool]) -> Iterator[str]:
 
 
 def _name_end(tokens: Sequence[str], joined: Sequence[bool], start: int) -> int:
-    """One past the last word of the run of capitalised words that begins at `start`; links may stand inside."""
+    """Return the end of the run of capitalised words that begins at `start`; links may stand inside."""
     if not tokens[start][0].isupper():
         return start
     end = start + 1
