@@ -25,7 +25,7 @@ class PodChunk(ChunkTask, PodRolloutOperator):
         self.chunk = chunk
 
     def exchange(self, name: str) -> "ExchangeFolder":
-        """A folder below the run's keys."""
+        """Return a folder below the run's keys."""
         from skillopt_airflow.store.signed_folder import ExchangeFolder
 
         run = self._work.run

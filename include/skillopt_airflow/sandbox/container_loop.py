@@ -36,7 +36,7 @@ class Sandbox(Protocol):
 
 
 class Runtime(Protocol):
-    """What runs the sandboxes of one task."""
+    """The engine or cluster that runs the sandboxes of one task."""
 
     def at_once(self) -> int:
         """Return how many sandboxes of the task may run at the same time."""

@@ -41,7 +41,7 @@ def image_digest(image: str, sandbox: SandboxGroup) -> str:
 
 @dataclass(frozen=True)
 class Engine:
-    """Where an engine is, by a connection or the worker's environment."""
+    """The address of an engine, from a connection or the worker's environment."""
 
     hook: DockerHook
     url: str

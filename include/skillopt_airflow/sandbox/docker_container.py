@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """What a container is made from."""
+    """The image, limits, labels and mounts of a container."""
 
     image: str
     limits: SandboxGroup

@@ -133,7 +133,7 @@ class GatewayContainer:
                 reader.join()
 
     def _read(self, stream: Any) -> None:
-        """Until the gateway ends: a model call a line on standard output, messages on the other."""
+        """Read until the gateway ends: a model call a line on standard output, messages on the other."""
         out = err = b""
         try:
             for said, complained in stream:

@@ -19,7 +19,7 @@ MAX_PORT = 65535
 
 
 def network_policy(namespace: str, allowed: Sequence[str]) -> JsonObject:
-    """Nothing comes in, and nothing goes out but names to the cluster's DNS and what is allowed.
+    """Return a policy that lets nothing in, and nothing out but DNS queries to the cluster and what is allowed.
 
     Args:
         namespace: of the pods.

@@ -45,7 +45,7 @@ MAX_LABEL = 63
 
 @dataclass(frozen=True)
 class PodPlan:
-    """What a pod is made from."""
+    """The name, image, limits and labels of a pod."""
 
     name: str
     image: str
@@ -54,7 +54,7 @@ class PodPlan:
 
 
 def pod_manifest(plan: PodPlan) -> JsonObject:
-    """The pod; its Secret is `secret_manifest`."""
+    """Return the pod, whose Secret is `secret_manifest`."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -84,7 +84,7 @@ def pod_manifest(plan: PodPlan) -> JsonObject:
 
 
 def secret_manifest(plan: PodPlan, pod_uid: str, gateway: JsonObject, courier: JsonObject) -> JsonObject:
-    """What gateway and courier read; Kubernetes removes it with the pod, which owns it."""
+    """Return what gateway and courier read; Kubernetes removes it with the pod, which owns it."""
     owner: JsonObject = {"apiVersion": "v1", "kind": "Pod", "name": plan.name, "uid": pod_uid}
     return {
         "apiVersion": "v1",
@@ -102,17 +102,12 @@ def secret_manifest(plan: PodPlan, pod_uid: str, gateway: JsonObject, courier: J
 
 
 def deadline(limits: SandboxGroup) -> int:
-    """Seconds after which the cluster ends a pod by itself; its task ends it earlier."""
+    """Return the seconds after which the cluster ends a pod by itself; its task ends it earlier."""
     return limits.timeout + START_SECONDS + GRACE_SECONDS
 
 
 def labels_of(identity: Mapping[str, str], expires: float) -> dict[str, str]:
-    """Labels as Kubernetes takes them: short, without the characters of a path.
-
-    Args:
-        identity: what every attempt of one task shares, installation included.
-        expires: Unix time after which nobody needs the pod.
-    """
+    """Return labels as Kubernetes takes them, short and without the characters of a path."""
     texts = {f"skillopt/{name.removeprefix('skillopt.')}": _label(value) for name, value in identity.items()}
     return texts | {
         APP_LABEL: APP,
@@ -123,17 +118,17 @@ def labels_of(identity: Mapping[str, str], expires: float) -> dict[str, str]:
 
 
 def workload_label(identity: Mapping[str, str]) -> str:
-    """The value of `WORKLOAD_LABEL`."""
+    """Return the value of `WORKLOAD_LABEL`."""
     return _digest("\0".join(f"{name}={identity[name]}" for name in sorted(identity)))
 
 
 def installation_label(identity: Mapping[str, str]) -> str:
-    """The value of `INSTALLATION_LABEL`."""
+    """Return the value of `INSTALLATION_LABEL`."""
     return _digest(identity[SANDBOX_LABEL])
 
 
 def end_of(status: Mapping[str, Any], limits: SandboxGroup) -> str:
-    """Why a pod's items are unfinished, in the user's words, from its PodStatus as JSON."""
+    """Return why a pod's items are unfinished, from its PodStatus as JSON."""
     if status.get("reason") == "Evicted":
         return f"the pod was evicted (sandbox.output_mb = {limits.output_mb}): {status.get('message', '')}"
     if status.get("reason") == "DeadlineExceeded":
@@ -151,7 +146,7 @@ def end_of(status: Mapping[str, Any], limits: SandboxGroup) -> str:
 
 
 def pinned(image: str) -> str:
-    """The image, if its name tells its digest: stored rollouts are found again by it.
+    """Return the image if its name contains its digest, by which stored rollouts are found again.
 
     Raises:
         ConfigError: it names a tag, behind which another image may be tomorrow.
@@ -165,7 +160,7 @@ def pinned(image: str) -> str:
 
 
 def _terminated(statuses: Sequence[Mapping[str, Any]] | None, name: str) -> Mapping[str, Any]:
-    """How the container of this name ended, empty if it did not."""
+    """Return how the container of this name ended, empty if it did not."""
     states = [one.get("state") or {} for one in statuses or () if one.get("name") == name]
     found: Mapping[str, Any] = next((state["terminated"] for state in states if state.get("terminated")), {})
     return found
@@ -224,7 +219,7 @@ def _fetch(plan: PodPlan) -> JsonObject:
 def _helper(
     plan: PodPlan, name: str, command: Sequence[str], mounts: Sequence[JsonObject], secret: str
 ) -> dict[str, Any]:
-    """A container of this project's own program, with its one file of the Secret."""
+    """Return a container of this project's own program, with its one file of the Secret."""
     own: JsonObject = {"name": "secret", "mountPath": f"/secret/{secret}", "subPath": secret, "readOnly": True}
     return {
         "name": name,
@@ -260,7 +255,7 @@ def _resources(cpu: str, memory: str, storage: str) -> JsonObject:
 
 
 def _restricted(user: int) -> JsonObject:
-    """What Kubernetes' own standard `restricted` asks for, and a root that cannot be written."""
+    """Return what Kubernetes' own standard `restricted` asks for, and a root that cannot be written."""
     return {
         "runAsNonRoot": True,
         "runAsUser": user,

@@ -1,4 +1,4 @@
-"""What an operator does with a workload, whichever runtime it has."""
+"""The execution of a workload by an operator, whichever runtime it has."""
 
 import threading
 from abc import ABC, abstractmethod

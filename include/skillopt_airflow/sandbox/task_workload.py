@@ -31,12 +31,12 @@ class Settings(Protocol):
         """Items at the same time."""
 
     def model_dump_json(self) -> str:
-        """The content of settings.json."""
+        """Return the content of settings.json."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a container about one item."""
+    """The output of a container for one item."""
 
     trajectory: Trajectory
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Workload(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """How the program runs every item."""
+        """Settings of the program for every item."""
 
     @property
     def skill(self) -> str:
@@ -60,7 +60,7 @@ class Workload(Protocol):
 
     @property
     def one_item_each(self) -> bool:
-        """Whether every item gets a container of its own, because what the model writes is executed there."""
+        """True if every item gets a container of its own, because what the model writes is executed there."""
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         """Return the contents of the item's public files by name; one thread calls it at a time, beside `record`."""
@@ -71,7 +71,7 @@ class Workload(Protocol):
 
     @property
     def allowance(self) -> RemainingBudget:
-        """What the run may still spend on model calls, as of now."""
+        """Amount that the run may still spend on model calls, as of now."""
 
     @property
     def image(self) -> str:
@@ -79,15 +79,15 @@ class Workload(Protocol):
 
     @property
     def limits(self) -> SandboxGroup:
-        """What the container may use."""
+        """Limits of each container."""
 
     @property
     def stage(self) -> str:
-        """What the model calls are for, such as rollout, evaluate or test."""
+        """Purpose of the model calls, such as rollout, evaluate or test."""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What tells this task's containers from all others, such as run, step and chunk; the same at every attempt."""
+        """Labels that only this task's containers have, such as run, step and chunk; the same at every attempt."""
 
     @property
     def wave(self) -> int | None:
