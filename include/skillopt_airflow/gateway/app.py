@@ -72,7 +72,7 @@ class GatewayApp:
     async def handle(self, request: Request) -> Response:
         """Forward an allowed request and refuse any other."""
         if request.scope["method"] == "HEAD" and request.scope["raw_path"] == b"/":
-            # How Claude Code warms up a connection: refused like all else, but no reason for a warning.
+            # Claude Code warms up a connection like this: it is refused, but not worth a warning.
             return _problem(403, f"this sandbox may only POST {self._path}")
         try:
             self._check_address(request.scope)
@@ -91,7 +91,7 @@ class GatewayApp:
         """Raise Refused unless method, path and query are those of the wire format, byte by byte."""
         raw_path = scope["raw_path"].decode("latin-1")
         if scope["method"] == "POST" and raw_path == f"{self._path}/count_tokens":
-            # Not a call to a model; clients count for themselves then.
+            # Not a call to a model; clients then count for themselves.
             raise Refused(404, "this sandbox's gateway does not count tokens")
         if scope["method"] != "POST" or raw_path != self._path:
             asked = f"{scope['method']} {raw_path}"[:MAX_SHOWN]

@@ -121,7 +121,7 @@ def _with_tokens(upstream: Upstream) -> Upstream:
         token = EntraToken(upstream.identity).fetch()
     except ModelConnectionError as error:
         raise ModelConnectionError(f"connection {upstream.conn_id}: {error}") from error
-    # Built anew: a copy with an update would keep the token as a plain text.
+    # Validated anew: a copy with an update would keep the token as plain text.
     return Upstream.model_validate(
         {name: getattr(upstream, name) for name in Upstream.model_fields}
         | {"identity": None, "api_key": token, "auth": "bearer", "fallbacks": fallbacks}

@@ -36,10 +36,15 @@ class TextContent(BaseModel):
     text: str
 
 
-class CalledFunction(BaseModel):
-    """A function and its arguments as JSON."""
+class NamedFunction(BaseModel):
+    """A function by its name."""
 
     name: str
+
+
+class CalledFunction(NamedFunction):
+    """A function and its arguments as JSON."""
+
     arguments: str
 
 
@@ -90,7 +95,7 @@ class Tool(BaseModel):
 class NamedTool(BaseModel):
     """The one tool that the model has to use."""
 
-    function: dict[Literal["name"], str]
+    function: NamedFunction
 
 
 class ResponseFormat(BaseModel):
@@ -150,7 +155,7 @@ class ChatRequest(BaseModel):
         return switch if isinstance(switch, bool) else None
 
     def _tool_choice(self) -> ToolChoice:
-        return [self.tool_choice.function["name"]] if isinstance(self.tool_choice, NamedTool) else self.tool_choice
+        return [self.tool_choice.function.name] if isinstance(self.tool_choice, NamedTool) else self.tool_choice
 
 
 def conversation(messages: Sequence[ChatMessage]) -> list[ModelMessage]:

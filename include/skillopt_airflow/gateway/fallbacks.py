@@ -11,6 +11,7 @@ import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
 from skillopt_airflow.gateway.backends import Backend, HttpBackend
+from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import Reply, ask
 from skillopt_airflow.gateway.rate_limit import RateLimit, RateLimiter
 from skillopt_airflow.gateway.shared_state import SharedState
@@ -48,18 +49,16 @@ class _Route:
 class Provider:
     """The server behind an upstream and its fallbacks, all of the same wire format."""
 
-    def __init__(
-        self, upstream: Upstream, shared: SharedState, *, max_attempts: int, call_timeout: float, max_concurrency: int
-    ) -> None:
+    def __init__(self, upstream: Upstream, shared: SharedState, settings: GatewaySettings) -> None:
         self._shared = shared
-        self._max_attempts = max_attempts
-        self._call_timeout = call_timeout
+        self._max_attempts = settings.max_attempts
+        self._call_timeout = settings.call_timeout
         self._routes = [
             _Route(
                 name := f"{server.conn_id} {server.base_url} {server.model}",
                 server,
-                open_backend(server, call_timeout),
-                RateLimiter(shared, name, max_concurrency),
+                open_backend(server, settings.call_timeout),
+                RateLimiter(shared, name, settings.max_concurrency),
             )
             for server in (upstream, *upstream.fallbacks)
         ]

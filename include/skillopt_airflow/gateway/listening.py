@@ -48,7 +48,7 @@ class GuardedProtocol(H11Protocol):
         try:
             super().data_received(data)
         except h11.LocalProtocolError:
-            # Garbage behind a request that was answered already: there is no way to say so any more.
+            # Garbage after a request that was already answered cannot be reported any more.
             self.transport.abort()
             return
         self._watch_head()

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -114,19 +114,12 @@ class ModelGateway:
     @asynccontextmanager
     async def _lifespan(self, _: Router) -> AsyncIterator[None]:
         try:
-            async with shared(self._settings.shared_by, self._settings.allowance) as state:
-                provider = Provider(
-                    self._upstream,
-                    state,
-                    max_attempts=self._settings.max_attempts,
-                    call_timeout=self._settings.call_timeout,
-                    max_concurrency=self._settings.max_concurrency,
-                )
+            async with (
+                shared(self._settings.shared_by, self._settings.allowance) as state,
+                aclosing(Provider(self._upstream, state, self._settings)) as provider,
+            ):
                 self._app = GatewayApp(self._upstream, provider, state, self._settings, self._on_call)
-                try:
-                    yield
-                finally:
-                    await provider.aclose()
+                yield
         except SandboxError as error:
             self._failure = error
             raise

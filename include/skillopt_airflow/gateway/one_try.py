@@ -104,7 +104,7 @@ async def _fetch(
         media_type = response.headers.get("content-type", "application/json")
         if not response.is_success:
             text = await _beginning(response, MAX_ERROR_BYTES)
-            # A client would follow a redirection, or take another status for a success.
+            # A client would follow a redirect, or take another status for a success.
             status = response.status_code if 400 <= response.status_code < 600 else 502
             return Reply(status, media_type, text, retry_after=retry_after(response))
         if media_type.startswith(EVENT_STREAM):

@@ -43,7 +43,7 @@ class RateLimit(Value):
 
     def taken(self, gateway: str, change: int) -> Self:
         """Return the limit with so many more tries of a gateway under way."""
-        # Not below zero: a state that had to begin anew knows nothing of what was under way.
+        # Not below zero: a state that was lost knows nothing of the tries that were under way.
         return self.model_copy(update={"busy": {**self.busy, gateway: max(0, self.busy.get(gateway, 0) + change)}})
 
     def answered(self, began: int, most: int) -> Self:
@@ -93,7 +93,7 @@ class RateLimiter:
                 seconds, cuts = await self._shared.update_limit(self._server, self._take)
                 if not seconds:
                     return cuts
-                # Not longer than until a try of this gateway ends.
+                # A try of this gateway that ends cuts the wait short.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
                         await self._freed.wait()

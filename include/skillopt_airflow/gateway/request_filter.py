@@ -64,7 +64,7 @@ def contained(request: JsonObject, wire_format: WireFormat) -> bytes:
     if isinstance(tools, list):
         kept["tools"] = [tool for tool in tools if _is_local(tool)]
     if not kept.get("tools", True):
-        # An empty list, or a choice among no tools, is refused by some servers.
+        # Some servers refuse an empty list, or a choice among no tools.
         kept = {name: value for name, value in kept.items() if name not in ("tools", "tool_choice")}
     kept = wire_format.prepared(kept)
     if _fetches(kept):
@@ -103,7 +103,7 @@ def _fetches(document: JsonObject) -> bool:
         elif isinstance(part, dict):
             if _is_reference(part):
                 return True
-            # Any part may call itself a use of a tool, and a server may not care: all else in it is searched.
+            # Any part may claim to be a tool call, and a server may not care: everything else in it is searched.
             called = part.get("type") == "tool_use"
             open_parts += [value for name, value in part.items() if not (called and name == "input")]
     return False

@@ -58,7 +58,7 @@ def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bo
 
 
 def _stop_at_the_end_of_input(stopped: threading.Event) -> None:
-    # Not through sys.stdin, whose lock the interpreter wants at its own end.
+    # Not through sys.stdin, whose lock the interpreter needs at exit.
     while os.read(0, 4096):
         pass
     stopped.set()

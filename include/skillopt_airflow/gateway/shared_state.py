@@ -161,7 +161,7 @@ async def _join(run: str, me: str, budget: RemainingBudget) -> tuple[Path, int]:
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)
         _check_owner(folder)
-        # The last gateway to leave removes the folder; whoever meets that begins anew.
+        # The last gateway to leave removes the folder; whoever runs into that starts again.
         with suppress(FileNotFoundError):
             async with _locked(folder / "lock"):
                 alone = _is_empty(folder)

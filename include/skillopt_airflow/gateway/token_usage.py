@@ -35,7 +35,7 @@ class Meter:
         return self._tokens
 
     def _read(self, line: bytes) -> None:
-        # Only few events tell it, and the others need not be parsed.
+        # Few events hold it, and the others need not be parsed.
         if line.startswith(b"data:") and b'"usage"' in line:
             more = tokens_of(line.removeprefix(b"data:"), self._wire_format)
             self._tokens = Tokens(max(self._tokens.prompt, more.prompt), max(self._tokens.completion, more.completion))

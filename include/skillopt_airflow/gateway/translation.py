@@ -35,7 +35,7 @@ class TranslatingBackend:
         self._upstream = upstream
         self._timeout = timeout
         self._model = translated_model(upstream, timeout)
-        # Claude wants the signed thinking before its tool calls back, for which chat completions have no field.
+        # Claude needs the signed thinking before its tool calls back, and chat completions have no field for it.
         self._thought: OrderedDict[str, ModelResponse] = OrderedDict()
 
     async def send(self, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
@@ -99,7 +99,7 @@ def translated_model(upstream: Upstream, timeout: float) -> Model:
     def provider(name: str) -> Provider[Any]:
         made: Provider[Any] = infer_provider_class(name)(**arguments)
         if name == "bedrock":
-            # boto3 would try five times, and the gateway each time again; its client has no option for it.
+            # boto3 would make five tries for each of the gateway's; its client has no option against it.
             made.client.meta.events.unregister("needs-retry.bedrock-runtime", unique_id="retry-config-bedrock-runtime")
         return made
 

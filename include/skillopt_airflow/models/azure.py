@@ -29,7 +29,7 @@ def azure_model(upstream: Upstream, identity: AzureIdentity) -> Model:
         if upstream.deployments
         else AsyncOpenAI(base_url=upstream.base_url, api_key=token.get)
     )
-    # The base is annotated for the dated API versions only; of the client it uses what both have.
+    # The base is annotated for the dated API versions only, but uses only what both clients have.
     provider = IdentityProvider(openai_client=cast("AsyncAzureOpenAI", client))
     name = next(provider for provider, dialect in AZURE_DIALECTS.items() if dialect == upstream.dialect)
     return infer_model(f"{name}:{upstream.model}", provider_factory=lambda _: provider)

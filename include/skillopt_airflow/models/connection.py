@@ -1,7 +1,6 @@
 """From an Airflow connection to a model: the one place that reads the credentials of providers."""
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, cast
 
 from airflow.sdk import BaseHook
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
     from airflow.sdk import Connection
     from pydantic_ai.models import Model
-
-    from skillopt_airflow.gateway.backends import HttpBackend
 
 GENERIC = "pydanticai"
 CHECK_SECONDS = 20.0
@@ -74,7 +71,7 @@ def optimizer_model(conn_id: str, model: str | None) -> "Model":
     from pydantic_ai.models.fallback import FallbackModel
 
     models = [_model(connected) for connected in _chain(conn_id, model)]
-    # As Airflow's hook does it, which knows no Azure identities.
+    # Airflow's hook does the same, but knows no Azure identities.
     return FallbackModel(*models, fallback_on=(ModelAPIError,)) if len(models) > 1 else models[0]
 
 
@@ -129,7 +126,7 @@ def _check_path(server: Upstream, harness: HarnessName) -> None:
     # Without a prompt there is nothing to answer; a server that has the path says so.
     asked = json.dumps({"model": server.model}).encode()
     try:
-        response = _once(server, lambda backend: backend.send(asked, JSON_CONTENT))
+        response = _once(server, asked)
     except httpx.HTTPError as error:
         raise ModelConnectionError(f"connection {server.conn_id}: no model server answers ({error})") from error
     if response.status_code in (404, 405):
@@ -140,20 +137,17 @@ def _check_path(server: Upstream, harness: HarnessName) -> None:
         )
 
 
-def _once(upstream: Upstream, ask: "Callable[[HttpBackend], Awaitable[httpx.Response]]") -> "httpx.Response":
-    """Return the response to one request."""
+def _once(upstream: Upstream, body: bytes | None = None) -> "httpx.Response":
+    """Return the response to one call or, without a body, to a request for the list of models."""
     import asyncio
 
     from skillopt_airflow.gateway.backends import HttpBackend
 
     async def asked() -> "httpx.Response":
-        backend = HttpBackend(upstream, CHECK_SECONDS)
-        try:
-            response = await ask(backend)
+        async with aclosing(HttpBackend(upstream, CHECK_SECONDS)) as backend:
+            response = await (backend.list_models() if body is None else backend.send(body, JSON_CONTENT))
             await response.aclose()
             return response
-        finally:
-            await backend.aclose()
 
     return asyncio.run(asked())
 
@@ -169,7 +163,7 @@ def _check(connected: Connected, upstream: Upstream) -> None:
         )
 
     try:
-        response = _once(upstream, lambda backend: backend.list_models())
+        response = _once(upstream)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise connected.error(f"no model server answers at {connected.host} ({error}); correct its host") from error
     except ModelConnectionError as error:
@@ -274,7 +268,7 @@ def _upstream(connected: Connected) -> Upstream:
     if connected.provider in SPEAKS:
         return http_upstream(connected)
     hook = _hook(connected.conn_id)
-    # The hook's model could not go to a gateway in another process; what it is made of can.
+    # The hook's model cannot be passed to a gateway in another process, but its arguments can.
     arguments = hook._get_provider_kwargs(
         connected.password.get_secret_value() or None, connected.host or None, connected.extra
     )
@@ -285,7 +279,7 @@ def _model(connected: Connected) -> "Model":
     from pydantic_ai.exceptions import UserError
 
     if not _is_translated(connected):
-        # What Airflow's hook would pass over, or say less plainly.
+        # Checks what Airflow's hook would ignore, or report less clearly.
         upstream = _upstream(connected)
         if upstream.identity is not None:
             from skillopt_airflow.models.azure import azure_model

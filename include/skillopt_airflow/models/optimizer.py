@@ -59,7 +59,7 @@ class PydanticAIOptimizer(MeteredModel):
     ) -> None:
         super().__init__(model, on_call)
         self._max_attempts = max_attempts
-        # Any provider may stand behind the model, also several, so no wire format is meant.
+        # The model may belong to any provider, or to several, so there is no single wire format.
         settings = sampling_settings(None, reasoning_effort=reasoning_effort, timeout=call_timeout)
         if "max_retries" not in model.unsupported_settings:
             settings["max_retries"] = max_attempts - 1

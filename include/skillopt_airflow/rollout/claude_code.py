@@ -67,7 +67,7 @@ class ClaudeCodeHarness(CLIHarness):
                 _read_result(trace, event)
                 continue
             message = event.get("message")
-            # What the CLI says in the place of the model has a model in angle brackets.
+            # Messages of the CLI itself name a model in angle brackets.
             if not isinstance(message, dict) or str(message.get("model", "")).startswith("<"):
                 continue
             if kind == "assistant":

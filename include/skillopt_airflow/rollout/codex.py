@@ -26,7 +26,7 @@ request_max_retries = 0
 stream_max_retries = 0
 stream_idle_timeout_ms = {idle}
 
-# It would wait for answers from outside before it ends.
+# It would wait for outside answers before it exits.
 [analytics]
 enabled = false
 

@@ -56,8 +56,8 @@ async def executed(command: Sequence[str], cwd: str, env: Mapping[str, str], tim
     Raises:
         OSError: it could not be started.
     """
-    # asyncio's own subprocesses wait with a thread, which may not start where processes are used up, and until every
-    # holder of the pipe is gone, which may be never.
+    # asyncio's own subprocesses wait in a thread, which may not start when the process limit is reached, and until
+    # every holder of the pipe is gone, which may never happen.
     process = subprocess.Popen(  # noqa: ASYNC220, S603, RUF100
         command,
         cwd=cwd,

@@ -63,10 +63,10 @@ class ToolsHarness(TargetRunner):
             self._target.model,
             output_type=str,
             instructions=skill,
-            # One after the other: they share the item's folders.
+            # In sequence, because they share the item's folders.
             tools=[Tool(_telling(tool), sequential=True) for tool in tools],
             model_settings=self._target.settings,
-            # Each asking again is a model call, which the limit of turns counts.
+            # Each retry is a model call, which counts towards the limit of turns.
             retries={"tools": self._max_turns, "output": self._max_turns},
         )
         try:

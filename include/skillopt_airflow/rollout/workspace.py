@@ -44,7 +44,7 @@ class ItemFolders:
             "OUTPUTS": self.outputs,
             "HOME": home,
             "LANG": "C.UTF-8",
-            # What was printed before the time is over must not be lost in a buffer.
+            # Output from before the time limit must not be lost in a buffer.
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             # numpy would start a thread for each of the host's processors, and threads count as processes.

@@ -14,6 +14,7 @@ WIRE_FORMATS: Mapping[str, WireFormat] = {
     "anthropic": AnthropicMessages(),
 }
 
+# The name of a wire format, as connections and settings write it; a type checker takes no computed Literal.
 if TYPE_CHECKING:
     Dialect = str
 else:
