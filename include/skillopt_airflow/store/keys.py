@@ -1,8 +1,9 @@
-"""Every object key, in one place; nothing else in the project builds one."""
+"""Every object key, in one place; nothing else in the project builds one. Folders and prefixes end with a slash."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, unquote
 
 from skillopt_airflow.core.timeline import Moment
@@ -13,9 +14,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def run_name(dag_run_id: str) -> str:
-    """A run's name inside keys and partitions: the id itself where it is safe, else a slug of it and 8 hex digits.
+    """Return a run's name in keys and partitions: the id itself if it is safe, else a slug of it and 8 hex digits.
 
-    The digits, of the id's hash, keep apart ids whose slugs are equal. A name's own name is the name itself.
+    The digits are of the id's hash and keep ids with equal slugs apart. The name of a name is that name.
     """
     slug = _UNSAFE.sub("-", dag_run_id).lstrip(".")
     if slug == dag_run_id and 0 < len(slug) <= MAX_RUN_NAME:
@@ -24,24 +25,35 @@ def run_name(dag_run_id: str) -> str:
 
 
 def scoring_name(dag_run_id: str) -> str:
-    """The name of a run of the evaluation DAG: an id is unique within its DAG only, a training may have the same."""
+    """Return the name of a run of the evaluation DAG; a training may have the same id."""
     return run_name(f"evaluate-{dag_run_id}")
 
 
 def night_name(date: str, target: str) -> str:
-    """The name of a night's run (YYYY-MM-DD): the same however often the night is cleared."""
+    """Return the name of a night's run (YYYY-MM-DD), which stays the same when the night is cleared."""
     return run_name(f"regate-{date}-{target}")
 
 
 def partition_value(name: str) -> str:
-    """A name as the value of a Hive partition: percent-encoded, which pyarrow and DuckDB decode by themselves."""
+    """Return a name percent-encoded as the value of a Hive partition; pyarrow and DuckDB decode it."""
     encoded = quote(name, safe="")
     return encoded.replace(".", "%2E") if encoded in {".", ".."} else encoded
 
 
 def partition_name(value: str) -> str:
-    """The name behind `partition_value`."""
+    """Return the name behind `partition_value`."""
     return unquote(value)
+
+
+class Below:
+    """A key at a fixed place below the `folder` of whatever has it as an attribute."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, keys: Any, owner: type) -> str:
+        """Return the key."""
+        return f"{keys.folder}{self._name}"
 
 
 @dataclass(frozen=True)
@@ -49,88 +61,46 @@ class MomentKeys:
     """What one moment of a run writes, most often a step; `state` comes last and commits it."""
 
     folder: str
-    """Ends with a slash."""
 
-    @property
-    def merged_patch(self) -> str:
-        """The patch after aggregation."""
-        return f"{self.folder}merged_patch.json"
-
-    @property
-    def ranked_edits(self) -> str:
-        """The edits that selection kept, best first."""
-        return f"{self.folder}ranked_edits.json"
-
-    @property
-    def learning_rate(self) -> str:
-        """The learning rate that the optimizer chose, where it may."""
-        return f"{self.folder}learning_rate.json"
-
-    @property
-    def applied_patch(self) -> str:
-        """The edits that made the candidate, notes and rewrites included."""
-        return f"{self.folder}applied_patch.json"
-
-    @property
-    def line_origins(self) -> str:
-        """For each line of the candidate, the edit that wrote it."""
-        return f"{self.folder}line_origins.json"
-
-    @property
-    def comparison(self) -> str:
-        """The longitudinal comparison of two epochs' last skills."""
-        return f"{self.folder}comparison.json"
-
-    @property
-    def reflected_items(self) -> str:
-        """The items that the step's reflection is about, fixed by the first task that asks."""
-        return f"{self.folder}reflected_items.json"
+    merged_patch = Below("merged_patch.json")
+    """The patch after aggregation."""
+    ranked_edits = Below("ranked_edits.json")
+    """The edits that selection kept, best first."""
+    learning_rate = Below("learning_rate.json")
+    """The learning rate that the optimizer chose, where it may."""
+    applied_patch = Below("applied_patch.json")
+    """The edits that made the candidate, notes and rewrites included."""
+    line_origins = Below("line_origins.json")
+    """For each line of the candidate, the edit that wrote it."""
+    comparison = Below("comparison.json")
+    """The longitudinal comparison of two epochs' last skills."""
+    reflected_items = Below("reflected_items.json")
+    """The items that the step's reflection is about, fixed by the first task that asks."""
+    answers = Below("answers/")
+    """Prefix of the optimizer's answers."""
+    candidate_skill = Below("candidate_skill.md")
+    """The skill after the edits."""
+    edit_apply_report = Below("edit_apply_report.json")
+    """What became of each edit."""
+    gate = Below("gate.json")
+    """The gate's verdict."""
+    state = Below("state.json")
+    """The run's state after the step."""
+    reflections = Below("reflections/")
+    """Prefix of the step's reflections."""
+    timings = Below("timing/")
+    """Prefix of the step's timings."""
 
     def plan(self, stage: str) -> str:
-        """The rollouts of a stage, cut into containers."""
+        """Return the key of a stage's rollouts, cut into containers."""
         return f"{self.folder}plans/{stage}.json"
 
-    @property
-    def answers(self) -> str:
-        """Prefix of the optimizer's answers."""
-        return f"{self.folder}answers/"
-
-    @property
-    def candidate_skill(self) -> str:
-        """The skill after the edits."""
-        return f"{self.folder}candidate_skill.md"
-
-    @property
-    def edit_apply_report(self) -> str:
-        """What became of each edit."""
-        return f"{self.folder}edit_apply_report.json"
-
-    @property
-    def gate(self) -> str:
-        """The gate's verdict."""
-        return f"{self.folder}gate.json"
-
-    @property
-    def state(self) -> str:
-        """The run's state after the step."""
-        return f"{self.folder}state.json"
-
-    @property
-    def reflections(self) -> str:
-        """Prefix of the step's reflections."""
-        return f"{self.folder}reflections/"
-
     def reflection(self, source: SourceType, index: int) -> str:
-        """The patch of one minibatch (0-based)."""
+        """Return the key of one minibatch's patch (0-based)."""
         return f"{self.reflections}{source}-{index}.json"
 
-    @property
-    def timings(self) -> str:
-        """Prefix of the step's timings."""
-        return f"{self.folder}timing/"
-
     def timing(self, stage: str, index: int) -> str:
-        """Where the time of one task of a stage went (0-based map index)."""
+        """Return the key of one task's timing (0-based map index)."""
         return f"{self.timings}{stage}-{index}.json"
 
 
@@ -139,22 +109,13 @@ class PublicationKeys:
     """What one attempt to publish writes."""
 
     folder: str
-    """Ends with a slash."""
 
-    @property
-    def contest(self) -> str:
-        """Who competes, fixed by the first task that asks."""
-        return f"{self.folder}contest.json"
-
-    @property
-    def rival_skill(self) -> str:
-        """The skill that the candidate has to beat."""
-        return f"{self.folder}rival_skill.md"
-
-    @property
-    def gate(self) -> str:
-        """The publish gate's verdict."""
-        return f"{self.folder}gate.json"
+    contest = Below("contest.json")
+    """Who competes, fixed by the first task that asks."""
+    rival_skill = Below("rival_skill.md")
+    """The skill that the candidate has to beat."""
+    gate = Below("gate.json")
+    """The publish gate's verdict."""
 
 
 @dataclass(frozen=True)
@@ -168,94 +129,62 @@ class RunKeys:
 
     @property
     def folder(self) -> str:
-        """Prefix of all of the run's keys, with a slash at its end."""
+        """Return the prefix of all of the run's keys."""
         return f"{self.prefix}runs/{partition_value(self.benchmark)}/{self.run}/"
 
-    @property
-    def config(self) -> str:
-        """The resolved configuration."""
-        return f"{self.folder}config.json"
-
-    @property
-    def data_manifest(self) -> str:
-        """Counts, ids and fingerprints of the splits."""
-        return f"{self.folder}data_manifest.json"
-
-    @property
-    def quality(self) -> str:
-        """Result of the data quality suite over the records."""
-        return f"{self.folder}data_quality.json"
-
-    @property
-    def rollout_quality(self) -> str:
-        """Result of the suite over the rollouts from which something is concluded."""
-        return f"{self.folder}rollout_quality.json"
-
-    @property
-    def quality_page(self) -> str:
-        """Both results, for people."""
-        return f"{self.folder}data_quality.html"
+    config = Below("config.json")
+    """The resolved configuration."""
+    data_manifest = Below("data_manifest.json")
+    """Counts, ids and fingerprints of the splits."""
+    quality = Below("data_quality.json")
+    """Result of the data quality suite over the records."""
+    rollout_quality = Below("rollout_quality.json")
+    """Result of the suite over the rollouts from which something is concluded."""
+    quality_page = Below("data_quality.html")
+    """Both results, for people."""
+    history = Below("history.json")
+    """One row a step."""
+    contest = Below("contest.json")
+    """Which skills a night of re-gating measures."""
+    scorecard = Below("evaluation.json")
+    """What a run of the evaluation DAG measured."""
+    runtime_state = Below("runtime_state.json")
+    """The state after the newest step."""
+    best_skill = Below("best_skill.md")
+    """The best skill so far."""
+    report = Below("report.html")
+    """The report for people."""
 
     def items(self, split: Split) -> str:
-        """The items of one split."""
+        """Return the key of a split's items."""
         return f"{self.folder}data/{split.value}.parquet"
 
-    @property
-    def history(self) -> str:
-        """One row a step."""
-        return f"{self.folder}history.json"
-
-    @property
-    def contest(self) -> str:
-        """Which skills a night of re-gating measures."""
-        return f"{self.folder}contest.json"
-
-    @property
-    def scorecard(self) -> str:
-        """What a run of the evaluation DAG measured."""
-        return f"{self.folder}evaluation.json"
-
-    @property
-    def runtime_state(self) -> str:
-        """The state after the newest step."""
-        return f"{self.folder}runtime_state.json"
-
-    @property
-    def best_skill(self) -> str:
-        """The best skill so far."""
-        return f"{self.folder}best_skill.md"
-
     def publication(self, name: str) -> PublicationKeys:
-        """What an attempt to publish the best skill writes; `name` is that of the DAG run that makes it."""
+        """Return the keys of an attempt to publish; `name` is that of the DAG run that makes it."""
         return PublicationKeys(f"{self.folder}publish/{name}/")
 
-    @property
-    def report(self) -> str:
-        """The report for people."""
-        return f"{self.folder}report.html"
-
     def skill(self, version: int) -> str:
-        """An accepted skill; 0 is the seed."""
+        """Return the key of an accepted skill; 0 is the seed."""
         return f"{self.folder}skills/skill_v{version:04d}.md"
 
     def line_origins(self, version: int) -> str:
-        """For each line of a version, the edit that wrote it."""
+        """Return the key of the edits that wrote a version's lines."""
         return f"{self.folder}skills/skill_v{version:04d}.lines.json"
 
     def meta_skill(self, epoch: int) -> str:
-        """The optimizer's memory after an epoch (1-based)."""
+        """Return the key of the optimizer's memory after an epoch (1-based)."""
         return f"{self.folder}meta_skill/epoch_{epoch:02d}/meta_skill.md"
 
     def moment(self, moment: Moment) -> MomentKeys:
-        """The keys of one moment."""
+        """Return the keys of one moment."""
         return MomentKeys(f"{self.folder}{moment.name}/")
 
     def pod(self, name: str) -> str:
-        """Prefix of what a task and its pods leave for each other; gone when the pods are."""
+        """Return the prefix of what a task and its pods exchange; it is gone when the pods are."""
         return f"{self.folder}pods/{name}/"
 
     def step(self, number: int) -> MomentKeys:
-        """The keys of one step (1-based; 0 is the seed's measurement)."""
+        """Return the keys of one step (1-based; 0 is the seed's measurement)."""
         return MomentKeys(f"{self.folder}steps/step_{number:04d}/")
 
 
@@ -269,49 +198,49 @@ class RegateKeys:
 
     @property
     def folder(self) -> str:
-        """Prefix of all nights, with a slash at its end."""
+        """Return the prefix of all nights."""
         return f"{self.prefix}regate/{_partitions({'benchmark': self.benchmark, 'target': self.target})}"
 
     def _of(self, date: str) -> str:
         return f"{self.folder}{_partitions({'date': date})}"
 
     def night(self, date: str) -> str:
-        """What a night (YYYY-MM-DD) measured."""
+        """Return the key of what a night (YYYY-MM-DD) measured."""
         return f"{self._of(date)}night.json"
 
     def paired(self, date: str) -> str:
-        """The scores behind it, one row an item."""
+        """Return the key of the scores behind it, one row an item."""
         return f"{self._of(date)}paired.parquet"
 
     def report(self, date: str) -> str:
-        """The verdict as it was when the night was settled."""
+        """Return the key of the verdict as it was when the night was settled."""
         return f"{self._of(date)}report.json"
 
     def told(self, champion_sha256: str) -> str:
-        """Which run told that this champion declined."""
+        """Return the key that names the run which reported this champion's decline."""
         return f"{self.folder}declined/{champion_sha256}.json"
 
     @staticmethod
     def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:
-        """The target models that have settled nights among the keys."""
+        """Return the target models that have settled nights among the keys."""
         folder = f"{RegateKeys.of_benchmark(prefix, benchmark)}target="
         nights = (key for key in keys if key.startswith(folder) and key.endswith("/night.json"))
         return sorted({partition_name(key.removeprefix(folder).partition("/")[0]) for key in nights})
 
     @staticmethod
     def of_benchmark(prefix: str, benchmark: str) -> str:
-        """Prefix of the nights of all targets."""
+        """Return the prefix of the nights of all targets."""
         return f"{prefix}regate/{_partitions({'benchmark': benchmark})}"
 
     def transfer(self, other: str) -> str:
-        """The comparison of this target's nights with another one's, without a suffix."""
+        """Return the key of the comparison with another target's nights, without a suffix."""
         return f"{self.folder}transfer/{partition_value(other)}"
 
 
 def trajectories(
     prefix: str, *, benchmark: str, target: str, harness: str, split: Split, skill_sha256: str, draw: int
 ) -> str:
-    """The partition of the trajectory table that holds one skill's rollouts, with a slash at its end."""
+    """Return the prefix of one skill's rollouts in the trajectory table."""
     values = {
         "benchmark": benchmark,
         "target": target,
@@ -324,32 +253,32 @@ def trajectories(
 
 
 def item_file(prefix: str, digest: str) -> str:
-    """A file of items, of all runs and benchmarks, by the hex SHA-256 of what it holds."""
+    """Return the key of an item's file by the hex SHA-256 of its content, for all runs and benchmarks."""
     return f"{prefix}files/{digest}"
 
 
 def trajectories_of(prefix: str, benchmark: str) -> str:
-    """Prefix of all partitions of a benchmark's rollouts."""
+    """Return the prefix of all of a benchmark's rollouts."""
     return f"{prefix}trajectories/{_partitions({'benchmark': benchmark})}"
 
 
 def usage(prefix: str, *, benchmark: str, run: str) -> str:
-    """The partition of the usage table that holds one run's model calls, with a slash at its end."""
+    """Return the prefix of one run's model calls in the usage table."""
     return f"{prefix}usage/{_partitions({'benchmark': benchmark, 'run': run})}"
 
 
 def part(partition: str, identity: str) -> str:
-    """One file of a partition."""
+    """Return the key of one file of a partition."""
     return f"{partition}part-{identity}.parquet"
 
 
 def batch_job(plan: str) -> str:
-    """Beside a plan, by its key: the batch job that carries it out."""
+    """Return the key of the batch job that carries out a plan, beside the plan's own key."""
     return f"{plan.removesuffix('.json')}/batch.json"
 
 
 def batch_folder(plan: str, number: int) -> str:
-    """Beside a plan: what one of its batch jobs (0-based) leaves, without a slash at its end."""
+    """Return the prefix of what one batch job of a plan leaves (0-based), without a slash at its end."""
     return f"{plan.removesuffix('.json')}/batch-{number}"
 
 
@@ -358,22 +287,13 @@ class VersionKeys:
     """What one published version holds; `manifest` comes last and completes it."""
 
     folder: str
-    """Ends with a slash."""
 
-    @property
-    def best_skill(self) -> str:
-        """The skill, byte for byte."""
-        return f"{self.folder}best_skill.md"
-
-    @property
-    def skill_md(self) -> str:
-        """The skill behind front matter, as agents load it."""
-        return f"{self.folder}SKILL.md"
-
-    @property
-    def manifest(self) -> str:
-        """Where the skill comes from."""
-        return f"{self.folder}manifest.json"
+    best_skill = Below("best_skill.md")
+    """The skill, byte for byte."""
+    skill_md = Below("SKILL.md")
+    """The skill behind front matter, as agents load it."""
+    manifest = Below("manifest.json")
+    """Where the skill comes from."""
 
 
 @dataclass(frozen=True)
@@ -386,42 +306,34 @@ class ArtifactKeys:
 
     @property
     def folder(self) -> str:
-        """Prefix of versions and aliases, with a slash at its end."""
+        """Return the prefix of versions and aliases."""
         return f"{self.prefix}skills/{partition_value(self.benchmark)}/{partition_value(self.target)}/"
+
+    versions = Below("versions/")
+    """Prefix of all versions."""
+    champion = Below("aliases/champion.json")
+    """The alias that deployments follow; the only object that is ever overwritten."""
+    champion_history = Below("aliases/champion/")
+    """Prefix of what the alias said before it was moved."""
 
     @staticmethod
     def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:
-        """The targets for which something of the benchmark is published, by the keys of the bucket."""
+        """Return the targets that have published skills among the keys."""
         folder = f"{prefix}skills/{partition_value(benchmark)}/"
         found = {key.removeprefix(folder).partition("/")[0] for key in keys if key.startswith(folder)}
         return sorted(partition_name(value) for value in found)
 
-    @property
-    def versions(self) -> str:
-        """Prefix of all versions."""
-        return f"{self.folder}versions/"
-
     def version(self, name: str) -> VersionKeys:
-        """The keys of one version, such as `v0003-0123456789ab`."""
+        """Return the keys of one version, such as `v0003-0123456789ab`."""
         return VersionKeys(f"{self.versions}{name}/")
 
-    @property
-    def champion(self) -> str:
-        """The alias that deployments follow; the only object that is ever overwritten."""
-        return f"{self.folder}aliases/champion.json"
-
-    @property
-    def champion_history(self) -> str:
-        """Prefix of what the alias said before it was moved."""
-        return f"{self.folder}aliases/champion/"
-
     def champion_was(self, sequence: int) -> str:
-        """What the alias said after so many moves."""
+        """Return the key of what the alias said after so many moves."""
         return f"{self.champion_history}{sequence:06d}.json"
 
 
 def version_name(number: int, skill_sha256: str) -> str:
-    """`v0003-<sha12>`."""
+    """Return `v0003-<sha12>`."""
     return f"v{number:04d}-{skill_sha256[:12]}"
 
 
