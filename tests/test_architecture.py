@@ -160,7 +160,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.sandbox.network_policy": "tests/sandbox/test_pod.py",
     "skillopt_airflow.sandbox.pod_transfer": "tests/sandbox/test_pod_runtime.py",
     "skillopt_airflow.sandbox.rollout_task": "tests/sandbox/test_operator.py",
-    "skillopt_airflow.store.fresh_partition": "tests/training/test_nights.py",
     "skillopt_airflow.store.night_table": "tests/training/test_nights.py",
     "skillopt_airflow.training.approval": "tests/training/test_publication.py",
     "skillopt_airflow.training.candidate": "tests/test_training_loop.py",

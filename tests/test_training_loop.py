@@ -148,7 +148,7 @@ def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why() -> Non
     training = Training.of(optimizer__lr_control_mode="autonomous", gradient__minibatch_size=1)
     training()
     assert stages(training)["learning_rate"] >= 1
-    chosen = training.store.get_json(training.run.keys.step(1).learning_rate)
+    chosen = json.loads(training.store.get_bytes(training.run.keys.step(1).learning_rate))
     assert isinstance(chosen, dict)
     assert chosen["reason"]
     ranked = training.store.get_model(training.run.keys.step(1).ranked_edits, Patch)

@@ -56,20 +56,14 @@ def check_fresh(
         f"drift was not looked for: {len(items)} fresh items and {len(reference)} of the reference, of which at least "
         f"{FEWEST_FRESH} and {FEWEST_REFERENCE} are needed"
     )
-    return QualityReport(
-        suite="records",
-        source=source,
-        success=all(result.success for result in results),
-        rows={Split.FRESH.value: len(items)},
-        expectations=tuple(
-            # A mean fails as a whole; which rows it leans on is not in the outcome.
-            result.model_copy(update={"failing": drifts[str(result.column)].outliers()})
-            if not result.success and result.expectation == "expect_column_mean_to_be_between"
-            else result
-            for result in results
-        ),
-        notes=() if enough else (few,),
+    named = tuple(
+        # A mean fails as a whole; the outcome does not say which rows it leans on.
+        result.model_copy(update={"failing": drifts[str(result.column)].outliers()})
+        if not result.success and result.expectation == "expect_column_mean_to_be_between"
+        else result
+        for result in results
     )
+    return QualityReport.of("records", source, {Split.FRESH.value: len(items)}, named, () if enough else (few,))
 
 
 def content(item: Item) -> str:

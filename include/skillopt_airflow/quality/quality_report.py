@@ -1,6 +1,7 @@
 """The result of a data quality suite, and the sentence that it makes when it fails."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, Self
 
 from pydantic import JsonValue
 
@@ -64,6 +65,21 @@ class QualityReport(Document):
     expectations: tuple[ExpectationResult, ...]
     notes: tuple[str, ...] = ()
     """What was not checked, and why."""
+
+    @classmethod
+    def of(
+        cls,
+        suite: Suite,
+        source: str,
+        rows: dict[str, int],
+        results: Sequence[ExpectationResult],
+        notes: Sequence[str] = (),
+    ) -> Self:
+        """Return the report on these results, a success if all of them are."""
+        success = all(result.success for result in results)
+        return cls(
+            suite=suite, source=source, success=success, rows=rows, expectations=tuple(results), notes=tuple(notes)
+        )
 
     def with_more(self, other: "QualityReport") -> "QualityReport":
         """This report and what another suite found about the same rows."""

@@ -66,13 +66,7 @@ def check_splits(
             *_columns(frame, required_texts, required_lists),
         ]
         results = validate(frame, suite, shown)
-    return QualityReport(
-        suite="records",
-        source=source,
-        success=all(result.success for result in results),
-        rows={split: len(records) for split, records in splits.items()},
-        expectations=results,
-    )
+    return QualityReport.of("records", source, {split: len(records) for split, records in splits.items()}, results)
 
 
 def _frame(splits: Records, identity: Identity, texts: Sequence[str], lists: Sequence[str]) -> "pd.DataFrame":

@@ -33,13 +33,7 @@ def check_rollouts(
 
     with quiet():
         results = validate(_frame(tables), list(_expectations(item_ids)), shown)
-    return QualityReport(
-        suite="rollouts",
-        source=source,
-        success=all(result.success for result in results),
-        rows={name: len(rows) for name, rows in tables.items()},
-        expectations=results,
-    )
+    return QualityReport.of("rollouts", source, {name: len(rows) for name, rows in tables.items()}, results)
 
 
 def _frame(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> "pd.DataFrame":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 from urllib.parse import unquote, urlsplit
 
+from skillopt_airflow.core.config import DataGroup, RegateGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError
 from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, canonical_json
 from skillopt_airflow.store.objects import ObjectStore
@@ -62,6 +63,32 @@ def read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:
         raise DataError(f"{address}: is not UTF-8 text ({error.reason} at byte {error.start})") from error
     records = _json_lines(address, text) if uri.endswith(".jsonl") else _json_array(address, text)
     return [_record(address, row, record) for row, record in enumerate(records, start=1)]
+
+
+def partition_uri(data: DataGroup, regate: RegateGroup, date: str) -> str:
+    """Return the address of the fresh items of a date (YYYY-MM-DD)."""
+    folder = regate.fresh_uri
+    if folder is None:
+        beside = data.uri if data.split_mode == "split_dir" else data.uri.rpartition("/")[0]
+        folder = f"{beside.rstrip('/')}/fresh" if beside else "fresh"
+    return f"{folder.rstrip('/')}/date={date}/items.json"
+
+
+def read_partition(uri: str, root: Path, client: "S3Client") -> list[JsonObject] | None:
+    """Return the records of a night's partition; None while it is missing or empty, since items may come late.
+
+    The arguments are those of `read_records`.
+
+    Raises:
+        DataError: the file does not hold records.
+    """
+    try:
+        records = read_file(uri, root, client)
+    except DataError as error:
+        if isinstance(error.__cause__, (ObjectMissing, FileNotFoundError)):
+            return None
+        raise
+    return records if records else None
 
 
 def _locate(uri: str, root: Path, client: "S3Client") -> tuple[str, Fetch]:

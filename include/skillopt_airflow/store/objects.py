@@ -63,15 +63,6 @@ class ObjectStore:
         except UnicodeDecodeError as error:
             raise StoreError(f"{self.address(key)} is not UTF-8 text: {error}") from error
 
-    def get_json(self, key: str) -> JsonValue:
-        """The body as JSON; raises ObjectMissing, and StoreError if it is not JSON."""
-        text = self.get_text(key)
-        try:
-            value: JsonValue = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise StoreError(f"{self.address(key)} is not JSON: {error}") from error
-        return value
-
     def get_model(self, key: str, kind: type[Kind]) -> Kind:
         """Return a document; raises ObjectMissing, and StoreError if `read_document` does."""
         return self.get_tagged_model(key, kind)[0]

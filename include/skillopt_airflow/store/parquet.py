@@ -13,59 +13,43 @@ import pyarrow.parquet as pq
 
 from skillopt_airflow.core.types import ModelCall, Rollout, Score, Trajectory
 
-_UTC = pa.timestamp("us", tz="UTC")
 _MICROSECONDS = 1_000_000
+_TEXT, _COUNT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.float64(), pa.timestamp("us", tz="UTC")
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
+def _columns(kind: pa.DataType, *names: str, nullable: bool = False) -> list[pa.Field]:
+    return [pa.field(name, kind, nullable=nullable) for name in names]
+
+
+def _list_of(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", kind, nullable=False))
 
 
 TRAJECTORIES: pa.Schema = pa.schema(
     [
-        _required("run", pa.string()),
-        _required("item_id", pa.string()),
-        _required("item_fingerprint", pa.string()),
-        _required("skill_sha256", pa.string()),
-        _required("settings_sha256", pa.string()),
-        _required("image", pa.string()),
-        _required("status", pa.string()),
-        _required("error", pa.string()),
-        pa.field("hard", pa.float64()),
-        pa.field("soft", pa.float64()),
-        pa.field("feedback", pa.string()),
-        _required("answer", pa.string()),
-        _required(
-            "messages",
-            pa.list_(
-                _required("element", pa.struct([_required("role", pa.string()), _required("content", pa.string())]))
-            ),
-        ),
-        _required("files", pa.list_(_required("element", pa.string()))),
-        _required("calls", pa.int64()),
-        _required("prompt_tokens", pa.int64()),
-        _required("completion_tokens", pa.int64()),
-        pa.field("started", _UTC),
-        _required("seconds", pa.float64()),
-        _required("stored", _UTC),
+        *_columns(_TEXT, "run", "item_id", "item_fingerprint", "skill_sha256", "settings_sha256", "image"),
+        *_columns(_TEXT, "status", "error"),
+        *_columns(_NUMBER, "hard", "soft", nullable=True),
+        *_columns(_TEXT, "feedback", nullable=True),
+        *_columns(_TEXT, "answer"),
+        *_columns(_list_of(pa.struct(_columns(_TEXT, "role", "content"))), "messages"),
+        *_columns(_list_of(_TEXT), "files"),
+        *_columns(_COUNT, "calls", "prompt_tokens", "completion_tokens"),
+        *_columns(_TIME, "started", nullable=True),
+        *_columns(_NUMBER, "seconds"),
+        *_columns(_TIME, "stored"),
     ]
 )
 """One row a rollout. hard, soft and feedback are null unless status is ok; started is null if nothing started."""
 
 USAGE: pa.Schema = pa.schema(
     [
-        _required("step", pa.int64()),
-        _required("moment", pa.string()),
-        _required("role", pa.string()),
-        _required("stage", pa.string()),
-        _required("model", pa.string()),
-        _required("http_status", pa.int64()),
-        _required("attempts", pa.int64()),
-        _required("prompt_tokens", pa.int64()),
-        _required("completion_tokens", pa.int64()),
-        _required("started", _UTC),
-        _required("seconds", pa.float64()),
-        _required("batch", pa.bool_()),
+        *_columns(_COUNT, "step"),
+        *_columns(_TEXT, "moment", "role", "stage", "model"),
+        *_columns(_COUNT, "http_status", "attempts", "prompt_tokens", "completion_tokens"),
+        *_columns(_TIME, "started"),
+        *_columns(_NUMBER, "seconds"),
+        *_columns(pa.bool_(), "batch"),
     ]
 )
 """One row a model call; step 0 is outside of the steps, moment is a name such as steps/step_0001."""

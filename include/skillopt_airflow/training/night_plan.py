@@ -59,8 +59,8 @@ def prepare_night(
     Raises:
         SkillOptError: of the kind that says what is wrong.
     """
+    from skillopt_airflow.store.datasets import partition_uri, read_partition
     from skillopt_airflow.store.files import DataFiles
-    from skillopt_airflow.store.fresh_partition import partition_uri, read_partition
 
     target, benchmark = str(config.model.target), run.ref.benchmark
     artifacts = _published_for(run, config, base)

@@ -1,14 +1,10 @@
 """What was found about the data of a DAG run: its page as a tab of the run, also where it stopped the run."""
 
-from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
-from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.models.dagrun import DagRun
 from airflow.sdk.exceptions import AirflowException
 from fastapi import Depends
 from fastapi.responses import HTMLResponse
-from sqlalchemy import select
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError, SkillOptError
@@ -16,7 +12,7 @@ from skillopt_airflow.pipeline.addresses import UI_PREFIX, evaluate_dag_id, rega
 from skillopt_airflow.pipeline.params import benchmark_config, run_storage
 from skillopt_airflow.store.keys import RunKeys, night_name, scoring_name
 from skillopt_airflow.training.run import RunRef
-from skillopt_airflow.ui.reports import app, may_read_dag_run, message_page, stored_page
+from skillopt_airflow.ui.reports import DagRunRow, app, may_read_dag_run, message_page, row_of, stored_page
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of
 
 QUALITY_ROUTE = "/dag_runs/{dag_id}/{run_id}/quality"
@@ -29,21 +25,6 @@ QUALITY_TAB = {
     "href": f"{UI_PREFIX.removeprefix('/')}{QUALITY_ROUTE.format(dag_id='{DAG_ID}', run_id='{RUN_ID}')}",
 }
 """The tab of a DAG run; Airflow shows it on those of every DAG."""
-
-
-class DagRunRow(NamedTuple):
-    """What Airflow knows of a DAG run."""
-
-    conf: dict[str, Any]
-    night: datetime | None
-    """Beginning of its data interval."""
-
-
-def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
-    """The DAG run; None if there is no such run."""
-    wanted = select(DagRun.conf, DagRun.data_interval_start).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
-    row = session.execute(wanted).first()
-    return None if row is None else DagRunRow(row.conf or {}, row.data_interval_start)
 
 
 @app.get(QUALITY_ROUTE, dependencies=[Depends(may_read_dag_run)])

@@ -1,6 +1,7 @@
 """The reports of trainings, as pages that Airflow's API server shows to whoever may see the DAG."""
 
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.common.db.common import SessionDep
@@ -61,12 +62,19 @@ def may_read_dag_run(dag_id: str, request: Request, user: GetUserDep) -> None:
         may_read(benchmark, request, user)
 
 
-def conf_of(dag_id: str, run_id: str, session: SessionDep) -> dict[str, Any] | None:
-    """What the DAG run was triggered with; None if there is no such run."""
-    row = session.execute(select(DagRun.conf).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)).first()
-    if row is None:
-        return None
-    return {} if row.conf is None else row.conf
+class DagRunRow(NamedTuple):
+    """What Airflow knows of a DAG run."""
+
+    conf: dict[str, Any]
+    night: datetime | None
+    """Beginning of its data interval."""
+
+
+def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
+    """The DAG run; None if there is no such run."""
+    wanted = select(DagRun.conf, DagRun.data_interval_start).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+    row = session.execute(wanted).first()
+    return None if row is None else DagRunRow(row.conf or {}, row.data_interval_start)
 
 
 @app.get(REPORT_ROUTE, dependencies=[Depends(may_read)])
@@ -85,17 +93,17 @@ def report(benchmark: str, run: str) -> HTMLResponse:
 
 
 @app.get(DAG_RUN_ROUTE, dependencies=[Depends(may_read_dag_run)])
-def dag_run_report(dag_id: str, run_id: str, conf: Annotated[dict[str, Any] | None, Depends(conf_of)]) -> HTMLResponse:
+def dag_run_report(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]) -> HTMLResponse:
     """The report of the training that the DAG run is, or is a part of, from the object store that the run names."""
     benchmark = trained_benchmark(dag_id)
     if benchmark is None:
         trainings = ", ".join(train_dag_id(name) for name in benchmarks.names())
         text = f"Reports are written by the trainings of skills: {trainings}."
         return message_page(404, "This DAG has no report", text)
-    if conf is None:
+    if row is None:
         return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
-        training = training_of(benchmark, dag_id, run_id, conf)
+        training = training_of(benchmark, dag_id, run_id, row.conf)
     except SkillOptError as error:
         return message_page(404, "This run has no report", str(error))
     try:
