@@ -43,7 +43,7 @@ log = logging.getLogger("skill_consumer")
 
 
 class SkillError(Exception):
-    """Why there is no newer skill to serve; `exit_code` is the program's."""
+    """There is no newer skill to serve; `exit_code` is the program's."""
 
     exit_code: ClassVar[int] = 1
 
@@ -55,7 +55,7 @@ class Unavailable(SkillError):
 
 
 class Tampered(SkillError):
-    """What was published and what is there now are not the same."""
+    """The bucket's content is not what was published."""
 
     exit_code = 4
 
@@ -74,7 +74,7 @@ class NotPublished(SkillError):
 
 @dataclass(frozen=True)
 class Skill:
-    """One verified version, and how sure it is that the alias still names it."""
+    """One verified version, and when the alias was last known to name it."""
 
     text: str
     """best_skill.md, byte for byte (UTF-8)."""
@@ -93,12 +93,12 @@ class Skill:
 
     @property
     def age(self) -> float:
-        """Seconds since it was confirmed."""
+        """Return the seconds since it was confirmed."""
         return max(0.0, time.time() - self.confirmed)
 
 
 class SkillClient:
-    """Resolves an alias to a verified skill; safe to share between threads, and the cache between processes."""
+    """A client that resolves an alias to a verified skill. Threads can share it, and processes can share its cache."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class SkillClient:
         cache: Path | None = None,
         timeout: float = 10.0,
     ) -> None:
-        """Nothing is read yet.
+        """Read nothing yet.
 
         Args:
             bucket: of the published skills (`storage.artifact_bucket`).
@@ -140,7 +140,7 @@ class SkillClient:
         self._last: Skill | None = None
 
     def get(self) -> Skill:
-        """The skill that the alias names now, or else the last good one, with `problem` saying why.
+        """Return the skill that the alias names now, or else the last good one, with `problem` saying why.
 
         Raises:
             SkillError: there is no last good one.
@@ -156,7 +156,7 @@ class SkillClient:
             return self._last
 
     def watch(self, interval: float, stop: threading.Event) -> Iterator[Skill]:
-        """The skill now, then again each time that its version changes or a problem comes or goes, until `stop` is set.
+        """Yield the skill now, then each time its version changes or a problem comes or goes, until `stop` is set.
 
         An alias that did not move costs one conditional GET (304) every `interval` seconds.
 
@@ -226,7 +226,7 @@ class SkillClient:
         return b"" if found is None else found[0]
 
     def _read(self, key: str, kind: str, etag: str) -> tuple[bytes, str] | None:
-        """Body and tag; None if the tag is still this one."""
+        """Return body and tag; None if the tag is still this one."""
         condition: Any = {"IfNoneMatch": etag} if etag else {}
         try:
             answer = self._connected().get_object(Bucket=self._bucket, Key=key, **condition)
@@ -258,13 +258,13 @@ class SkillClient:
 
 
 class _Cache:
-    """The last good skill in one file, which is only ever replaced as a whole, by one process at a time."""
+    """The last good skill in one file, which is replaced as a whole, by one process at a time."""
 
     def __init__(self, folder: Path, identity: str) -> None:
         self.path = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
     def load(self) -> Skill | None:
-        """What it holds, if that is whole; its time of change is when the bucket last confirmed it."""
+        """Return its skill if it is intact; the file's time of change is when the bucket last confirmed it."""
         try:
             skill = Skill(**json.loads(self.path.read_bytes()))
             confirmed = self.path.stat().st_mtime
@@ -331,7 +331,7 @@ def install(skill: Skill, out: Path, files: Mapping[str, str]) -> None:
 
 
 def skill_md(skill: Skill, name: str, description: str) -> str:
-    """SKILL.md of the Agent Skills format around the verified text.
+    """Return the verified text as a SKILL.md in the Agent Skills format.
 
     Made here, because no checksum covers the front matter of the published one, which agents read too.
     """
@@ -342,7 +342,7 @@ def skill_md(skill: Skill, name: str, description: str) -> str:
 
 
 def claude_code_text(text: str) -> str:
-    """The skill in a form that Claude Code passes on as it is, when it loads it as one of its skills.
+    """Return the skill in a form that Claude Code passes on unchanged when it loads it as one of its skills.
 
     Else a model's text could name a command (`!` and backticks) that Claude Code would run on the machine, and words
     of the prompt would take the place of `$1` and `$ARGUMENTS`. The harness that measured it does the same.
@@ -429,7 +429,7 @@ def _seconds(text: str) -> float:
 
 
 def _within(seconds: float, look: Callable[[], Skill]) -> Skill:
-    """What `look` returns or raises, but no later: a server that drips bytes runs into no other time-out."""
+    """Return or raise what `look` does, but no later: a server that drips bytes runs into no other time-out."""
     outcome: list[Skill | Exception] = []
 
     def attempt() -> None:
@@ -484,7 +484,7 @@ def _write(path: Path, body: bytes) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process and thread at a time; the lock of one that dies is free again."""
+    """Let one process and thread in at a time; a lock is free again when its holder dies."""
     with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

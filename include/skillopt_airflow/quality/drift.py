@@ -1,4 +1,4 @@
-"""Whether items are of the kind that a reference is: the kinds of their values, and how long their texts are."""
+"""Compare items with a reference: the kinds of their values, and the lengths of their texts."""
 
 import math
 from bisect import bisect_left, bisect_right
@@ -36,21 +36,21 @@ class Field(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As messages have it."""
+        """Return its name in messages."""
         return f"{self.part}.{self.key}"
 
     @property
     def kind(self) -> str:
-        """Column of the kinds of value."""
+        """Return the column of the kinds of value."""
         return f"kind of {self.name}"
 
     @property
     def length(self) -> str:
-        """Column of where the lengths stand among the reference's."""
+        """Return the column of the lengths' standing among the reference's."""
         return f"length of {self.name}"
 
     def of(self, item: Item) -> JsonValue:
-        """The item's value, None if there is none."""
+        """Return the item's value; None if there is none."""
         return (item.public if self.part == "public" else item.reference).get(self.key)
 
 
@@ -66,14 +66,14 @@ class Drift:
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        """Of the table, an entry an item."""
+        """Return columns of the table, one entry an item."""
         return {
             self.field.kind: [kind_of(self.field.of(item)) for item in self._items],
             self.field.length: self._standings,
         }
 
     def expectations(self) -> Iterator[Any]:
-        """Kinds that the reference has, too, and lengths as there."""
+        """Yield expectations of the reference's kinds and lengths."""
         from great_expectations import expectations as gxe
 
         name, kinds = self.field.name, sorted({kind_of(self.field.of(item)) for item in self._reference})
@@ -96,7 +96,7 @@ class Drift:
         )
 
     def outliers(self) -> tuple[FailingRow, ...]:
-        """The items whose length stands out on the side to which the mean leans."""
+        """Return the items whose length stands out on the side to which the mean leans."""
         return tuple(
             FailingRow(split=Split.FRESH.value, row=row, id=item.id, value=f"{length:,} characters")
             for row, (item, length, among) in enumerate(
@@ -117,30 +117,30 @@ class Drift:
 
 
 def fields_of(items: Sequence[Item]) -> list[Field]:
-    """Every entry that an item has, public ones first."""
+    """Return every entry that an item has, public ones first."""
     found = {Field("public", key) for item in items for key in item.public}
     return sorted(found | {Field("reference", key) for item in items for key in item.reference})
 
 
 def standing(length: int, usual: Sequence[int]) -> float:
-    """Share of the sorted lengths that this one is clearly longer than; those that are alike count one half."""
+    """Return the share of the sorted lengths that are clearly shorter than this one; similar ones count one half."""
     longer_than = bisect_left(usual, length / LIKE_LENGTHS)
     shorter_than = len(usual) - bisect_right(usual, length * LIKE_LENGTHS)
     return 0.5 + (longer_than - shorter_than) / (2 * len(usual))
 
 
 def tolerance(fresh: int, reference: int) -> float:
-    """How far from one half the mean standing of so many fresh items may be among so many of the reference."""
+    """Return how far from one half the mean standing of so many fresh items may be among so many of the reference."""
     return max(TOLERANCE, STANDARD_ERRORS * math.sqrt((fresh + reference + 1) / (12 * fresh * reference)))
 
 
 def length_of(value: JsonValue) -> int | None:
-    """Characters of a text, or of a list or object as JSON; other values have none."""
+    """Return the characters of a text, or of a list or object as JSON; other values have none."""
     if isinstance(value, str):
         return len(value)
     return len(canonical_json(value)) if isinstance(value, list | dict) else None
 
 
 def kind_of(value: JsonValue) -> str:
-    """How messages call the kind of a value."""
+    """Return the word for the kind of a value."""
     return _KINDS.get(type(value), "a number")

@@ -1,4 +1,4 @@
-"""Whether the items of a night tell what training does not: they are new, and of the kind that the champion is for."""
+"""Check the items of a night: they are new, and of the kind that the champion was trained for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -67,7 +67,7 @@ def check_fresh(
 
 
 def content(item: Item) -> str:
-    """SHA-256 of what the target sees of an item, whatever its id and however its lists are ordered.
+    """Return the SHA-256 of what the target sees of an item, regardless of its id and of the order of its lists.
 
     A benchmark may shuffle choices by the id; with another id they would look like another item.
     """

@@ -19,7 +19,7 @@ _VISIBLE = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
 
 
 def render(benchmark: str, run: str, reports: Sequence[QualityReport]) -> str:
-    """The page, as UTF-8 text; equal reports give equal pages."""
+    """Return the page; equal reports give equal pages."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -1,4 +1,4 @@
-"""The result of a data quality suite, and the sentence that it makes when it fails."""
+"""The result of a data quality suite, and the sentence that reports its failures."""
 
 from collections.abc import Sequence
 from typing import Literal, Self
@@ -31,7 +31,7 @@ class FailingRow(Value):
 
 
 class ExpectationResult(Value):
-    """What became of one expectation."""
+    """The outcome of one expectation."""
 
     expectation: str
     """Its type in Great Expectations."""
@@ -45,7 +45,7 @@ class ExpectationResult(Value):
     failing: tuple[FailingRow, ...] = ()
 
     def sentence(self) -> str:
-        """The problem and the first rows that have it."""
+        """Return the problem and the first rows that have it."""
         if not self.failing:
             return self.problem
         named = [f"{row.split} row {row.row} (id {row.id})" for row in self.failing[:ROWS_NAMED]]
@@ -82,7 +82,7 @@ class QualityReport(Document):
         )
 
     def with_more(self, other: "QualityReport") -> "QualityReport":
-        """This report and what another suite found about the same rows."""
+        """Return this report together with another suite's results about the same rows."""
         return self.model_copy(
             update={
                 "success": self.success and other.success,
@@ -111,6 +111,6 @@ class DataQualityError(DataError):
 
 
 def quoted(value: JsonValue) -> str:
-    """A value as JSON, shortened."""
+    """Return a value as JSON, shortened."""
     text = canonical_json(value)
     return text if len(text) <= CHARS_QUOTED else f"{text[:CHARS_QUOTED]}… ({len(text):,} characters)"

@@ -1,4 +1,4 @@
-"""Whether the records of a data set can be trained on, asked before any model call."""
+"""Check that the records of a data set can be trained on, before any model call."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ def check_splits(
 
 
 def _frame(splits: Records, identity: Identity, texts: Sequence[str], lists: Sequence[str]) -> "pd.DataFrame":
-    """A row a record: where it is, its id or why it has none, its size, and the lengths of what it must hold.
+    """Return one row a record: its place, its id or why it has none, its size, and the lengths of what it must hold.
 
     A length is None for what is unusable; a column that no record has is left out.
     """

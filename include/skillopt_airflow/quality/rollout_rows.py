@@ -1,4 +1,4 @@
-"""Whether stored rollouts can be concluded from: the table as it is, before it becomes scores."""
+"""Check stored rollouts before they become scores."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

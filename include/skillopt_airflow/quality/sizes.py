@@ -1,4 +1,4 @@
-"""How many rows a split must have for what the configuration asks of it."""
+"""The number of rows that the configuration requires of each split."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from skillopt_airflow.core.types import Split, Value
 
 
 class Need(Value):
-    """Rows that a split must have at least."""
+    """The fewest rows that a split must have."""
 
     split: Split
     rows: int
@@ -18,7 +18,7 @@ class Need(Value):
 
 
 def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
-    """What evaluations ask for: a file that was cut short would be measured on fewer items than was said."""
+    """Yield what evaluations need: a file that was cut short would be measured on fewer items than configured."""
     for split, knob, limit in (
         (Split.VAL, "val_limit", rules.val_limit),
         (Split.TEST, "test_limit", rules.test_limit),
@@ -28,7 +28,7 @@ def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
 
 
 def training_needs(rules: EvaluationGroup) -> list[Need]:
-    """What a training asks for: that, and a selection split on which its gate is able to accept anything at all.
+    """Return what a training needs: that, and a selection split on which its gate can accept anything at all.
 
     Raises:
         ConfigError: evaluation.val_limit leaves the gate too few items.

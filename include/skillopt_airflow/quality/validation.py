@@ -1,4 +1,4 @@
-"""A suite of Great Expectations over a table in memory; nothing is printed, stored or asked of a network.
+"""Run a suite of Great Expectations over a table in memory, without output, storage or network.
 
 Great Expectations takes seconds to import, so it is imported where a check runs and nowhere else.
 """
@@ -21,13 +21,13 @@ _PROBLEM, _ABOUT = "problem", "about"
 
 
 def about(column: str | None, problem: str) -> dict[str, str | None]:
-    """The `meta` of an expectation: the column as a user knows it, and what is wrong where it fails."""
+    """Return the `meta` of an expectation: the column as a user knows it, and the problem if it fails."""
     return {_ABOUT: column, _PROBLEM: problem}
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What the libraries warn of is between them and concerns nobody who reads a task's log."""
+    """Silence the libraries' warnings, which tell the reader of a task's log nothing."""
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -37,7 +37,7 @@ def quiet() -> Iterator[None]:
 def validate(
     frame: "pd.DataFrame", suite: Sequence[Any], shown: Callable[[str, FailingRow, Any], str]
 ) -> tuple[ExpectationResult, ...]:
-    """The outcome of each expectation, with the place of every failing row.
+    """Return the outcome of each expectation, with the place of every failing row.
 
     Args:
         frame: a row a record, with the columns of PLACE.
@@ -101,7 +101,7 @@ def _limits(kwargs: Mapping[str, Any]) -> str:
 
 
 def _problem(outcome: Mapping[str, Any], problem: str) -> str:
-    """An expectation that could not be evaluated has failed, and why is for whoever maintains the suite."""
+    """Return the problem; for an expectation that could not be evaluated, with the library's message."""
     raised = outcome["exception_info"]
     messages = [raised] if "raised_exception" in raised else list(raised.values())
     found = [str(one["exception_message"]) for one in messages if one.get("raised_exception")]

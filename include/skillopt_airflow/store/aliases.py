@@ -11,7 +11,7 @@ from skillopt_airflow.store.objects import ObjectStore, model_bytes
 
 
 class Alias(Document):
-    """Which version an alias names, and how it came to that."""
+    """The version that an alias names, and the move that led to it."""
 
     version: str
     sha256: str
@@ -28,18 +28,18 @@ class Alias(Document):
 
 
 class ChampionAlias:
-    """The alias that deployments follow. Before it leaves a version, what it said is filed in its history."""
+    """The alias that deployments follow. Before it moves, its content is filed in its history."""
 
     def __init__(self, store: ObjectStore, keys: ArtifactKeys) -> None:
         self._store = store
         self._keys = keys
 
     def read(self) -> Alias | None:
-        """What it says now; None before the first publication."""
+        """Return what it says now; None before the first publication."""
         return self._read()[0]
 
     def history(self) -> list[Alias]:
-        """Every version that it ever named, oldest first, the present one last."""
+        """Return everything it ever said, oldest first, the present last."""
         # The present one first: what it leaves meanwhile is filed by then, what it comes to is not listed.
         present = self.read()
         filed = [self._store.get_model(key, Alias) for key in self._store.list_keys(self._keys.champion_history)]
@@ -78,7 +78,7 @@ class ChampionAlias:
         return wanted
 
     def _read(self) -> tuple[Alias | None, str]:
-        """The alias and its tag, which is empty if there is no alias."""
+        """Return the alias and its tag, which is empty if there is no alias."""
         try:
             return self._store.get_tagged_model(self._keys.champion, Alias)
         except ObjectMissing:
@@ -94,7 +94,7 @@ class ChampionAlias:
                 raise
 
     def _standing(self, wanted: Alias) -> Alias:
-        """The alias as somebody else left it, if it names the wanted skill.
+        """Return the alias as somebody else left it, if it names the wanted skill.
 
         The answer to our own write may have been lost, or another run published the same skill.
         """

@@ -21,7 +21,7 @@ _VERSION = re.compile(r"v(\d+)-([0-9a-f]{12})")
 
 
 def is_version(name: str) -> bool:
-    """Whether this is how a version is named, such as v0003-0123456789ab."""
+    """Return whether this is the name of a version, such as v0003-0123456789ab."""
     return _VERSION.fullmatch(name) is not None
 
 
@@ -33,14 +33,14 @@ class PublishedScore(MeasuredScore):
 
 
 class SplitScores(Value):
-    """What a skill scored; None on a split where it was not measured."""
+    """A skill's scores; None on a split where it was not measured."""
 
     val: PublishedScore | None = None
     test: PublishedScore | None = None
 
 
 class Provenance(Value):
-    """Where a skill comes from, as the run that trained it knows."""
+    """The origin of a skill, as the run that trained it knows it."""
 
     run: str
     config: JsonObject
@@ -96,7 +96,7 @@ class ArtifactStore:
 
     @property
     def target(self) -> str:
-        """The model that these skills are for."""
+        """Return the model that these skills are for."""
         return self._keys.target
 
     def publish(self, skill: str, provenance: Provenance, seen: Alias | None, reason: str = "") -> Published:
@@ -161,17 +161,17 @@ class ArtifactStore:
             return False
 
     def address(self, key: str) -> str:
-        """`s3://<bucket>/<key>`."""
+        """Return `s3://<bucket>/<key>`."""
         return self._store.address(key)
 
     def list_versions(self) -> list[str]:
-        """The names of all versions, oldest first, unfinished ones included."""
+        """Return the names of all versions, oldest first, including unfinished ones."""
         prefix = self._keys.versions
         folders = {key.removeprefix(prefix).split("/")[0] for key in self._store.list_keys(prefix)}
         return sorted((name for name in folders if is_version(name)), key=_number)
 
     def read(self, version: str) -> PublishedSkill:
-        """A complete version.
+        """Return a complete version.
 
         Raises:
             ObjectMissing: there is no such version, or it was never completed.
@@ -191,7 +191,7 @@ class ArtifactStore:
         return Published(alias.version, self._keys.version(alias.version).best_skill, alias.sha256, created)
 
     def _version_for(self, digest: str) -> str:
-        """The version that holds this skill, complete or not, or else the next one."""
+        """Return the version that holds this skill, complete or not, or else the next one."""
         versions = self.list_versions()
         for version in versions:
             if version.endswith(digest[:12]):
@@ -224,7 +224,7 @@ class ArtifactStore:
                 raise
 
     def _skill_md(self, version: str, skill: str) -> str:
-        """The skill behind the front matter of the Agent Skills format.
+        """Return the skill behind the front matter of the Agent Skills format.
 
         It depends on nothing but skill and version, so that any run can complete a version.
         """

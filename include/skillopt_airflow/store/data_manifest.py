@@ -1,4 +1,4 @@
-"""What data a run was made from, so that another run can be told to be comparable."""
+"""The data that a run was made from, by which runs are comparable or not."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ class SplitManifest(Value):
 
 
 class DataManifest(Document):
-    """The splits and the settings that they were cut with."""
+    """The splits, and the settings that they were cut with."""
 
     uri: str
     split_mode: str
@@ -31,7 +31,7 @@ class DataManifest(Document):
 
 
 def data_manifest(data: DataGroup, splits: Mapping[Split, Sequence[Item]]) -> DataManifest:
-    """The manifest of the splits that `data` led to."""
+    """Return the manifest of the splits that `data` led to."""
     cut = data.split_mode == "ratio"
     return DataManifest(
         uri=data.uri,

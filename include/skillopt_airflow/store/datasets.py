@@ -22,7 +22,7 @@ ALL = "all"
 
 
 def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client") -> dict[str, list[JsonObject]]:
-    """The records by split (train, val, test), or under "all" when one file is to be cut by ratio.
+    """Return the records by split (train, val, test), or under "all" if one file is to be cut by ratio.
 
     Args:
         uri: a local path, relative ones from `root`, a file:// or an s3:// address.
@@ -51,7 +51,7 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
 
 
 def read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:
-    """The records of one .json or .jsonl file; the arguments are those of `read_records`.
+    """Return the records of one .json or .jsonl file; the arguments are those of `read_records`.
 
     Raises:
         DataError: it is missing, which the error's cause tells, or does not hold records.
@@ -92,7 +92,7 @@ def read_partition(uri: str, root: Path, client: "S3Client") -> list[JsonObject]
 
 
 def _locate(uri: str, root: Path, client: "S3Client") -> tuple[str, Fetch]:
-    """The file's full address, and what reads it."""
+    """Return the file's full address, and a function that reads it."""
     place = located(uri, root, client)
     if isinstance(place, Path):
         return str(place), lambda: _local(place)
@@ -100,7 +100,7 @@ def _locate(uri: str, root: Path, client: "S3Client") -> tuple[str, Fetch]:
 
 
 def located(uri: str, root: Path, client: "S3Client") -> Path | tuple[ObjectStore, str]:
-    """Where an address leads: to a local path, or to a key of a bucket. The arguments are those of `read_records`.
+    """Return the path, or bucket and key, that an address leads to; the arguments are those of `read_records`.
 
     Raises:
         DataError: the address is of no kind that is known.

@@ -1,4 +1,4 @@
-"""Files that belong to items: read from where the data set keeps them, stored once under what they hold."""
+"""Files that belong to items: read from the data set, and stored once under the hash of their content."""
 
 import hashlib
 import re
@@ -24,7 +24,7 @@ class DataFiles:
     """The files below the folder of a data set, by their path in it."""
 
     def __init__(self, uri: str, root: Path, client: "S3Client") -> None:
-        """The arguments are those of `read_records`; `uri` is that of the folder.
+        """Open a folder; the arguments are those of `read_records`.
 
         Raises:
             DataError: the address is of no kind that is known.
@@ -34,11 +34,11 @@ class DataFiles:
 
     @classmethod
     def of(cls, data: DataGroup, root: Path, client: "S3Client") -> "DataFiles":
-        """Those of the data set that `data` names: below the folder of the splits, or that of the one file."""
+        """Return the files below the folder of the splits, or of the one file, that `data` names."""
         return cls(data.uri if data.split_mode == "split_dir" else data.uri.rpartition("/")[0], root, client)
 
     def read(self, path: str) -> bytes:
-        """The content of a file.
+        """Return the content of a file.
 
         Raises:
             DataError: the path leads out of the folder; or not one file, with at most MAX_FILE_BYTES, is there.
@@ -106,7 +106,7 @@ def _small_enough(address: str, content: bytes) -> bytes:
 
 
 class FileStore:
-    """The stored files of all items, under what they hold: a file that many items or runs have is there once."""
+    """The stored files of all items, each once, under the hash of its content."""
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self._store = store
@@ -121,7 +121,7 @@ class FileStore:
         return digest
 
     def get(self, digest: str) -> bytes:
-        """What was stored.
+        """Return what was stored.
 
         Raises:
             ObjectMissing: nothing was.

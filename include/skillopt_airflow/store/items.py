@@ -1,4 +1,4 @@
-"""The items of a run's splits, stored once so that every task of the run sees the same."""
+"""The items of a run's splits, stored once so that every task of the run sees the same ones."""
 
 import json
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
 
 
 def load_items(store: ObjectStore, key: str) -> list[Item]:
-    """The items of a split, in its order.
+    """Return the items of a split, in its order.
 
     Raises:
         ObjectMissing: the split was not saved.

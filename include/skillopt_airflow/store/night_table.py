@@ -46,7 +46,7 @@ class Night(Document):
 
 
 class Told(Document):
-    """The run that told of a champion's decline."""
+    """The run that reported a champion's decline."""
 
     run: str
 
@@ -59,24 +59,24 @@ class NightTable:
         self._keys = keys
 
     def read(self, date: str) -> Night | None:
-        """The night of a date, if it was settled."""
+        """Return the night of a date, if it was settled."""
         try:
             return self._store.get_model(self._keys.night(date), Night)
         except ObjectMissing:
             return None
 
     def all(self) -> list[Night]:
-        """Every settled night, by date."""
+        """Return every settled night, by date."""
         keys = [key for key in self._store.list_keys(self._keys.folder) if key.endswith("/night.json")]
         return sorted((self._store.get_model(key, Night) for key in keys), key=lambda night: night.date)
 
     def scores(self, date: str) -> dict[str, dict[str, float | None]]:
-        """The gate metric of a settled night by item and role; None where an item has no score."""
+        """Return the gate metric of a settled night by item and role; None where an item has no score."""
         rows = from_parquet(self._store.get_bytes(self._keys.paired(date))).to_pylist()
         return {row.pop("item_id"): row for row in rows}
 
     def dates_of_items(self) -> dict[str, str]:
-        """The night of every item that was ever measured."""
+        """Return the date of the night of every item that was ever measured."""
         dates = [night.date for night in self.all()]
         return {item: date for date in reversed(dates) for item in self.scores(date)}
 
@@ -93,7 +93,7 @@ class NightTable:
         return night
 
     def first_to_tell(self, champion: Contender, run: str) -> str:
-        """The run that tells of this champion's decline: this one, unless another was first."""
+        """Return the run that reports this champion's decline: this one, unless another was first."""
         key = self._keys.told(champion.sha256)
         try:
             self._store.create(key, model_bytes(Told(run=run)))

@@ -38,11 +38,11 @@ class ObjectStore:
         self._client = client
 
     def address(self, key: str) -> str:
-        """`s3://<bucket>/<key>`."""
+        """Return `s3://<bucket>/<key>`."""
         return f"s3://{self.bucket}/{key}"
 
     def get(self, key: str) -> StoredObject:
-        """Body and tag.
+        """Return body and tag.
 
         Raises:
             ObjectMissing: nothing is stored under the key.
@@ -53,11 +53,11 @@ class ObjectStore:
                 return StoredObject(body.read(), answer["ETag"])
 
     def get_bytes(self, key: str) -> bytes:
-        """The body; raises ObjectMissing."""
+        """Return the body; raises ObjectMissing."""
         return self.get(key).body
 
     def get_text(self, key: str) -> str:
-        """The body as UTF-8; raises ObjectMissing, and StoreError if it is not UTF-8."""
+        """Return the body as UTF-8; raises ObjectMissing, and StoreError if it is not UTF-8."""
         try:
             return self.get_bytes(key).decode()
         except UnicodeDecodeError as error:
@@ -114,7 +114,7 @@ class ObjectStore:
             self._client.delete_object(Bucket=self.bucket, Key=key)
 
     def get_if_other(self, key: str, etag: str, most: int) -> StoredObject | None:
-        """Body and tag, if there is an object with another tag than this and at most so many bytes."""
+        """Return body and tag of an object with another tag than this and at most so many bytes, if there is one."""
         try:
             with self._explained(key):
                 answer = self._client.get_object(Bucket=self.bucket, Key=key)
@@ -126,14 +126,14 @@ class ObjectStore:
             return None
 
     def signed_address(self, key: str, method: Literal["get", "put"], seconds: int) -> str:
-        """An address that lets whoever has it read or write this one object, for so many seconds."""
+        """Return an address that lets its holder read or write this one object for so many seconds."""
         with self._explained(key):
             return self._client.generate_presigned_url(
                 f"{method}_object", Params={"Bucket": self.bucket, "Key": key}, ExpiresIn=seconds
             )
 
     def exists(self, key: str) -> bool:
-        """Whether an object has exactly this key.
+        """Return whether an object has exactly this key.
 
         A listing, because the answer to HEAD does not tell a missing object from a missing bucket.
         """
@@ -142,7 +142,7 @@ class ObjectStore:
         return any(found.get("Key") == key for found in answer.get("Contents", ()))
 
     def list_keys(self, prefix: str) -> list[str]:
-        """All keys below the prefix, sorted."""
+        """Return all keys below the prefix, sorted."""
         with self._explained(prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
             return sorted(found["Key"] for page in pages for found in page.get("Contents", ()))
@@ -188,7 +188,7 @@ class ObjectStore:
 
 
 def json_bytes(value: Any) -> bytes:
-    """UTF-8 JSON for people and for comparison: sorted keys, indented, a newline at the end."""
+    """Return UTF-8 JSON for people and for comparison: sorted keys, indented, a newline at the end."""
     return (json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False) + "\n").encode()
 
 

@@ -1,4 +1,4 @@
-"""Arrow schemas of the two tables, and the way between their rows and the domain's values.
+"""Arrow schemas of the two tables, and conversion between their rows and the domain's values.
 
 Partition columns (benchmark, target, harness, split, skill, draw; benchmark, run) are in the keys alone: a reader
 with Hive partitioning adds them, and pyarrow refuses a column that is in both.
@@ -80,7 +80,7 @@ class UsageRow(NamedTuple):
 
 
 def rollouts_to_table(rows: Iterable[RolloutRow]) -> pa.Table:
-    """Rows as TRAJECTORIES; times are rounded to microseconds."""
+    """Return the rows as TRAJECTORIES; times are rounded to microseconds."""
     return pa.Table.from_pylist([_rollout_record(row) for row in rows], schema=TRAJECTORIES)
 
 
@@ -90,7 +90,7 @@ def rollouts_from_table(table: pa.Table) -> list[RolloutRow]:
 
 
 def usage_to_table(rows: Iterable[UsageRow]) -> pa.Table:
-    """Rows as USAGE; times are rounded to microseconds."""
+    """Return the rows as USAGE; times are rounded to microseconds."""
     return pa.Table.from_pylist(
         [
             {"step": row.step, "moment": row.moment} | row.call.model_dump() | {"started": _utc(row.call.started)}
@@ -113,14 +113,14 @@ def usage_from_table(table: pa.Table) -> list[UsageRow]:
 
 
 def to_parquet(table: pa.Table) -> bytes:
-    """A table as one zstd Parquet file."""
+    """Return a table as one zstd Parquet file."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return bytes(sink.getvalue())
 
 
 def from_parquet(body: bytes, rows: Any = None) -> pa.Table:
-    """The table in a Parquet file, or those of its rows for which the Arrow expression `rows` holds."""
+    """Return the table in a Parquet file, or the rows of it for which the Arrow expression `rows` holds."""
     return pq.read_table(pa.BufferReader(body), filters=rows)
 
 

@@ -1,4 +1,4 @@
-"""Keeping the trajectory table small: a partition's many parts become one, and old rows go."""
+"""Keep the trajectory table small: merge a partition's parts, and drop old rows."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -21,7 +21,7 @@ _ORIGIN = [
 
 
 class Cleaned(NamedTuple):
-    """What became of one or more partitions; rows of those that were left as they are do not count."""
+    """The outcome for one or more partitions; rows of parts that were left as they are do not count."""
 
     parts_before: int = 0
     parts_after: int = 0
@@ -35,7 +35,7 @@ class Cleaned(NamedTuple):
 
 
 def partitions(store: ObjectStore, prefix: str, benchmark: str) -> list[str]:
-    """The partitions of a benchmark's trajectories, each with a slash at its end."""
+    """Return the partitions of a benchmark's trajectories, each with a slash at its end."""
     parts = parts_of(store, keys.trajectories_of(prefix, benchmark))
     return sorted({f"{part.rpartition('/')[0]}/" for part in parts})
 

@@ -1,4 +1,4 @@
-"""The trajectory and usage tables: append-only parts, read back as the cache of what was already paid for."""
+"""The trajectory and usage tables: append-only parts, read back as a cache of what was already paid for."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +39,7 @@ SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "start
 
 
 class RolloutKey(Value):
-    """What a rollout depends on besides its item: with all of it equal, a stored rollout is as good as a new one."""
+    """Everything but the item that a rollout depends on: rollouts with equal keys are as good as each other."""
 
     benchmark: str = Field(min_length=1)
     target: str = Field(min_length=1)
@@ -73,19 +73,19 @@ class RolloutTable:
         self._store.put_bytes(keys.part(self._partition(key), uuid4().hex), body)
 
     def read(self, key: RolloutKey, items: Sequence[Item]) -> dict[str, Rollout]:
-        """The stored `ok` rollouts by item id, of any run; of duplicates the one that was stored first."""
+        """Return the stored `ok` rollouts of any run by item id; of duplicates, the first that was stored."""
         found: dict[str, Rollout] = {}
         for row in self._rows(key, items, pc.field("status") == Status.OK.value):
             found.setdefault(row.rollout.trajectory.item_id, row.rollout)
         return found
 
     def errors(self, key: RolloutKey, run: str, items: Sequence[Item]) -> dict[str, Rollout]:
-        """The failed rollouts of one run by item id; of several the one that was stored last."""
+        """Return the failed rollouts of one run by item id; of several, the last that was stored."""
         failed = (pc.field("status") != Status.OK.value) & (pc.field("run") == run)
         return {row.rollout.trajectory.item_id: row.rollout for row in self._rows(key, items, failed)}
 
     def unparsed(self, key: RolloutKey, run: str, items: Sequence[Item]) -> list[dict[str, Any]]:
-        """What a run's conclusions rest on, as it is stored and not yet checked: SCORED by name, in order.
+        """Return the unchecked rows that a run's conclusions rest on: SCORED by name, in order.
 
         That is every row of the run itself, of whatever items, and what other runs have stored of these items with
         status ok where the run has nothing. A second row of an item counts if it is of the same write: other tasks
@@ -108,7 +108,7 @@ class RolloutTable:
         return chosen
 
     def carried_out(self, key: RolloutKey, run: str) -> list[str]:
-        """The item of every rollout that a run itself stored, failed ones and tries again included."""
+        """Return the item of every rollout that a run itself stored, including failures and retries."""
         tables = _read_parts(self._store, self._partition(key), self._same(key) & (pc.field("run") == run))
         columns = ("item_id", "started", "stored")
         # Parts that are being merged are there twice.
@@ -116,7 +116,7 @@ class RolloutTable:
         return [str(item_id) for item_id, *_ in rows]
 
     def _rows(self, key: RolloutKey, items: Sequence[Item], wanted: Any) -> Iterator[RolloutRow]:
-        """Matching rows of these very items, in the order in which they were stored."""
+        """Yield the matching rows of these very items, in the order in which they were stored."""
         fingerprints = {item.id: item.fingerprint for item in items}
         tables = _read_parts(self._store, self._partition(key), self._same(key) & wanted)
         rows = [row for table in tables for row in rollouts_from_table(table)]
@@ -159,7 +159,7 @@ class UsageTable:
         self._store.put_bytes(keys.part(self._partition(benchmark, run), uuid4().hex), body)
 
     def read(self, benchmark: str, run: str) -> list[UsageRow]:
-        """All calls of a run, by the time they started."""
+        """Return all calls of a run, by the time they started."""
         tables = _read_parts(self._store, self._partition(benchmark, run))
         rows = [row for table in tables for row in usage_from_table(table)]
         return sorted(rows, key=lambda row: row.call.started)
@@ -169,12 +169,12 @@ class UsageTable:
 
 
 def parts_of(store: ObjectStore, partition: str) -> list[str]:
-    """The keys of a partition's parts."""
+    """Return the keys of a partition's parts."""
     return [key for key in store.list_keys(partition) if key.endswith(".parquet")]
 
 
 def _read_parts(store: ObjectStore, partition: str, rows: Any = None) -> list[pa.Table]:
-    """The rows of all parts; whoever merges them removes them one by one, which takes its time.
+    """Return the rows of all parts; a merge removes parts one by one, so it tries again for a while.
 
     Raises:
         StoreUnavailable: parts vanished between listing and reading for as long as that.

@@ -1,4 +1,4 @@
-"""A folder of the bucket that a task shares with programs that hold no credentials: what it puts there, they fetch."""
+"""A folder of the bucket through which a task and programs without credentials exchange objects."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from skillopt_airflow.store.objects import ObjectStore
 
 
 class ExchangeFolder:
-    """Objects that others reach by signed addresses, one object and one method each, good for some time.
+    """Objects that others reach by signed addresses; each is for one object, one method and a limited time.
 
     Every method raises StoreError as `ObjectStore` does.
     """
@@ -21,11 +21,11 @@ class ExchangeFolder:
         self._store.put_bytes(f"{self._folder}{name}", body)
 
     def address(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
-        """Where the other side fetches or leaves an object; whoever has the address may, for so many seconds."""
+        """Return an address at which its holder can fetch or leave an object for so many seconds."""
         return self._store.signed_address(f"{self._folder}{name}", method, seconds)
 
     def take(self, name: str, most: int) -> bytes | None:
-        """What the other side left, if it did so since the last time and it has at most `most` bytes."""
+        """Return what the other side left since the last time, if it has at most `most` bytes."""
         found = self._store.get_if_other(f"{self._folder}{name}", self._seen.get(name, ""), most)
         if found is None:
             return None

@@ -25,5 +25,5 @@ h1 {{ font-size: 1.2rem; margin: 0 0 .5rem; }} p {{ margin: 0; color: var(--mute
 
 
 def message(title: str, text: str) -> str:
-    """The page; both texts are escaped."""
+    """Return the page; both texts are escaped."""
     return PAGE.format(title=escape(title), text=escape(text))

@@ -1,4 +1,4 @@
-"""The Airflow plugin: reports of trainings and what was found about data, below /skillopt and as tabs of DAG runs."""
+"""The Airflow plugin: reports of trainings and of data quality, below /skillopt and as tabs of DAG runs."""
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -8,7 +8,7 @@ from skillopt_airflow.ui.reports import REPORT_TAB, app
 
 
 class SkillOptPlugin(AirflowPlugin):
-    """Mounts the pages of this folder; the entry point in pyproject.toml makes it known to Airflow."""
+    """The pages of this folder; the entry point in pyproject.toml makes them known to Airflow."""
 
     name = "skillopt"
     fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  declared so by Airflow

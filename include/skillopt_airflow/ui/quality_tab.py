@@ -1,4 +1,4 @@
-"""What was found about the data of a DAG run: its page as a tab of the run, also where it stopped the run."""
+"""The data quality page of a DAG run as a tab of the run, even if the data stopped the run."""
 
 from typing import Annotated
 
@@ -29,7 +29,7 @@ QUALITY_TAB = {
 
 @app.get(QUALITY_ROUTE, dependencies=[Depends(may_read_dag_run)])
 def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]) -> HTMLResponse:
-    """The data_quality.html of the training, evaluation or night that the DAG run is."""
+    """Return the data_quality.html of the training, evaluation or night that the DAG run is."""
     if row is None:
         return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
@@ -48,7 +48,7 @@ def dag_run_quality(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, D
 
 
 def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
-    """The run behind a DAG run, with the storage that its conf may name.
+    """Return the run behind a DAG run, with the storage that its conf may name.
 
     Raises:
         SkillOptError: the DAG checks no data, or was triggered with a configuration that it does not accept.

@@ -1,4 +1,4 @@
-"""The reports of trainings, as pages that Airflow's API server shows to whoever may see the DAG."""
+"""The reports of trainings, as pages that Airflow's API server shows to everyone who may see the DAG."""
 
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple
@@ -63,7 +63,7 @@ def may_read_dag_run(dag_id: str, request: Request, user: GetUserDep) -> None:
 
 
 class DagRunRow(NamedTuple):
-    """What Airflow knows of a DAG run."""
+    """Airflow's own record of a DAG run."""
 
     conf: dict[str, Any]
     night: datetime | None
@@ -71,7 +71,7 @@ class DagRunRow(NamedTuple):
 
 
 def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
-    """The DAG run; None if there is no such run."""
+    """Return the DAG run; None if there is no such run."""
     wanted = select(DagRun.conf, DagRun.data_interval_start).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
     row = session.execute(wanted).first()
     return None if row is None else DagRunRow(row.conf or {}, row.data_interval_start)
@@ -79,7 +79,7 @@ def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
 
 @app.get(REPORT_ROUTE, dependencies=[Depends(may_read)])
 def report(benchmark: str, run: str) -> HTMLResponse:
-    """The run's report.html, from the object store that the benchmark's configuration names."""
+    """Return the run's report.html from the object store that the benchmark's configuration names."""
     if benchmark not in benchmarks.names():
         known = ", ".join(benchmarks.names())
         return message_page(404, "No such benchmark", f"There is no benchmark {benchmark!r}; there are: {known}.")
@@ -94,7 +94,7 @@ def report(benchmark: str, run: str) -> HTMLResponse:
 
 @app.get(DAG_RUN_ROUTE, dependencies=[Depends(may_read_dag_run)])
 def dag_run_report(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]) -> HTMLResponse:
-    """The report of the training that the DAG run is, or is a part of, from the object store that the run names."""
+    """Return the report of the training that the DAG run is a part of, from the object store that the run names."""
     benchmark = trained_benchmark(dag_id)
     if benchmark is None:
         trainings = ", ".join(train_dag_id(name) for name in benchmarks.names())
@@ -113,7 +113,7 @@ def dag_run_report(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, De
 
 
 def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:
-    """A page that the run stored under the key, or a message that it is missing; `why` is followed by the address.
+    """Return a page that the run stored, or a message that it is missing; the address follows `why`.
 
     Raises:
         SkillOptError: the store does not give it.
@@ -126,7 +126,7 @@ def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:
 
 
 def message_page(status: int, title: str, text: str) -> HTMLResponse:
-    """A page that says why there is nothing to show."""
+    """Return a page that says why there is nothing to show."""
     return HTMLResponse(message(title, text), status_code=status, headers=HEADERS)
 
 

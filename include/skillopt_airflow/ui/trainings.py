@@ -1,4 +1,4 @@
-"""Which training a DAG run belongs to, and where its documents are."""
+"""The training that a DAG run belongs to, and the place of its documents."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from skillopt_airflow.training.run import RunRef
 
 
 def trained_benchmark(dag_id: str) -> str | None:
-    """The benchmark whose trainings the DAG runs, or parts of them; None if it is another DAG."""
+    """Return the benchmark whose trainings, or parts of them, the DAG runs; None for another DAG."""
     for name in benchmarks.names():
         if dag_id in (train_dag_id(name), epoch_dag_id(name), epoch_end_dag_id(name)):
             return name
@@ -22,7 +22,7 @@ def trained_benchmark(dag_id: str) -> str | None:
 
 
 def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any]) -> RunRef:
-    """The training behind a DAG run with this conf: it may have moved its storage by an override.
+    """Return the training behind a DAG run with this conf, which may override the storage.
 
     Raises:
         ConfigError: the run was triggered with a storage that cannot be.
