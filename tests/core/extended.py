@@ -28,7 +28,7 @@ def output_of(script: str, folder: Path, module: str, source: str, registry: str
         assert text.count(before) == 1
         text = text.replace(before, before + line)
     (package / registry).write_text(text, encoding="utf-8")
-    env = os.environ | {"PYTHONPATH": f"{folder}:{PROJECT}"}
+    env = os.environ | {"PYTHONPATH": f"{folder}:{PROJECT}", "SKILLOPT_PROJECT": str(PROJECT)}
     done = subprocess.run([sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -42,11 +42,12 @@ def sampling_settings(
         timeout: seconds of one try.
     """
     settings: dict[str, JsonValue | None] = {"max_tokens": max_tokens, "temperature": temperature, "timeout": timeout}
+    switched = None if thinking is None else thinking == "on"
     if dialect is None:
         # Each provider takes what its own model has a word for, and passes over the rest.
         for name in ("anthropic", "openai"):
-            settings |= WIRE_FORMATS[name].sampling(seed, reasoning_effort, thinking)
+            settings |= WIRE_FORMATS[name].sampling(seed, reasoning_effort, switched)
         settings["seed"] = seed
     else:
-        settings |= WIRE_FORMATS[dialect].sampling(seed, reasoning_effort, thinking)
+        settings |= WIRE_FORMATS[dialect].sampling(seed, reasoning_effort, switched)
     return {name: value for name, value in settings.items() if value is not None}

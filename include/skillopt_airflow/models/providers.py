@@ -196,7 +196,7 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
             f"model.seed = {model.seed}: requests to {asked} have no field for a seed; unset it, or use a connection "
             "whose model is openai-chat:NAME"
         )
-    if model.thinking is not None and not upstream.wire_format.sets(thinking=model.thinking):
+    if model.thinking is not None and not upstream.wire_format.sets(thinking=model.thinking == "on"):
         raise ConfigError(
             f"model.thinking = {model.thinking!r}: requests to /v1/{upstream.wire_format.path} have no such switch; "
             "unset it, and set model.reasoning_effort"

@@ -24,7 +24,7 @@ class Ollama(OpenAIChat):
 SCRIPT = """
 import asyncio, json
 from contextlib import aclosing
-import benchmarks
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.gateway.model_gateway import ModelGateway

@@ -1,12 +1,7 @@
 """Anthropic's messages."""
 
-from collections.abc import Mapping
-from typing import Literal
-
-from pydantic import JsonValue
-
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.core.wire_formats.wire_format import WireFormat
+from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
 
 
 class AnthropicMessages(WireFormat):
@@ -30,9 +25,6 @@ class AnthropicMessages(WireFormat):
         """Return whether there is a list of blocks."""
         return isinstance(document.get("content"), list)
 
-    def sampling(
-        self, seed: int | None = None, reasoning_effort: str | None = None, thinking: Literal["on", "off"] | None = None
-    ) -> Mapping[str, JsonValue | None]:
+    def sampling(self, seed: int | None, reasoning_effort: str | None, thinking: bool | None) -> Settings:
         """Set the model's own thinking; there is no field for a seed."""
-        switched = None if thinking is None else thinking == "on"
-        return {"thinking": switched if reasoning_effort is None else reasoning_effort}
+        return {"thinking": thinking if reasoning_effort is None else reasoning_effort}

@@ -1,12 +1,7 @@
 """OpenAI's chat completions, which most compatible servers speak."""
 
-from collections.abc import Mapping
-from typing import Literal
-
-from pydantic import JsonValue
-
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.core.wire_formats.wire_format import WireFormat
+from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
 
 
 class OpenAIChat(WireFormat):
@@ -37,11 +32,9 @@ class OpenAIChat(WireFormat):
         options = request.get("stream_options")
         return request | {"stream_options": (options if isinstance(options, dict) else {}) | {"include_usage": True}}
 
-    def sampling(
-        self, seed: int | None = None, reasoning_effort: str | None = None, thinking: Literal["on", "off"] | None = None
-    ) -> Mapping[str, JsonValue | None]:
+    def sampling(self, seed: int | None, reasoning_effort: str | None, thinking: bool | None) -> Settings:
         """Switch thinking in the chat template of servers like vLLM."""
-        template: JsonObject = {"chat_template_kwargs": {"enable_thinking": thinking == "on"}}
+        template: JsonObject = {"chat_template_kwargs": {"enable_thinking": thinking}}
         return {
             # pydantic-ai's own `thinking` would leave it out for every model that it does not know to think.
             "openai_reasoning_effort": reasoning_effort,

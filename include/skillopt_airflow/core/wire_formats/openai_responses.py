@@ -1,12 +1,7 @@
 """OpenAI's responses API."""
 
-from collections.abc import Mapping
-from typing import Literal
-
-from pydantic import JsonValue
-
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.core.wire_formats.wire_format import WireFormat
+from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
 
 
 class OpenAIResponses(WireFormat):
@@ -25,8 +20,6 @@ class OpenAIResponses(WireFormat):
         """Return whether there is a list of outputs."""
         return isinstance(document.get("output"), list)
 
-    def sampling(
-        self, seed: int | None = None, reasoning_effort: str | None = None, thinking: Literal["on", "off"] | None = None
-    ) -> Mapping[str, JsonValue | None]:
+    def sampling(self, seed: int | None, reasoning_effort: str | None, thinking: bool | None) -> Settings:
         """Set the effort alone."""
         return {"openai_reasoning_effort": reasoning_effort}

@@ -3,12 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import JsonValue
 
 from skillopt_airflow.core.types import JsonObject
 
+Settings = Mapping[str, JsonValue | None]
 MAX_TOKENS = 10**12
 """No answer has more tokens; a larger number would not fit into the usage table."""
 
@@ -71,14 +72,12 @@ class WireFormat(ABC):
         return request
 
     @abstractmethod
-    def sampling(
-        self, seed: int | None = None, reasoning_effort: str | None = None, thinking: Literal["on", "off"] | None = None
-    ) -> Mapping[str, JsonValue | None]:
+    def sampling(self, seed: int | None, reasoning_effort: str | None, thinking: bool | None) -> Settings:
         """Return pydantic-ai's settings for what the format can say of these; None stands for what is not set."""
 
-    def sets(self, **wanted: Any) -> bool:
-        """Return whether a request can say what is wanted of its sampling."""
-        return any(value is not None for value in self.sampling(**wanted).values())
+    def sets(self, seed: int | None = None, thinking: bool | None = None) -> bool:
+        """Return whether a request has a field for the value that is given."""
+        return any(value is not None for value in self.sampling(seed, None, thinking).values())
 
     def tokens(self, document: JsonObject) -> Tokens:
         """Return the usage that an answer, or the data of one event, tells."""
