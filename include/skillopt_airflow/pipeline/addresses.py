@@ -15,48 +15,26 @@ REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
 """Below the prefix; `run` as `skillopt_airflow.store.keys.run_name` gives it."""
 
 
-def train_dag_id(benchmark: str) -> str:
-    """The DAG whose runs are the benchmark's trainings."""
-    return f"train_{benchmark}"
-
-
-def epoch_dag_id(benchmark: str) -> str:
-    """The DAG whose runs are the epochs of those trainings."""
-    return f"train_{benchmark}_epoch"
-
-
-def epoch_end_dag_id(benchmark: str) -> str:
-    """The DAG whose runs are what follows the steps of an epoch."""
-    return f"train_{benchmark}_epoch_end"
-
-
-def evaluate_dag_id(benchmark: str) -> str:
-    """The DAG whose runs score any skill on any split."""
-    return f"evaluate_{benchmark}"
-
-
-def publish_dag_id(benchmark: str) -> str:
-    """The DAG whose runs publish the best skill of a finished training."""
-    return f"publish_{benchmark}"
-
-
-def rollback_dag_id(benchmark: str) -> str:
-    """The DAG whose runs move the champion to an earlier version."""
-    return f"rollback_{benchmark}"
-
-
-def regate_dag_id(benchmark: str) -> str:
-    """The DAG whose runs check the champion on the fresh items of a night."""
-    return f"regate_{benchmark}"
-
-
-def cleanup_dag_id(benchmark: str) -> str:
-    """The DAG whose runs keep the buckets small."""
-    return f"cleanup_{benchmark}"
+train_dag_id = "train_{}".format
+"""Names the DAG whose runs are the benchmark's trainings."""
+epoch_dag_id = "train_{}_epoch".format
+"""Names the DAG whose runs are the epochs of those trainings."""
+epoch_end_dag_id = "train_{}_epoch_end".format
+"""Names the DAG whose runs are what follows the steps of an epoch."""
+evaluate_dag_id = "evaluate_{}".format
+"""Names the DAG whose runs score any skill on any split."""
+publish_dag_id = "publish_{}".format
+"""Names the DAG whose runs publish the best skill of a finished training."""
+rollback_dag_id = "rollback_{}".format
+"""Names the DAG whose runs move the champion to an earlier version."""
+regate_dag_id = "regate_{}".format
+"""Names the DAG whose runs check the champion on the fresh items of a night."""
+cleanup_dag_id = "cleanup_{}".format
+"""Names the DAG whose runs keep the buckets small."""
 
 
 def run_address(dag_id: str, run_id: str) -> str:
-    """The page of a DAG run; whole where Airflow knows its own address (`[api] base_url`)."""
+    """Return the address of a DAG run's page, complete where Airflow knows its own address (`[api] base_url`)."""
     from airflow.sdk.configuration import conf
 
     base = str(conf.get("api", "base_url", fallback="")).rstrip("/")
@@ -72,7 +50,7 @@ class ReportLink(BaseOperatorLink):
         self._benchmark = benchmark
 
     def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:
-        """The page's path on the API server; Airflow asks for it, and stores it, when the task ends."""
+        """Return the page's path on the API server; Airflow asks for it, and stores it, when the task ends."""
         from airflow.sdk.configuration import conf
 
         from skillopt_airflow.store.keys import run_name

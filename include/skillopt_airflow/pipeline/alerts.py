@@ -25,12 +25,12 @@ NIGHTS = 60
 
 
 def on_failure(config: TrainConfig) -> "Callable[[Context], None] | None":
-    """What Airflow calls when a run of a DAG has failed; None where nobody wants to know."""
+    """Return what Airflow calls when a run of a DAG has failed; None where nobody wants to know."""
     return None if config.alerts.conn_id is None else partial(tell_failure, config.alerts.conn_id)
 
 
 def when_late(config: TrainConfig) -> DeadlineAlert | None:
-    """Reports a night that is not settled `alerts.late_hours` after its end; None where nobody wants to know."""
+    """Return the report of a night that is late by `alerts.late_hours`; None where nobody wants to know."""
     if config.alerts.conn_id is None:
         return None
     # Airflow counts from the logical date, which is the beginning of the night.
@@ -42,7 +42,7 @@ def when_late(config: TrainConfig) -> DeadlineAlert | None:
 
 
 def tell_failure(conn_id: str, context: "Context") -> None:
-    """Say which run failed, and in which tasks; runs where Airflow calls the callbacks of DAGs."""
+    """Report which run failed, and in which tasks; this runs where Airflow calls the callbacks of DAGs."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
     dag_id, run_id = context["dag"].dag_id, str(context["run_id"])
@@ -54,7 +54,7 @@ def tell_failure(conn_id: str, context: "Context") -> None:
 
 
 async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
-    """Say which night is late; runs in the triggerer."""
+    """Report which night is late; this runs in the triggerer."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
     run = context["dag_run"]
@@ -68,7 +68,7 @@ async def tell_late(conn_id: str, context: Mapping[str, Any]) -> None:
 
 
 def longest_night(schedule: str) -> timedelta:
-    """The longest time between two dates of a schedule, such as a weekend where it knows working days only."""
+    """Return the longest time between two dates of a schedule, such as a weekend if it has working days only."""
     from airflow.timetables.interval import CronDataIntervalTimetable
 
     nights, longest = CronDataIntervalTimetable(schedule, timezone="UTC"), timedelta()
@@ -82,7 +82,7 @@ def longest_night(schedule: str) -> timedelta:
 
 
 def _message(dag_id: str, run_id: str, what: str) -> JsonObject:
-    """`text` is the key that chat programs show."""
+    """Return the body of an alert; chat programs show its `text`."""
     link = run_address(dag_id, run_id)
     return {"text": f"{dag_id}, run {run_id}, {what}. {link}", "dag_id": dag_id, "run_id": run_id, "link": link}
 

@@ -23,7 +23,7 @@ DAY = 86400
 
 
 def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
-    """Refuse a configuration whose evaluations can not go as batch jobs; nothing is asked if it wants none.
+    """Refuse a configuration whose evaluations cannot be sent as batch jobs, if it asks for them.
 
     Raises:
         ConfigError: naming the key and what to do.
@@ -90,7 +90,7 @@ class BatchRollouts(LLMBatchOperator):
         return self._result(context)
 
     def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
-        """Record the answers of a job that has ended; raises as `execute` does."""
+        """Record the answers of a job that has ended; raise as `execute` does."""
         self._open(context)
         super().execute_complete(context, event)
         return self._result(context)
@@ -107,7 +107,7 @@ class BatchRollouts(LLMBatchOperator):
         return self._work
 
     def _land(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Every end of a job that has answers comes through here, also one that was cancelled halfway."""
+        """Record the answers of a job, also of one that was cancelled halfway."""
         manifest: dict[str, Any] = super()._land(*args, **kwargs)
         self._work.record(str(manifest["result_uri"]).rpartition("/")[2])
         return manifest

@@ -26,7 +26,7 @@ UNUSED_VERSION_DAYS = 7
 
 
 def cleanup_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Both tables of work at the same time."""
+    """Build the DAG; its two tasks do not wait for each other."""
     with dag_of(
         cleanup_dag_id(benchmark),
         DOC.format(benchmark=benchmark),
@@ -44,7 +44,7 @@ def cleanup_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 @task
 def compact_trajectories(benchmark: str) -> JsonObject:
-    """One part a partition, without what is too old; returns the sums."""
+    """Merge each partition into one part without the rows that are too old; return the sums."""
     from skillopt_airflow.store.retention import Cleaned, compact, partitions
 
     config = params.benchmark_config(benchmark)
@@ -62,7 +62,7 @@ def compact_trajectories(benchmark: str) -> JsonObject:
 
 @task
 def drop_unused_versions(benchmark: str) -> list[str]:
-    """Versions that no alias ever pointed to, of every target; returns what was removed."""
+    """Remove the versions, of every target, that no alias ever pointed to; return their names."""
     from skillopt_airflow.store.keys import ArtifactKeys
 
     config = params.benchmark_config(benchmark)

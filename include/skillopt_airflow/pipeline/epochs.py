@@ -23,12 +23,12 @@ PART = "__epoch_"
 
 
 def steps_in_part(train: TrainGroup) -> int:
-    """Steps of each DAG run of an epoch; the last one may leave some of them out."""
+    """Return the steps in each DAG run of an epoch; the last one may leave some of them out."""
     return math.ceil(train.steps_per_epoch / _parts(train))
 
 
 def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[_ChildRun]":
-    """The tasks that run the epochs, in order: one an epoch, or one a part of it, and one for its end."""
+    """Return the tasks that run the epochs, in order: one an epoch, or one a part of it, and one for its end."""
     parts = _parts(train)
     tasks: list[_ChildRun] = []
     for epoch in range(1, train.num_epochs + 1):
@@ -50,7 +50,7 @@ def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[_ChildRun]"
 
 
 def check_training(benchmark: str) -> None:
-    """See that the training which the task's DAG run is a part of was not stopped: its DAG run has failed then.
+    """Check that the training to which the task's DAG run belongs was not stopped, that is, has not failed.
 
     What cannot be told, of a run that is gone or was triggered by hand, is no reason to stop.
 

@@ -28,7 +28,7 @@ of the last task. Rollouts that are stored already, of a training for instance, 
 
 
 def evaluate_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Find the skills, roll them out, compare."""
+    """Build the DAG: find the skills, roll them out, compare."""
     doc = DOC.format(benchmark=benchmark, bucket=config.storage.bucket, prefix=config.storage.prefix)
     with dag_of(evaluate_dag_id(benchmark), doc, benchmark, config, params=form(config)) as dag:
         prepared: Any = prepare(benchmark)
@@ -39,7 +39,7 @@ def evaluate_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def form(config: TrainConfig) -> dict[str, Param]:
-    """The form of a run: what is scored, then the knobs of a training that matter here."""
+    """Return the form of a run: what is scored, then the knobs of a training that matter here."""
     asked = {
         "skill": Param(
             "champion", type="string", minLength=1, format="multiline", description=f"What to score: {KINDS}."
@@ -59,7 +59,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
 
 @task
 def prepare(benchmark: str) -> list[JsonObject]:
-    """Settle configuration, items and skills; pushes the run's reference as XCom `run`, returns the chunks."""
+    """Settle configuration, items and skills; push the run's reference as XCom `run` and return the chunks."""
     from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, new_run
     from skillopt_airflow.store.keys import scoring_name
     from skillopt_airflow.training.preparation import prepare_scoring
@@ -77,7 +77,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def score(run: JsonObject) -> JsonObject:
-    """Interval and comparison; the task's return value is the whole result."""
+    """Compute intervals and the comparison; return the whole result."""
     from skillopt_airflow.training.scorecard import scorecard
 
     try:

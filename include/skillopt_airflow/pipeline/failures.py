@@ -10,7 +10,7 @@ from skillopt_airflow.core.errors import EngineUnavailable, SkillOptError, Store
 
 @contextmanager
 def wrong_input_fails() -> Iterator[None]:
-    """End the task for good, with the sentence alone, on what trying again would meet again.
+    """Fail the task for good, with one sentence, on errors that a retry would meet again.
 
     A store or an engine that does not answer is tried again, as the task's `retries` say.
     """

@@ -22,7 +22,7 @@ TASK_DEFAULTS: Mapping[str, Any] = {
 
 
 def dag_of(dag_id: str, doc: str, benchmark: str, config: TrainConfig, **kwargs: Any) -> DAG:
-    """A DAG that runs when it is triggered, unless it is given a schedule; its failures are told where asked for.
+    """Return a DAG that runs when it is triggered, unless it has a schedule, and reports failures where asked to.
 
     It is not paused at first, whatever Airflow's default is: a run of another DAG may be waiting for its run.
     """
@@ -38,7 +38,7 @@ def dag_of(dag_id: str, doc: str, benchmark: str, config: TrainConfig, **kwargs:
 
 
 def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
-    """One task a chunk of items.
+    """Return a task mapped over chunks of items.
 
     A run may choose a harness whose items have a sandbox each, and its engine may have room for one at a time. The task
     outlasts all of them, of as many items as the benchmark puts into a container: their own limit ends those that hang,
@@ -58,7 +58,7 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
 
 
 def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
-    """The rollouts of an evaluation: one batch job of the provider for all chunks where the configuration says so."""
+    """Return the tasks of an evaluation: one batch job for all chunks where the configuration says so."""
     if not config.model.batch:
         return rollouts(config, task_id, run, chunks)
     # It imports Airflow's provider of models, for which nobody else is to wait.
@@ -69,7 +69,7 @@ def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any
 
 
 def _engine(config: TrainConfig) -> tuple[Any, int]:
-    """The operator of the engine, and the seconds that a sandbox may take until it runs."""
+    """Return the operator of the engine, and the seconds that a sandbox may take until it runs."""
     if config.sandbox.engine == "kubernetes":
         # It imports Kubernetes' client, for which nobody else is to wait.
         from skillopt_airflow.pipeline.pods import PodChunk

@@ -33,12 +33,12 @@ FIRST_NIGHT = datetime(2020, 1, 1)
 
 
 def decline_asset(benchmark: str) -> Asset:
-    """Tells of a champion that was demoted or went stale: date, verdict and evidence in its extra."""
+    """Return the asset of demoted and stale champions; its events carry date, verdict and evidence."""
     return Asset(name=f"skillopt_{benchmark}_decline")
 
 
 def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Prepare the night, roll out, settle, and act on the verdict."""
+    """Build the DAG: prepare the night, roll out, settle, and act on the verdict."""
     form = {
         "target": Param(
             None, type=["string", "null"], description="Another target model, such as after an upgrade; see the docs."

@@ -36,7 +36,7 @@ GRAPH_SIZE = ("train.num_epochs", "train.steps_per_epoch")
 
 
 def benchmark_config(benchmark: str) -> TrainConfig:
-    """The configuration of a benchmark without a run's overrides.
+    """Return the configuration of a benchmark without a run's overrides.
 
     Raises:
         ConfigError: naming the file and the key.
@@ -53,7 +53,7 @@ def benchmark_config(benchmark: str) -> TrainConfig:
 
 
 def form(config: TrainConfig) -> dict[str, Param]:
-    """The fields of the form, by dotted path, with the benchmark's values as defaults."""
+    """Return the fields of the form, by dotted path, with the benchmark's values as defaults."""
     fields: dict[str, Param] = {}
     for group in FORM_GROUPS:
         knobs = getattr(config, group)
@@ -73,7 +73,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
 
 
 def run_config(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
-    """The configuration of a run: the form's fields, then its `overrides`.
+    """Return the configuration of a run: the form's fields, then its `overrides`.
 
     Raises:
         ConfigError: naming the key and what is allowed, or how to get what the graph has no room for.
@@ -95,7 +95,7 @@ def run_config(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
 
 
 def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
-    """Where a run that was triggered with this form is stored, even if today's configuration takes its form no more.
+    """Return where a run with this form is stored, even if today's configuration no longer accepts the form.
 
     Raises:
         ConfigError: its overrides name a storage that cannot be.
@@ -129,7 +129,7 @@ def _value(config: TrainConfig, path: str) -> Any:
 
 
 def _field_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON schema as the form understands it: alternatives with null become a list of types."""
+    """Return the JSON schema as the form understands it, with alternatives to null as a list of types."""
     kept = {
         key: value for key, value in schema.items() if key not in ("default", "title", "anyOf", "additionalProperties")
     }

@@ -38,13 +38,13 @@ Moves the alias `champion` of **{benchmark}** to an earlier version, with a reas
 
 
 def champion_asset(benchmark: str) -> Asset:
-    """Tells of every move of the benchmark's champion: version, sha256, previous, reason and scores in its extra."""
+    """Return the asset of the champion's moves; events carry version, sha256, previous, reason and scores."""
     # By its name alone: an address would load the providers of all schemes whenever a DAG file is parsed.
     return Asset(name=f"skillopt_{benchmark}_champion")
 
 
 def publish_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Open a finished run, then what a training ends with."""
+    """Build the DAG: open a finished run, then publish as a training does at its end."""
     doc = PUBLISH_DOC.format(benchmark=benchmark)
     with dag_of(publish_dag_id(benchmark), doc, benchmark, config, params=publish_form(config)) as dag:
         publication(benchmark, config, open_finished(benchmark))
@@ -52,7 +52,7 @@ def publish_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Check what is asked for, have it approved, move the alias."""
+    """Build the DAG: check the request, have it approved, move the alias."""
     knobs = params.form(config)
     asked = {
         "version": Param(type="string", minLength=1, description="Such as `v0003-0123456789ab`."),
@@ -79,7 +79,7 @@ def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
-    """The tasks that publish the best skill of a run: measure afresh, gate, approve, publish."""
+    """Return the tasks that publish the best skill of a run: measure afresh, gate, approve, publish."""
     with TaskGroup("publication") as group:
         planned = plan_publication(run)
         measure = rollouts(config, "measure", run, planned)
@@ -96,7 +96,7 @@ def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
 
 
 def publish_form(config: TrainConfig) -> dict[str, Param]:
-    """Which run, for which model, the rules of publishing, and where the run is stored if not at the usual place."""
+    """Return the fields for the run, the model, the rules of publishing, and an unusual storage."""
     asked = {
         "run": Param(type="string", minLength=1, description="Folder of the training's run, as its report names it."),
         "target": Param(
@@ -123,11 +123,11 @@ class Approval(ApprovalOperator):
         self.reference = reference
 
     def wanted(self, context: "Context") -> str:
-        """What the person is to see; empty if nobody has to approve."""
+        """Return what the person is to see; empty if nobody has to approve."""
         raise NotImplementedError
 
     def rejected(self, context: "Context", why: str) -> None:
-        """Called once somebody, or the time limit, has rejected it."""
+        """Act on a rejection, by a person or by the time limit."""
 
     def execute(self, context: "Context") -> Any:
         """Wait for the answer, or pass at once."""
@@ -153,7 +153,7 @@ class PublicationApproval(Approval):
     """For a publication; `reference` is that of the run."""
 
     def wanted(self, context: "Context") -> str:
-        """The skill's difference, scores and provenance."""
+        """Return the skill's difference, scores and provenance."""
         from skillopt_airflow.training.approval import publication_body
         from skillopt_airflow.training.publication import PublishContest
 
@@ -162,7 +162,7 @@ class PublicationApproval(Approval):
         return publication_body(run, name) if contest.rules.approval else ""
 
     def rejected(self, context: "Context", why: str) -> None:
-        """The run's report says so."""
+        """Write it into the run's report."""
         _tell(open_run(self.reference), why)
 
 
@@ -170,7 +170,7 @@ class RollbackApproval(Approval):
     """For a rollback; `reference` is that of the request."""
 
     def wanted(self, context: "Context") -> str:
-        """Both versions, and the alias's history."""
+        """Return both versions, and the alias's history."""
         from skillopt_airflow.training.rollback import describe
 
         artifacts, request = _rollback(self.reference)
@@ -179,7 +179,7 @@ class RollbackApproval(Approval):
 
 @task
 def open_finished(benchmark: str) -> JsonObject:
-    """The reference of the run that the form names, with the target and rules that the form gives it."""
+    """Return the reference of the run that the form names, with the target and rules that the form gives it."""
     from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, publishing_rules, reopened
     from skillopt_airflow.training.map_limits import check_mappable, publishing_demand
     from skillopt_airflow.training.run import RunRef
@@ -201,7 +201,7 @@ def open_finished(benchmark: str) -> JsonObject:
 
 @task(trigger_rule="none_failed")
 def plan_publication(run: JsonObject) -> list[JsonObject]:
-    """Who competes; the chunks of candidate and champion on fresh draws."""
+    """Settle who competes; return the chunks of candidate and champion on fresh draws."""
     from skillopt_airflow.training.publication import plan_publication
 
     opened = open_run(run)
@@ -248,7 +248,7 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
 
 @task
 def request_rollback(benchmark: str) -> JsonObject:
-    """Check what is asked for; returns the request, which names the champion that is left."""
+    """Check what is asked for; return the request, which names the champion that is left."""
     from skillopt_airflow.models import connection
     from skillopt_airflow.pipeline.triggered import checked_form
     from skillopt_airflow.training.rollback import rollback_request
@@ -293,7 +293,7 @@ def _rollback(reference: JsonObject) -> "tuple[ArtifactStore, RollbackRequest]":
 
 
 def announce(context: "Context", benchmark: str, artifacts: "ArtifactStore", champion: "Alias") -> None:
-    """What whoever is scheduled on the champion's asset gets to know."""
+    """Emit the event of the champion's asset."""
     manifest = artifacts.read(champion.version).manifest
     context["outlet_events"][champion_asset(benchmark)].extra = {
         "benchmark": benchmark,
@@ -310,7 +310,7 @@ def _name(context: "Context") -> str:
 
 
 def _tell(run: "TrainingRun", withheld: str) -> None:
-    """In the run's report, which is about the model that the run was trained for."""
+    """Write it into the run's report, which is about the model that the run was trained for."""
     from skillopt_airflow.training.reporting import write_report
 
     if not run.for_another_model:

@@ -25,7 +25,7 @@ class ChunkTask:
     """Reference of the chunk, as a planning task returned it."""
 
     def workload(self, context: "Context") -> "ChunkWorkload":
-        """The chunk's work."""
+        """Return the chunk's work."""
         from skillopt_airflow.training.workload import ChunkWorkload
 
         ti = context["ti"]

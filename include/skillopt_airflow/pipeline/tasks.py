@@ -34,7 +34,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
 
 @task
 def plan_seed_test(run: JsonObject) -> list[JsonObject]:
-    """The chunks of the test split for the seed, which need not wait for the training."""
+    """Return the chunks of the test split for the seed, which need not wait for the training."""
     from skillopt_airflow.training.seed_and_final import seed_test_plan
 
     return seed_test_plan(open_run(run))
@@ -53,13 +53,13 @@ def start(run: JsonObject) -> None:
 
 @task
 def plan(run: JsonObject) -> list[JsonObject]:
-    """The chunks of the DAG run's first batch."""
+    """Return the chunks of the DAG run's first batch."""
     return _batch(open_run(run), 1)
 
 
 @task
 def reflect(run: JsonObject, at: int, part: int, parts: int) -> None:
-    """Minibatches of the step's rollouts become patches; part p of n takes the minibatches p, p + n, ..."""
+    """Turn minibatches of the step's rollouts into patches; part p of n takes the minibatches p, p + n, ..."""
     from skillopt_airflow.training.steps import reflect
 
     reflect(*_moment(run, at), part, parts)
@@ -67,7 +67,7 @@ def reflect(run: JsonObject, at: int, part: int, parts: int) -> None:
 
 @task
 def aggregate(run: JsonObject, at: int) -> None:
-    """The patches of all minibatches become one."""
+    """Merge the patches of all minibatches into one."""
     from skillopt_airflow.training.steps import aggregate
 
     aggregate(*_moment(run, at))
@@ -75,7 +75,7 @@ def aggregate(run: JsonObject, at: int) -> None:
 
 @task
 def select(run: JsonObject, at: int) -> None:
-    """The edits within the learning rate stay."""
+    """Keep the edits within the learning rate."""
     from skillopt_airflow.training.steps import select
 
     select(*_moment(run, at))
@@ -83,7 +83,7 @@ def select(run: JsonObject, at: int) -> None:
 
 @task
 def update(run: JsonObject, at: int) -> list[JsonObject]:
-    """The edits make the candidate; returns the chunks to evaluate it on, none if the candidate is the skill itself."""
+    """Apply the edits; return the chunks to evaluate the candidate on, none if it equals the skill."""
     from skillopt_airflow.training.steps import update
 
     return update(*_moment(run, at))
@@ -91,7 +91,7 @@ def update(run: JsonObject, at: int) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed_min_one_success")
 def confirm(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
-    """Fresh rollouts of the items on which candidate and current skill differ, where the policy asks for them."""
+    """Plan fresh rollouts of the items on which candidate and current skill differ, where the policy asks for them."""
     from skillopt_airflow.training.candidate import confirm
 
     return confirm(*_moment(run, at))
@@ -120,7 +120,7 @@ def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
 
 @task
 def longitudinal(run: JsonObject) -> list[JsonObject]:
-    """The sampled training items under the last skills of two epochs, as chunks."""
+    """Return the sampled training items under the last skills of two epochs, as chunks."""
     from skillopt_airflow.training.epoch_end import longitudinal
 
     opened, moment = _moment(run, "slow_update")
@@ -130,7 +130,7 @@ def longitudinal(run: JsonObject) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def slow_update(run: JsonObject) -> list[JsonObject]:
-    """Guidance for the skill and memory for the optimizer, from the comparison of two epochs."""
+    """Write guidance for the skill and memory for the optimizer, from the comparison of two epochs."""
     from skillopt_airflow.training.epoch_end import slow_update
 
     return slow_update(*_moment(run, "slow_update"))
@@ -138,7 +138,7 @@ def slow_update(run: JsonObject) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def meta_reflect(run: JsonObject) -> list[JsonObject]:
-    """Edits from what the epoch accepted and rejected."""
+    """Propose edits from what the epoch accepted and rejected."""
     from skillopt_airflow.training.epoch_end import meta_reflect
 
     opened, moment = _moment(run, "meta_reflect")
@@ -148,7 +148,7 @@ def meta_reflect(run: JsonObject) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def measure_last(run: JsonObject) -> list[JsonObject]:
-    """The chunks of the last skill, if it was never measured well enough to compete."""
+    """Return the chunks of the last skill, if it was never measured well enough to compete."""
     from skillopt_airflow.training.seed_and_final import last_plan
 
     return last_plan(open_run(run))
@@ -156,7 +156,7 @@ def measure_last(run: JsonObject) -> list[JsonObject]:
 
 @task(trigger_rule="none_failed")
 def finish(run: JsonObject) -> list[JsonObject]:
-    """The last skill competes with the best one; returns what is tested, as chunks."""
+    """Let the last skill compete with the best one; return what is tested, as chunks."""
     from skillopt_airflow.training.seed_and_final import finish
 
     return finish(open_run(run))
@@ -173,7 +173,7 @@ def report(run: JsonObject) -> JsonObject:
 
 
 def _moment(ref: JsonObject, at: int | MomentKind) -> tuple[TrainingRun, Moment]:
-    """The step at this position of the DAG run, or the epoch's end of this kind; skipped if there is none."""
+    """Return the step at this position of the DAG run, or the epoch's end of this kind; skipped if there is none."""
     run = open_run(ref)
     moment = run.step(at) if isinstance(at, int) else run.epoch_end(at)
     if moment is None:
@@ -192,7 +192,7 @@ def _batch(run: TrainingRun, position: int) -> list[JsonObject]:
 
 
 def _skip_rest() -> None:
-    """Skip all tasks behind this one at once; left to the trigger rules, Airflow needs a scheduler loop a task."""
+    """Skip all tasks behind this one at once; by the trigger rules, Airflow would need a scheduler loop for each."""
     context = get_current_context()
     tasks = context["dag"].task_dict
     later = context["task"].get_flat_relative_ids(upstream=False)
@@ -203,7 +203,7 @@ def _skip_rest() -> None:
 
 
 def _instances(task: Any) -> list[str | tuple[str, int]]:
-    """The task's instances as they are now: one for each value of a list in the DAG file, else one, still unmapped."""
+    """Return the task's instances: one for each value of a list in the DAG file, else one, still unmapped."""
     mapped = getattr(task, "op_kwargs_expand_input", None)
     lengths = [len(value) for value in mapped.value.values() if isinstance(value, list)] if mapped else []
     return [(task.task_id, index) for index in range(lengths[0])] if lengths else [task.task_id]

@@ -38,7 +38,7 @@ Once the training has failed, such as by being marked so, it begins no further s
 
 
 def train_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """A run: measure the seed, go through the epochs, let the last skill compete, test, publish."""
+    """Build a run: measure the seed, go through the epochs, let the last skill compete, test, publish."""
     storage = config.storage
     doc = TRAIN_DOC.format(
         benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
@@ -63,7 +63,7 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """An epoch, or a part of a long one; steps that have no batch are skipped."""
+    """Build an epoch, or a part of a long one; steps that have no batch are skipped."""
     with _inner_dag(epoch_dag_id(benchmark), benchmark, config) as dag:
         batch = tasks.plan(THIS_RUN)
         for position in range(1, steps_in_part(config.train) + 1):
@@ -72,7 +72,7 @@ def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
-    """Step t: forward, backward, update, and the gate that decides what stays; returns the next step's batch."""
+    """Build step t: forward, backward, update, and the gate that decides what stays; return the next step's batch."""
     step: Mapping[str, Any] = {"run": THIS_RUN, "at": position}
     gradient, train = config.gradient, config.train
     most = most_minibatches(train.batch_size, gradient.minibatch_size, train.accumulation)
@@ -88,7 +88,7 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
 
 
 def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """What follows an epoch's steps: guidance from comparing two epochs, then edits from the epoch as a whole."""
+    """Build an epoch's end: guidance from comparing two epochs, then edits from the epoch as a whole."""
     with _inner_dag(epoch_end_dag_id(benchmark), benchmark, config) as dag:
         with TaskGroup("slow_update"):
             pair = rollouts(config, "rollout", THIS_RUN, tasks.longitudinal(THIS_RUN))
@@ -117,5 +117,5 @@ def evaluate_and_gate(candidate: Any, at: int | MomentKind, config: TrainConfig)
 
 
 def _inner_dag(dag_id: str, benchmark: str, config: TrainConfig) -> DAG:
-    """A DAG that a training waits for; the training tries it again if it fails, and tells if that is in vain."""
+    """Return a DAG that a training waits for; the training retries it if it fails, and reports if that is in vain."""
     return dag_of(dag_id, EPOCH_DOC.format(benchmark=benchmark), benchmark, config, on_failure_callback=None)

@@ -38,7 +38,7 @@ def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[Trainin
 
 
 def checked_form(context: "Context") -> Mapping[str, Any]:
-    """The form of the DAG run, after a look at what it was triggered with.
+    """Return the form of the DAG run, after checking what it was triggered with.
 
     Airflow passes over what is no Param of the DAG; a run must not.
 
@@ -58,7 +58,7 @@ def checked_form(context: "Context") -> Mapping[str, Any]:
 
 
 def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
-    """The run's configuration, with the models of the connections where it leaves them open.
+    """Return the run's configuration, with the models of the connections where it leaves them open.
 
     Raises:
         ConfigError: a key or value that the form or the configuration does not have, or a harness that cannot run
@@ -90,7 +90,7 @@ def base_target(benchmark: str) -> str:
 
 
 def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] | None) -> RunRef:
-    """The reference of a finished run that is to be published, under the knobs that this may change.
+    """Return the reference of a finished run that is to be published, under the knobs that this may change.
 
     Args:
         run: the run.
@@ -130,7 +130,7 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
 
 
 def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
-    """The knobs of publishing, by path, in which the form and its overrides differ from what the run settled.
+    """Return the knobs of publishing, by path, in which the form and its overrides differ from what the run settled.
 
     Raises:
         ConfigError: a key or value that the configuration does not have, or one that is fixed in the graph.
@@ -146,7 +146,7 @@ def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
 
 
 def most_mapped() -> int:
-    """How many tasks Airflow makes of a list."""
+    """Return how many tasks Airflow makes of a list."""
     from airflow.sdk.configuration import conf
 
     return int(conf.getint("core", "max_map_length", fallback=1024))

@@ -27,32 +27,26 @@ class StoredMiss(Document):
     unusable: str
 
 
-class _Lazily(Generic[Model]):
-    """Connects when it is first asked, once, from whichever thread."""
+class _Remembering(Generic[Model]):
+    """Connects when it is first asked something new, once, from whichever thread."""
 
-    def __init__(self, connect: Callable[[], Model]) -> None:
-        self._connect = connect
+    def __init__(self, connect: Callable[[], Model], model: str, store: ObjectStore, folder: str) -> None:
+        self._connect, self._model, self._store, self._folder = connect, model, store, folder
         self._lock = Lock()
         self._connected: list[Model] = []
 
-    def get(self) -> Model:
+    def _inner(self) -> Model:
         with self._lock:
             if not self._connected:
                 self._connected.append(self._connect())
             return self._connected[0]
 
 
-class RememberingOptimizer:
+class RememberingOptimizer(_Remembering[Optimizer]):
     """An `Optimizer` that stores each answer under the hash of its question, and connects only for a new one."""
 
-    def __init__(self, connect: Callable[[], Optimizer], model: str, store: ObjectStore, folder: str) -> None:
-        self._inner = _Lazily(connect)
-        self._model = model
-        self._store = store
-        self._folder = folder
-
     def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
-        """The stored answer to the same question to the same model, or a new call.
+        """Return the stored answer to the same question to the same model, or a new call.
 
         Raises:
             ModelOutputError: the answer stayed outside `output_type`, now or when it was asked before.
@@ -65,7 +59,7 @@ class RememberingOptimizer:
         except (ObjectMissing, ValidationError):
             self._raise_known_miss(key)
         try:
-            answer = self._inner.get().ask(stage, instructions, prompt, output_type)
+            answer = self._inner().ask(stage, instructions, prompt, output_type)
         except ModelOutputError as error:
             self._store.put_model(_miss(key), StoredMiss(unusable=str(error)))
             raise
@@ -81,23 +75,17 @@ class RememberingOptimizer:
         raise ModelOutputError(miss.unusable)
 
 
-class RememberingTarget:
+class RememberingTarget(_Remembering[Target]):
     """A `Target` that stores each reply under the hash of its conversation."""
 
-    def __init__(self, connect: Callable[[], Target], model: str, store: ObjectStore, folder: str) -> None:
-        self._inner = _Lazily(connect)
-        self._model = model
-        self._store = store
-        self._folder = folder
-
     def ask(self, stage: str, messages: Sequence[Message]) -> str:
-        """The stored reply to the same conversation, or a new call; raises ModelError."""
+        """Return the stored reply to the same conversation, or a new call; raise ModelError."""
         conversation: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
         key = _key(self._folder, stage, [self._model, conversation])
         try:
             return self._store.get_model(key, StoredReply).text
         except ObjectMissing:
-            text = self._inner.get().ask(stage, messages)
+            text = self._inner().ask(stage, messages)
         self._store.put_model(key, StoredReply(text=text))
         return text
 
@@ -107,5 +95,5 @@ def _key(folder: str, stage: str, question: list[JsonValue]) -> str:
 
 
 def _miss(key: str) -> str:
-    """Beside the answer's own key, because an empty answer would fit many a type."""
+    """Return a key beside the answer's own, because an empty answer would fit many a type."""
     return f"{key}.unusable"

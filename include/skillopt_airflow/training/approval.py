@@ -18,7 +18,7 @@ _BACKTICKS = re.compile(r"`+")
 
 
 def publication_body(run: TrainingRun, name: str) -> str:
-    """The skill's difference to the one it replaces, its scores, and where its lines come from."""
+    """Return the skill's difference to the one it replaces, its scores, and where its lines come from."""
     keys = run.keys.publication(name)
     contest = run.store.get_model(keys.contest, PublishContest)
     decision = run.store.get_model(keys.gate, GateDecision)
@@ -39,7 +39,7 @@ def publication_body(run: TrainingRun, name: str) -> str:
 
 
 def rollback_body(present: Alias, target: str, reason: str, before: str, after: str, history: Iterable[Alias]) -> str:
-    """From which version to which, why, what changes, and how the alias got here."""
+    """Return from which version to which, why, what changes, and the alias's history."""
     moves = "\n".join(
         f"| {alias.sequence} | {alias.moved:%Y-%m-%d %H:%M} | `{alias.version}` | {_plain(alias.reason)} |"
         for alias in history
@@ -55,7 +55,7 @@ def rollback_body(present: Alias, target: str, reason: str, before: str, after: 
 
 
 def fenced(text: str, language: str) -> str:
-    """A code block that the text cannot end."""
+    """Return a code block that the text cannot end."""
     shown = text if len(text) <= MAX_DIFF_CHARS else f"{text[:MAX_DIFF_CHARS]}\n[cut here]"
     longest = max((len(found) for found in _BACKTICKS.findall(shown)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -76,5 +76,5 @@ def _origins(lines: Iterable[LineOrigin]) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line that is no Markdown, also inside of a table."""
+    """Return one line that is no Markdown, also inside of a table."""
     return re.sub(r"([\\`*_\[\]<>|#!&])", r"\\\1", " ".join(text.split()))

@@ -55,7 +55,7 @@ class BatchJob(Document):
 
 
 def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
-    """Say at once what can not be done in a batch job.
+    """Refuse what cannot be done in a batch job.
 
     Raises:
         ConfigError: naming the key and what to do.
@@ -104,12 +104,12 @@ class BatchWork:
 
     @property
     def under_way(self) -> bool:
-        """Whether a former attempt stored the job, so that it may have been sent; its answers are not recorded yet."""
+        """Return whether a former attempt may have sent the job, and its answers are not recorded yet."""
         before = self._before
         return before is not None and before.plan == self._content and not before.landed
 
     def shorten(self, calls: int | None) -> None:
-        """Store of what is beyond so many calls that it is not sent; None is no limit."""
+        """Refuse the entries beyond so many calls; None is no limit."""
         entries = self.job.entries
         if calls is None or calls >= len(entries):
             return
@@ -159,7 +159,7 @@ class BatchWork:
             chunk.record([Outcome(row) for row in rows], ())
 
     def coverage(self) -> float:
-        """Share of the stage's items that have a score by now; 1 for a stage without any."""
+        """Return the share of the stage's items that have a score by now; 1 for a stage without any."""
         sizes = [len(chunk.assigned) for chunk in self.chunks]
         if not any(sizes):
             return 1.0
@@ -238,7 +238,7 @@ class BatchWork:
 
 
 def _status(row: Mapping[str, Any]) -> tuple[Status, str]:
-    """How a row of Airflow's batch operator counts as a rollout, and why."""
+    """Return how a row of Airflow's batch operator counts as a rollout, and why."""
     kind, finish = row["status"], row["finish_reason"]
     told = row["error"] or {}
     if finish in REFUSALS or told.get("provider_code") in REFUSALS:

@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 
 
 def remembers(run: TrainingRun, moment: Moment) -> bool:
-    """Whether the moment leaves a memory to the optimizer; after the last epoch nobody would read it."""
+    """Return whether the moment leaves a memory to the optimizer; after the last epoch nobody would read it."""
     wanted = run.config.optimizer.use_meta_skill and moment.epoch < run.config.train.num_epochs
     return wanted and moment.kind == "slow_update"
 
 
 def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[Chunk]:
-    """Apply the patch, store the candidate with its report and its lines' origins; returns what it takes to measure it.
+    """Apply the patch, store the candidate with its report and its lines' origins; return what it takes to measure it.
 
     A candidate that is the current skill itself needs no measurement.
     """
@@ -54,14 +54,14 @@ def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[Chunk]:
 
 
 def tried_edits(run: TrainingRun, moment: Moment) -> tuple[Edit, ...]:
-    """What a step tried, as the optimizer proposed it: the edits that selection kept, and the notes."""
+    """Return what a step tried, as the optimizer proposed it: the edits that selection kept, and the notes."""
     keys = run.keys.moment(moment)
     ranked, applied = (run.store.get_model(key, Patch) for key in (keys.ranked_edits, keys.applied_patch))
     return (*ranked.edits, *(edit for edit in applied.edits if edit.op == "region"))
 
 
 def scores_around(run: TrainingRun, before: RunState, decision: GateDecision) -> tuple[float, float]:
-    """Current skill's and candidate's mean over the same items; the most of it for a candidate rejected early."""
+    """Return the means of current skill and candidate on the same items; a bound for a candidate rejected early."""
     if decision.bound is None:
         return decision.against_current.other_score, decision.against_current.score
     rules = run.config.evaluation
@@ -125,7 +125,7 @@ def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:
 def _judge(
     run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument
 ) -> tuple[Evaluation, GateDecision]:
-    """The candidate's evaluation, cut short where its loss is certain, and the gate's verdict on it."""
+    """Return the candidate's evaluation, cut short where its loss is certain, and the gate's verdict on it."""
     rules, current, best = run.config.evaluation, before.current, before.best
     if candidate.sha256 == current.sha256:
         as_paper = rules.model_copy(update={"use_gate": True, "gate_policy": "paper"})
@@ -146,7 +146,7 @@ def _judge(
 
 
 def _is_forced(run: TrainingRun, moment: Moment) -> bool:
-    """Whether the candidate is taken whatever it scores."""
+    """Return whether the candidate is taken whatever it scores."""
     return moment.kind == "slow_update" and not run.config.optimizer.slow_update_gate
 
 
@@ -167,7 +167,7 @@ def _to_confirm(run: TrainingRun, before: RunState, evaluation: Evaluation) -> t
 def _remembering(
     run: TrainingRun, moment: Moment, before: RunState, state: RunState, decision: GateDecision
 ) -> RunState:
-    """The state with what later moments are to know of this one: a step's trace, an epoch's memory."""
+    """Return the state with what later moments are to know of this one: a step's trace, an epoch's memory."""
     keys = run.keys.moment(moment)
     if remembers(run, moment):
         return state.model_copy(update={"meta_skill": run.store.get_text(run.keys.meta_skill(moment.epoch))})

@@ -26,7 +26,7 @@ def store_quality(run: TrainingRun, report: "QualityReport") -> None:
 
 
 def stored_quality(run: TrainingRun) -> "QualityReport | None":
-    """What was found about the run's records before, if it was."""
+    """Return what was found about the run's records before, if it was."""
     return _stored(run, run.keys.quality)
 
 
@@ -49,7 +49,7 @@ def checked_fresh(
     trained: Mapping[Split, Sequence[Item]],
     dates_of_items: Mapping[str, str],
 ) -> "QualityReport":
-    """What the suite of fresh partitions found, behind what was found about the partition's records.
+    """Return what the suite of fresh partitions found, behind what was found about the partition's records.
 
     Args:
         run: the night's run.
@@ -100,7 +100,7 @@ def check_measured(
 
 
 def items_of(run: TrainingRun, trained: str) -> Mapping[Split, list[Item]] | None:
-    """The items of another run of the benchmark, by its name; None if they are not in this run's bucket any more."""
+    """Return the items of another run of the benchmark; None if this run's bucket no longer has them."""
     from skillopt_airflow.store.items import load_items
     from skillopt_airflow.store.keys import RunKeys
 

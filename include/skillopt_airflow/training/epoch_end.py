@@ -35,7 +35,7 @@ def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 
 def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Guidance for the skill and memory for the optimizer, from the comparison; returns the candidate's chunks."""
+    """Write guidance for the skill and memory for the optimizer; return the candidate's chunks."""
     compared = _compared(run, moment)
     run.store.put_model(run.keys.moment(moment).comparison, compared)
     with optimizing(run, moment, "slow_update") as models, ThreadPoolExecutor(2) as pool:
@@ -47,7 +47,7 @@ def slow_update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 
 def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Edits from what the epoch accepted and rejected; returns the candidate's chunks."""
+    """Propose edits from what the epoch accepted and rejected; return the candidate's chunks."""
     with optimizing(run, moment, "meta_reflect") as models:
         skill = run.skill(run.state_before(moment).current.version)
         budget = edit_budget(moment.step, run.record.total_steps, run.config.optimizer)
@@ -57,7 +57,7 @@ def meta_reflect(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 
 def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
-    """What the epoch's steps tried and how the gate judged it."""
+    """Return what the epoch's steps tried and how the gate judged it."""
     steps = []
     for moment in run.timeline:
         if moment.kind == "step" and moment.epoch == epoch:
@@ -83,7 +83,7 @@ def _sampled(run: TrainingRun, moment: Moment) -> list[Item]:
 
 
 def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
-    """The versions with which the previous epoch and this one ended."""
+    """Return the versions with which the previous epoch and this one ended."""
     first = next(other for other in run.timeline if other.kind == "step" and other.epoch == moment.epoch)
     return run.state_before(first).current.version, run.state_before(moment).current.version
 
@@ -105,7 +105,7 @@ def _guidance(run: TrainingRun, moment: Moment, models: Assistants, compared: Co
 
 
 def _memory(run: TrainingRun, moment: Moment, models: Assistants, compared: Comparison) -> str:
-    """Store what the optimizer keeps in mind from now on; returns the fallback."""
+    """Store what the optimizer keeps in mind from now on; return the fallback."""
     if not remembers(run, moment):
         return ""
     former = run.state_before(moment).meta_skill

@@ -13,7 +13,7 @@ from skillopt_airflow.training.run import TrainingRun
 
 
 def may_end_early(run: TrainingRun, moment: Moment) -> bool:
-    """Whether an evaluation may be ended as soon as a win is impossible: only where a gate decides on it."""
+    """Return whether an evaluation may be ended as soon as a win is impossible: only where a gate decides on it."""
     rules = run.config.evaluation
     gated = moment.kind in ("step", "meta_reflect") or (
         moment.kind == "slow_update" and run.config.optimizer.slow_update_gate
@@ -22,7 +22,7 @@ def may_end_early(run: TrainingRun, moment: Moment) -> bool:
 
 
 def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chunk]:
-    """The rollouts that measure a candidate, by its key, on the selection split; every draw on its own.
+    """Return the rollouts that measure a candidate, by its key, on the selection split; every draw on its own.
 
     Where the evaluation may end early, the items on which the current skill leaves most to win come first.
     """
@@ -41,7 +41,7 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chun
 def draws_of(
     run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None
 ) -> dict[str, list[Rollout]]:
-    """The stored rollouts of a skill on a split by item id, one a draw; the draws of an evaluation if None."""
+    """Return the stored rollouts of a skill on a split by item id, one a draw; the draws of an evaluation if None."""
     items = run.items(split)
     found: dict[str, list[Rollout]] = {}
     for draw in range(run.config.evaluation.draws) if draws is None else draws:
@@ -51,7 +51,7 @@ def draws_of(
 
 
 def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None) -> Evaluation:
-    """The skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
+    """Return the skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
     rollouts = [rollout for each in draws_of(run, split, skill, draws).values() for rollout in each]
     wanted = run.config.evaluation.draws if draws is None else len(draws)
     return evaluation_of(ids(run.items(split)), rollouts, draws=wanted)
@@ -68,27 +68,27 @@ def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) 
 
 
 def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:
-    """The order in which a candidate's items are begun where its evaluation may end early."""
+    """Return the order in which a candidate's items are begun where its evaluation may end early."""
     rules = run.config.evaluation
     return evaluation_order(ids(run.items(Split.VAL)), state.current.evaluation, rules, state.record)
 
 
 def fresh_draw(run: TrainingRun, moment: Moment) -> int:
-    """A draw that no other moment of the run uses, so that a confirmation meets rollouts made for it alone."""
+    """Return a draw that no other moment of the run uses, so that a confirmation meets rollouts made for it alone."""
     return run.config.evaluation.draws + run.timeline.index(moment)
 
 
 def confirmation_chunks(
     run: TrainingRun, moment: Moment, skills: Sequence[str], item_ids: Sequence[str]
 ) -> list[Chunk]:
-    """One fresh rollout of each skill, by key, on each of the items."""
+    """Return one fresh rollout of each skill, by key, on each of the items."""
     stage: Stage = "confirm"
     draw = fresh_draw(run, moment)
     return [chunk for skill in skills for chunk in chunks_of(run, stage, skill, Split.VAL, item_ids, draw)]
 
 
 def confirmed(run: TrainingRun, moment: Moment, skill: SkillDocument, item_ids: Sequence[str]) -> Evaluation:
-    """The fresh scores of a skill on the items of a confirmation."""
+    """Return the fresh scores of a skill on the items of a confirmation."""
     items = [item for item in run.items(Split.VAL) if item.id in set(item_ids)]
     return evaluation_of(item_ids, run.stored(Split.VAL, skill, fresh_draw(run, moment), items).values())
 

@@ -49,7 +49,7 @@ class Case(Value):
 
 
 def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score:
-    """The score of what the target left; 0 where the process does not survive it, which is the target's doing.
+    """Return the score of what the target left; 0 where the process does not survive it, which is the target's doing.
 
     Raises:
         SandboxError: the process cannot start, or fails without the target's files too.
@@ -63,7 +63,7 @@ def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, by
 
 
 def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score | None:
-    """The score, or None if the process failed, was killed, or took too long over the files."""
+    """Return the score, or None if the process failed, was killed, or took too long over the files."""
     with tempfile.TemporaryDirectory(prefix="skillopt-judge-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         for part, contents in ((PRODUCED, produced), (REFERENCES, references)):

@@ -34,12 +34,12 @@ class LedgerRow(Document):
 
 
 def night_table(run: TrainingRun) -> NightTable:
-    """The nights of the run's benchmark and target."""
+    """Return the nights of the run's benchmark and target."""
     return NightTable(run.store, _keys(run))
 
 
 def settle_night(run: TrainingRun) -> LedgerRow:
-    """What the night found, stored once; with the verdict by all nights up to it.
+    """Store what the night found, once; return it with the verdict by all nights up to it.
 
     Raises:
         DataError: rows cannot be concluded from, or too few items have a score.
@@ -82,18 +82,18 @@ def settle_night(run: TrainingRun) -> LedgerRow:
 
 
 def settled(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
-    """The run's night, which is settled, with its verdict, and all nights of its benchmark and target."""
+    """Return the run's night, which is settled, with its verdict, and all nights of its benchmark and target."""
     date, nights = run.store.get_model(run.keys.contest, Contest).date, night_table(run).all()
     return verdict_after(nights, run.config.regate.alpha, date), nights
 
 
 def ledger(nights: Sequence[Night], alpha: float) -> list[LedgerRow]:
-    """Each night with the verdict after it, of the champion that it measured."""
+    """Return each night with the verdict after it, of the champion that it measured."""
     return [verdict_after(nights, alpha, night.date) for night in nights]
 
 
 def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow:
-    """A settled night with the verdict after it.
+    """Return a settled night with the verdict after it.
 
     A champion's evidence starts with its own first night, and against the champion before it with the first night
     on which these two met.
@@ -103,12 +103,12 @@ def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow
 
 
 def declined(row: LedgerRow) -> bool:
-    """Whether the champion became worse than one of its rivals."""
+    """Return whether the champion became worse than one of its rivals."""
     return row.judgement.verdict in (NightVerdict.DEMOTE, NightVerdict.STALE)
 
 
 def tells(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
-    """Whether the run's night tells of a decline: the newest one does, unless another told it of this champion before.
+    """Return whether the run's night reports a decline: the newest does, unless one did for this champion before.
 
     Which night did is kept, since judging the nights before again would not say it: a night that came late changes
     what they say, and evidence may swing.
@@ -190,7 +190,7 @@ def _reason(row: LedgerRow) -> str:
 
 
 def _judge(nights: Sequence[Night], alpha: float) -> Judgement:
-    """After the last of them."""
+    """Judge the champion after the last of the nights."""
     last = nights[-1]
     own = [night for night in nights if night.champion.sha256 == last.champion.sha256]
     met = [
@@ -207,7 +207,7 @@ def _counts(table: PairedTable) -> NightCounts:
 
 
 def _evaluations(run: TrainingRun, contest: Contest) -> dict[str, Evaluation]:
-    """By role; the champion before it is left out where it is the seed, which is measured anyway."""
+    """Return the evaluations by role, without a former champion that is the seed, which is measured anyway."""
     found = {}
     for version, role in contest.roles:
         found[role] = measured(run, Split.FRESH, run.skill(version))

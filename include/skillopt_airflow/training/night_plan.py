@@ -129,7 +129,7 @@ def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: s
 
 
 def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Contest:
-    """The champion, and the one that it followed.
+    """Return the champion, and the one that it followed.
 
     Raises:
         ConfigError: nothing is published.
@@ -148,14 +148,14 @@ def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Co
 
 
 def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
-    """The contenders of a settled night, of whatever target, and their texts in the order of the roles."""
+    """Return the contenders of a settled night, of whatever target, and their texts in the order of the roles."""
     contest = Contest(date=night.date, champion=night.champion, seed=night.seed, previous=night.previous)
     keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
     return contest, [run.store.get_text(keys.skill(version)) for version, _ in contest.roles]
 
 
 def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
-    """Store who is measured and their texts, in the order of the roles; returns the chunks, equal texts once."""
+    """Store who is measured and their texts, in the order of the roles; return the chunks, equal texts once."""
     items = ids(run.items(Split.FRESH))
     run.store.put_model(run.keys.contest, contest)
     chunks = []
@@ -171,12 +171,12 @@ def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list
 
 
 def plan_nothing(run: TrainingRun) -> list[JsonObject]:
-    """The chunks of a night that is settled: as many as it had, all without items."""
+    """Return the chunks of a night that is settled: as many as it had, all without items."""
     return store_plan(run, run.timeline[0], "regate", [])
 
 
 def _before(history: Sequence[Alias]) -> Alias | None:
-    """The one that the champion followed: going back to an earlier one leaves all that came after that behind."""
+    """Return the version that the champion followed; a rollback leaves behind all that came after its target."""
     standing: list[Alias] = []
     for alias in history:
         earlier = [one.sha256 for one in standing]

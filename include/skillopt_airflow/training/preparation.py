@@ -130,7 +130,7 @@ def checked_items(
 
 
 def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
-    """The items with the hashes of their files, which are stored now, under what they hold.
+    """Store the items' files under the hash of what they hold; return the items with the hashes.
 
     Raises:
         DataError: a file is missing or too large; the text names it and its item.
@@ -155,7 +155,7 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
 
 
 def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
-    """Knobs that only make sense with these models and items.
+    """Refuse knobs that make no sense with these models and items.
 
     Raises:
         ConfigError: a budget in dollars without a price, or a protected item that the selection split lacks.
@@ -171,7 +171,7 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
 
 
 def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
-    """A run that is prepared again, such as after clearing, goes on under its own settings only.
+    """Refuse other settings for a run that is prepared again, such as after clearing.
 
     Raises:
         ConfigError: it has states of other settings; the text names the keys.
@@ -192,7 +192,7 @@ def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
 
 
 def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image: str) -> None:
-    """A run that is prepared again goes on with the data, seed skill and image only that its steps rest on.
+    """Refuse other data, another seed skill or image for a run that is prepared again.
 
     Raises:
         ConfigError: it has states of others; the text names them.
@@ -240,7 +240,7 @@ def settle(
 
 
 def log_size(run: TrainingRun) -> None:
-    """How large the run is, and what it may cost, before its first call."""
+    """Log how large the run is, and what it may cost."""
     train = run.config.train
     sizes = {split: len(run.items(split)) for split in DATA_SPLITS}
     log.info("items: %s", ", ".join(f"{size} {split}" for split, size in sizes.items()))
@@ -258,7 +258,7 @@ def log_size(run: TrainingRun) -> None:
 
 
 def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
-    """Calls, tokens and price of the whole run, from the prompts of its first training items."""
+    """Estimate calls, tokens and price of the whole run from the prompts of its first training items."""
     skill = run.skill(0)
     prompts = [run.benchmark.messages(item.public, "") for item in run.items(Split.TRAIN)[:100]]
     chars = sum(len(message.content) for prompt in prompts for message in prompt) / max(1, len(prompts))

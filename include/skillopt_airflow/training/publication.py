@@ -47,7 +47,7 @@ class PublishContest(Document):
 
     @property
     def draws(self) -> range:
-        """What every task of the publication rolls out and looks at."""
+        """Return what every task of the publication rolls out and looks at."""
         return range(self.first_draw, self.first_draw + self.rules.draws)
 
     @property
@@ -59,7 +59,7 @@ class PublishContest(Document):
 def plan_publication(
     run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup
 ) -> list[JsonObject]:
-    """Settle who competes; returns the chunks of both skills on fresh draws, none if there is nothing to publish."""
+    """Settle who competes; return the chunks of both skills on fresh draws, none if there is nothing to publish."""
     keys, moment = run.keys.publication(name), run.timeline[-1]
     try:
         contest = run.store.get_model(keys.contest, PublishContest)
@@ -79,7 +79,7 @@ def plan_publication(
 
 
 def gate_publication(run: TrainingRun, name: str) -> str:
-    """Decide whether the candidate may become the champion; returns why not, or nothing.
+    """Decide whether the candidate may become the champion; return why not, or nothing.
 
     Raises:
         DataError: rows cannot be concluded from, or too few items have a score under one of the two.
@@ -128,12 +128,12 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
 
 
 def fresh(run: TrainingRun, skill: SkillDocument, contest: PublishContest) -> Evaluation:
-    """A skill on the draws of the selection split that are the publication's own."""
+    """Return a skill's scores on the publication's own draws of the selection split."""
     return measured(run, Split.VAL, skill, contest.draws)
 
 
 def publish_rules(run: TrainingRun, rules: PublishingGroup) -> EvaluationGroup:
-    """The run's way to score, under the policy of publishing."""
+    """Return the run's way to score, under the policy of publishing."""
     policy = {"use_gate": True, "gate_policy": rules.gate_policy, "gate_alpha": rules.gate_alpha}
     return run.config.evaluation.model_copy(update=policy)
 
@@ -198,7 +198,7 @@ def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publi
 
 
 def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "SplitScores":
-    """By fresh rollouts if the publication made some: a training's own flatter the skill that it chose by them."""
+    """Return scores by fresh rollouts if there are some: a training's own flatter the skill that it chose by them."""
     from skillopt_airflow.store.artifacts import SplitScores
 
     document = run.skill(skill.version)

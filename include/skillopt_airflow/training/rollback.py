@@ -53,7 +53,7 @@ def rollback_request(
 
 
 def describe(artifacts: "ArtifactStore", request: RollbackRequest) -> str:
-    """What a person sees who has to approve it."""
+    """Return what the person who has to approve it sees."""
     before, after = (artifacts.read(version).skill for version in (request.seen.version, request.version))
     history = artifacts.champion.history()
     return rollback_body(request.seen, request.version, request.reason, before, after, history)

@@ -52,7 +52,7 @@ class ChunkRef(Value):
 def chunks_of(
     run: TrainingRun, stage: Stage, skill: str, split: Split, item_ids: Sequence[str], draw: int = 0
 ) -> list[Chunk]:
-    """Items cut evenly into the fewest chunks that a container may take."""
+    """Cut items evenly into the fewest chunks that a container may take."""
     return [
         Chunk(stage=stage, skill=skill, split=split, draw=draw, item_ids=tuple(part))
         for part in cut(item_ids, run.config.sandbox.items_per_container)
@@ -62,7 +62,7 @@ def chunks_of(
 def store_plan(
     run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk], least: int = 0
 ) -> list[JsonObject]:
-    """Store the plan; returns its chunks' references, as mapped tasks take them.
+    """Store the plan; return its chunks' references, as mapped tasks take them.
 
     A plan never gets shorter, nor than `least`: chunks without items fill it up. Airflow takes a mapped task that
     there were fewer of once out of the DAG run for good, also when there are more again.
@@ -80,7 +80,7 @@ def store_plan(
 
 
 def planned(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:
-    """The chunk behind a reference, and the plan that it belongs to."""
+    """Return the chunk behind a reference, and the plan that it belongs to."""
     parsed = ChunkRef.model_validate(ref)
     plan = run.store.get_model(parsed.plan, RolloutPlan)
     return plan, plan.chunks[parsed.index]
@@ -108,5 +108,5 @@ def cut_contested(order: Sequence[T], sandbox: SandboxGroup, draws: int) -> list
 
 
 def ids(items: Sequence[Item]) -> list[str]:
-    """The items' ids, in their order."""
+    """Return the items' ids, in their order."""
     return [item.id for item in items]

@@ -84,7 +84,7 @@ class TrainingRun:
 
     @cached_property
     def record(self) -> RunRecord:
-        """What `prepare` settled."""
+        """Return what `prepare` settled."""
         return self.store.get_model(self.keys.config, RunRecord)
 
     @property
@@ -98,12 +98,12 @@ class TrainingRun:
 
     @property
     def prices(self) -> Prices:
-        """What the models cost."""
+        """Return what the models cost."""
         return self.record.prices if self.ref.prices is None else self.ref.prices
 
     @property
     def for_another_model(self) -> bool:
-        """Whether the run is published for another target model than it was trained for."""
+        """Return whether the run is published for another target model than it was trained for."""
         return self.config.model.target != self.record.config.model.target
 
     @property
@@ -159,7 +159,7 @@ class TrainingRun:
         return timeline(self.config, self.record.steps_in_epoch)
 
     def step(self, position: int) -> Moment | None:
-        """Step `position` (1-based) of this DAG run, or None behind the epoch's end."""
+        """Return step `position` (1-based) of this DAG run, or None behind the epoch's end."""
         number = self.ref.offset + position
         if number > self.record.steps_in_epoch:
             return None
@@ -168,36 +168,36 @@ class TrainingRun:
         )
 
     def epoch_end(self, kind: MomentKind) -> Moment | None:
-        """The moment of this kind at the end of the DAG run's epoch, if the run has it and was not stopped before."""
+        """Return the moment of this kind at the epoch's end, if the run has it and was not stopped before."""
         moment = next((one for one in self.timeline if (one.kind, one.epoch) == (kind, self.ref.epoch)), None)
         return None if moment is None or self.stopped_before(moment) else moment
 
     def newest_state(self) -> RunState:
-        """The state that was committed last."""
+        """Return the state that was committed last."""
         return self.store.get_model(self.keys.runtime_state, RunState)
 
     def stopped(self) -> str:
-        """Why the run was stopped; empty while it goes on."""
+        """Return why the run was stopped; empty while it goes on."""
         return self.newest_state().stopped
 
     def stopped_before(self, moment: Moment) -> bool:
-        """Whether the run does not get as far as this moment: the one before it was not reached, or stopped the run."""
+        """Return whether the moment before this one was not reached, or stopped the run."""
         try:
             return bool(self.state(self.timeline[self.timeline.index(moment) - 1]).stopped)
         except ObjectMissing:
             return True
 
     def is_newest(self, moment: Moment) -> bool:
-        """Whether nothing behind the moment is committed; only then does it speak for the whole run."""
+        """Return whether nothing behind the moment is committed; only then does it speak for the whole run."""
         following = self.timeline[self.timeline.index(moment) + 1]
         return not self.committed(following)
 
     def state(self, moment: Moment) -> RunState:
-        """The state that the moment committed."""
+        """Return the state that the moment committed."""
         return self.store.get_model(self.keys.moment(moment).state, RunState)
 
     def state_before(self, moment: Moment) -> RunState:
-        """The state that the moment starts from."""
+        """Return the state that the moment starts from."""
         previous = self.timeline[self.timeline.index(moment) - 1]
         if moment.kind == "final":
             return self.state(self.last_committed())
@@ -205,11 +205,11 @@ class TrainingRun:
         return state.in_new_epoch() if previous.epoch != moment.epoch else state
 
     def committed(self, moment: Moment) -> bool:
-        """Whether the moment's state is stored."""
+        """Return whether the moment's state is stored."""
         return self.store.exists(self.keys.moment(moment).state)
 
     def last_committed(self) -> Moment:
-        """The last moment before the run's end that has a state: an earlier one than planned if the run was stopped.
+        """Return the last moment before the run's end that has a state, an early one if the run was stopped.
 
         Raises:
             StoreError: a moment is missing although the run was not stopped.
@@ -231,27 +231,27 @@ class TrainingRun:
         return reached
 
     def skill(self, version: int) -> SkillDocument:
-        """An accepted version of the skill; 0 is the seed."""
+        """Return an accepted version of the skill; 0 is the seed."""
         return self.document(self.keys.skill(version))
 
     def document(self, key: str) -> SkillDocument:
-        """A skill by its key, an accepted version or a candidate."""
+        """Return a skill by its key, an accepted version or a candidate."""
         return SkillDocument(self.store.get_text(key))
 
     def items(self, split: Split) -> "list[Item]":
-        """The items of a split that this run uses, in their order."""
+        """Return the items of a split that this run uses, in their order."""
         from skillopt_airflow.store.items import load_items
 
         limits = {Split.VAL: self.config.evaluation.val_limit, Split.TEST: self.config.evaluation.test_limit}
         return load_items(self.store, self.keys.items(split))[: limits.get(split)]
 
     def slices(self, moment: Moment) -> "list[list[Item]]":
-        """The slices of the training split that a step takes."""
+        """Return the slices of the training split that a step takes."""
         position = moment.step - (moment.epoch - 1) * self.record.steps_in_epoch
         return schedule.slices(self.items(Split.TRAIN), moment.epoch, position, self.config.train)
 
     def settings(self, dialect: str, model: str, draw: int) -> "RolloutSettings":
-        """What a sandbox is told; the model as its provider names it."""
+        """Return what a sandbox is told; the model as its provider names it."""
         from skillopt_airflow.rollout.settings import RolloutSettings
 
         chosen = self.config.model
@@ -275,7 +275,7 @@ class TrainingRun:
         )
 
     def rollout_key(self, split: Split, skill: SkillDocument, draw: int) -> "RolloutKey":
-        """What makes two rollouts of an item the same; how fast or how often they are tried is not part of it."""
+        """Return what makes two rollouts of an item the same, however fast or often they are tried."""
         from skillopt_airflow.store.rollout_table import RolloutKey
 
         model = self.config.model
@@ -292,7 +292,7 @@ class TrainingRun:
         )
 
     def stored(self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item]") -> "Mapping[str, Rollout]":
-        """The items' rollouts by id: those with a score, of any run, and this run's failures where there is none."""
+        """Return the items' rollouts by id: those with a score, of any run, else this run's failures."""
         key = self.rollout_key(split, skill, draw)
         scored = self.rollouts.read(key, items)
         missing = [item for item in items if item.id not in scored]

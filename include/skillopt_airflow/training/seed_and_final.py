@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def opened(seed: SkillDocument, config: TrainConfig) -> SkillDocument:
-    """The seed with the regions that this run writes into: opened before it is measured, so every text has a score."""
+    """Return the seed with the regions that this run writes into, opened before it is measured."""
     optimizer = config.optimizer
     if optimizer.use_slow_update and seed.region("SLOW_UPDATE") is None:
         seed = seed.with_region("SLOW_UPDATE", "")
@@ -28,21 +28,21 @@ def opened(seed: SkillDocument, config: TrainConfig) -> SkillDocument:
 
 
 def store_seed(run: TrainingRun, seed: SkillDocument) -> None:
-    """Version 0, and where its lines come from."""
+    """Store version 0, and where its lines come from."""
     moment = run.timeline[0]
     run.store.put_text(run.keys.skill(0), seed.text)
     run.store.put_model(run.keys.line_origins(0), LinesOfSkill(lines=seed_lines(seed, moment.name)))
 
 
 def seed_plan(run: TrainingRun) -> list[JsonObject]:
-    """The seed on the selection split."""
+    """Plan the seed's rollouts on the selection split."""
     moment = run.timeline[0]
     chunks = [chunk.model_copy(update={"stage": "seed"}) for chunk in evaluation_chunks(run, moment, run.keys.skill(0))]
     return store_plan(run, moment, "seed", chunks)
 
 
 def seed_test_plan(run: TrainingRun) -> list[JsonObject]:
-    """The seed on the test split: it depends on nothing else, so it need not wait for the training."""
+    """Plan the seed's rollouts on the test split, which need not wait for the training."""
     moment = run.timeline[0]
     chunks = test_chunks(run, 0) if run.config.evaluation.eval_test else []
     return store_plan(run, moment, "test", chunks)
@@ -68,7 +68,7 @@ def start(run: TrainingRun) -> RunState:
 
 
 def last_plan(run: TrainingRun) -> list[JsonObject]:
-    """The last skill on the selection split, if it was taken without ever having been measured well enough."""
+    """Plan the last skill's rollouts on the selection split, if it was never measured well enough."""
     moment = run.timeline[-1]
     state = run.state_before(moment)
     chunks = [] if covers(state.current.evaluation, run.config.evaluation) else _last_chunks(run, state)
@@ -76,7 +76,7 @@ def last_plan(run: TrainingRun) -> list[JsonObject]:
 
 
 def finish(run: TrainingRun) -> list[JsonObject]:
-    """The last skill competes with the best one; then best and last go to the test, equal texts once.
+    """Let the last skill compete with the best one; return the test's chunks of both, equal texts once.
 
     A run that was stopped is not tested: it has no budget left for that.
     """
@@ -101,14 +101,14 @@ def finish(run: TrainingRun) -> list[JsonObject]:
 
 
 def test_chunks(run: TrainingRun, version: int) -> list[Chunk]:
-    """A version on the test split."""
+    """Return the chunks of a version on the test split."""
     items, skill = ids(run.items(Split.TEST)), run.keys.skill(version)
     draws = range(run.config.evaluation.draws)
     return [chunk for draw in draws for chunk in chunks_of(run, "test", skill, Split.TEST, items, draw)]
 
 
 def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
-    """Best and last; the seed has its own plan, and texts that are equal share their rollouts."""
+    """Return the chunks of best and last; the seed has its own plan, and equal texts share their rollouts."""
     if not run.config.evaluation.eval_test:
         return []
     texts = {run.skill(version).sha256: version for version in (final.current.version, final.best.version)}

@@ -23,7 +23,7 @@ class Assistants:
 
 @contextmanager
 def optimizing(run: TrainingRun, moment: Moment, stage: str, index: int = 0) -> Iterator[Assistants]:
-    """The models for one task of a moment; their calls and the task's time are stored when it ends.
+    """Open the models for one task of a moment; store their calls and the task's time when it ends.
 
     An answer is stored under its question, so a task that is tried again pays for no call twice.
     """

@@ -32,19 +32,19 @@ log = logging.getLogger(__name__)
 
 
 def rollout(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Plan the batch under the current skill; returns the chunks."""
+    """Plan the batch under the current skill; return the chunks."""
     return store_plan(run, moment, "rollout", batch_chunks(run, moment))
 
 
 def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
-    """The rollouts of a step's batch."""
+    """Return the rollouts of a step's batch."""
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(moment) for item in part]
     return chunks_of(run, "rollout", skill, Split.TRAIN, ids(items))
 
 
 def reflect(run: TrainingRun, moment: Moment, part: int, parts: int) -> None:
-    """Minibatches of the step's rollouts become patches; part p of n takes the minibatches p, p + n, ..."""
+    """Turn minibatches of the step's rollouts into patches; part p of n takes the minibatches p, p + n, ..."""
     gradient, state = run.config.gradient, run.state_before(moment)
     skill = run.skill(state.current.version)
     context = ReflectContext(
@@ -69,7 +69,7 @@ def reflect(run: TrainingRun, moment: Moment, part: int, parts: int) -> None:
 
 
 def aggregate(run: TrainingRun, moment: Moment) -> None:
-    """The patches of all minibatches become one."""
+    """Merge the patches of all minibatches into one."""
     gradient, state, keys = run.config.gradient, run.state_before(moment), run.keys.moment(moment)
     with optimizing(run, moment, "aggregate") as models:
         skill = run.skill(state.current.version)
@@ -90,7 +90,7 @@ def aggregate(run: TrainingRun, moment: Moment) -> None:
 
 
 def select(run: TrainingRun, moment: Moment) -> None:
-    """The edits within the learning rate stay."""
+    """Keep the edits within the learning rate."""
     state, keys = run.state_before(moment), run.keys.moment(moment)
     with optimizing(run, moment, "select") as models:
         skill = run.skill(state.current.version).text
@@ -108,7 +108,7 @@ def select(run: TrainingRun, moment: Moment) -> None:
 
 
 def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """The edits make the candidate; returns the chunks to evaluate it on, none if the candidate is the skill itself."""
+    """Apply the edits; return the chunks to evaluate the candidate on, none if it equals the skill."""
     keys = run.keys.moment(moment)
     with optimizing(run, moment, "update") as models:
         skill = run.skill(run.state_before(moment).current.version)
@@ -120,13 +120,13 @@ def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 
 def _chooses_rate(run: TrainingRun) -> bool:
-    """Whether the optimizer sets the learning rate; of whole rewrites there can be only one anyway."""
+    """Return whether the optimizer sets the learning rate; of whole rewrites there can be only one anyway."""
     rules = run.config.optimizer
     return rules.lr_control_mode == "autonomous" and rules.skill_update_mode != "full_rewrite_minibatch"
 
 
 def step_minibatches(run: TrainingRun, moment: Moment) -> list[Minibatch]:
-    """The minibatches of the step's rollouts; the same for every task that asks."""
+    """Return the minibatches of the step's rollouts; the same for every task that asks."""
     gradient = run.config.gradient
     seed = f"{run.config.train.seed}-step-{moment.step}"
     return minibatches(_rolled_out(run, moment), gradient.minibatch_size, seed, gradient.failure_only)
@@ -139,7 +139,7 @@ class ReflectedItems(Document):
 
 
 def _rolled_out(run: TrainingRun, moment: Moment) -> list[list[Rollout]]:
-    """The scored rollouts of the step, by slice; the same ones for every task, whatever is stored in the meantime."""
+    """Return the scored rollouts of the step, by slice, the same ones for every task."""
     skill = run.skill(run.state_before(moment).current.version)
     slices = run.slices(moment)
     stored = run.stored(Split.TRAIN, skill, 0, [item for part in slices for item in part])
@@ -149,7 +149,7 @@ def _rolled_out(run: TrainingRun, moment: Moment) -> list[list[Rollout]]:
 
 
 def _fixed(run: TrainingRun, moment: Moment, seen: ReflectedItems) -> ReflectedItems:
-    """What the first task of the step saw."""
+    """Return what the first task of the step saw."""
     key = run.keys.moment(moment).reflected_items
     with suppress(Conflict):
         run.store.create(key, model_bytes(seen))
@@ -157,7 +157,7 @@ def _fixed(run: TrainingRun, moment: Moment, seen: ReflectedItems) -> ReflectedI
 
 
 def _probed(run: TrainingRun, moment: Moment) -> frozenset[str]:
-    """The items of the step that the target is asked about."""
+    """Return the items of the step that the target is asked about."""
     gradient = run.config.gradient
     rollouts = [rollout for part in _rolled_out(run, moment) for rollout in part]
     seed = f"{run.config.train.seed}-probes-{moment.step}"
@@ -166,7 +166,7 @@ def _probed(run: TrainingRun, moment: Moment) -> frozenset[str]:
 
 
 def _asked(models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]) -> FollowUps:
-    """What the target says about the minibatch's probed rollouts."""
+    """Return what the target says about the minibatch's probed rollouts."""
     chosen = [rollout for rollout in minibatch.rollouts if rollout.trajectory.item_id in probed]
     wanted = questions(models.optimizer, skill, chosen)
     answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)))
@@ -174,7 +174,7 @@ def _asked(models: Assistants, skill: str, minibatch: Minibatch, probed: frozens
 
 
 def _with_notes(run: TrainingRun, models: Assistants, skill: SkillDocument, patch: Patch) -> Patch:
-    """The patch with its notes as edits of the appendix, consolidated above the threshold."""
+    """Return the patch with its notes as edits of the appendix, consolidated above the threshold."""
     edits: tuple[Edit, ...] = note_edits(skill, patch.notes)
     most, fallback = run.config.optimizer.skill_aware_consolidate_threshold, patch.fallback
     present = tuple(Note(text=text, minibatch="appendix") for text in notes_of(skill))
@@ -186,7 +186,7 @@ def _with_notes(run: TrainingRun, models: Assistants, skill: SkillDocument, patc
 
 
 def _speculation(run: TrainingRun, moment: Moment, evaluation: list[Chunk]) -> list[Chunk]:
-    """The next batch under the current skill, rolled out while the candidate is evaluated; wasted if it is accepted."""
+    """Return the next batch under the current skill, rolled out meanwhile; wasted if the candidate is accepted."""
     index = run.timeline.index(moment) + 1
     following = run.timeline[index] if index < len(run.timeline) else moment
     if not (evaluation and run.config.train.speculative_rollout and following.kind == "step"):

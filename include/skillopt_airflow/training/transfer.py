@@ -49,7 +49,7 @@ class TransferReport(Document):
 
 
 def write_transfers(run: TrainingRun, base_target: str) -> list[TransferReport]:
-    """Write the report of the run's target beside the nights of that target; after a night of the base target all."""
+    """Write the report of the run's target beside its nights; after a night of the base target, write all."""
     target, benchmark, prefix = str(run.config.model.target), run.ref.benchmark, run.ref.storage.prefix
     old, others = RegateKeys(prefix, benchmark, base_target), [target]
     if target == base_target:
@@ -66,7 +66,7 @@ def write_transfers(run: TrainingRun, base_target: str) -> list[TransferReport]:
 
 
 def transfer(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> TransferReport:
-    """All nights that have the same champion and seed under both, or are settled under one alone."""
+    """Compare all nights with the same champion and seed under both, or settled under one alone."""
     tables = NightTable(store, old), NightTable(store, new)
     under_old, under_new = ({night.date: night for night in table.all()} for table in tables)
     newest = under_new[max(under_new)].champion
@@ -96,7 +96,7 @@ def transfer(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> Transfer
 
 
 def as_markdown(report: TransferReport) -> str:
-    """The report for people."""
+    """Return the report as Markdown."""
     lines = [
         f"# {report.benchmark}: the champions under another target",
         "",

@@ -58,7 +58,7 @@ class ChunkWorkload:
 
     @property
     def stage(self) -> str:
-        """What the model calls are for."""
+        """Return what the model calls are for."""
         return self.chunk.stage
 
     @property
@@ -85,12 +85,12 @@ class ChunkWorkload:
 
     @property
     def allowance(self) -> "RemainingBudget":
-        """What is left of the run's budget."""
+        """Return what is left of the run's budget."""
         return allowance(self.run)
 
     @property
     def settings(self) -> "RolloutSettings":
-        """What the container is told."""
+        """Return what the container is told."""
         return self.run.settings(self.upstream.dialect, self.upstream.model, self.chunk.draw)
 
     @property
@@ -100,7 +100,7 @@ class ChunkWorkload:
 
     @property
     def limits(self) -> SandboxGroup:
-        """What the container may use."""
+        """Return what the container may use."""
         return self.run.config.sandbox
 
     @property
@@ -109,7 +109,7 @@ class ChunkWorkload:
         return self._wave if self.chunk.contested else None
 
     def settled(self) -> bool:
-        """Whether the candidate has lost for certain, by the rows of all chunks of its evaluation."""
+        """Return whether the candidate has lost for certain, by the rows of all chunks of its evaluation."""
         if not self.chunk.contested:
             return False
         running = running_evaluation(self.run, self._state, self.document)
@@ -122,11 +122,11 @@ class ChunkWorkload:
 
     @property
     def one_item_each(self) -> bool:
-        """Where what the model writes is executed, and in an agent's CLI, which may execute anything."""
+        """Return where what the model writes is executed, and in an agent's CLI, which may execute anything."""
         return self.run.benchmark.runs_code or HARNESSES[self.run.config.model.harness].is_cli
 
     def files(self, item: Item) -> Mapping[str, bytes]:
-        """The item's public files."""
+        """Return the item's public files."""
         return self._contents(item.files)
 
     def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
@@ -143,14 +143,14 @@ class ChunkWorkload:
         self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment)
 
     def coverage(self) -> float:
-        """Share of the chunk's items that have a score by now; 1 for a chunk without any."""
+        """Return the share of the chunk's items that have a score by now; 1 for a chunk without any."""
         if not self.assigned:
             return 1.0
         return len(self.run.rollouts.read(self._key, self.assigned)) / len(self.assigned)
 
     @cached_property
     def _state(self) -> RunState:
-        """What the candidate competes with; it does not change while the candidate is measured."""
+        """Return what the candidate competes with; it does not change while the candidate is measured."""
         return self.run.state_before(self.moment)
 
     @cached_property
