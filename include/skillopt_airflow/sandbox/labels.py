@@ -19,6 +19,8 @@ EXPIRES_LABEL = "skillopt.expires"
 """Unix time after which no live task can need it: each task ends its containers before."""
 GRACE_SECONDS = 300
 CONFLICT = 409
+REMOVAL_SECONDS = 3
+"""That another thread may take to remove a container; a task that is stopped has only seconds."""
 
 
 def identity(labels: Mapping[str, str]) -> dict[str, str]:
@@ -51,6 +53,7 @@ def reap(client: Any) -> int:
 def remove_container(client: Any, container_id: str) -> None:
     """Remove it, running or not, unless someone else did or is at it."""
     from docker.errors import APIError, NotFound
+    from requests import RequestException
 
     try:
         client.remove_container(container_id, force=True, v=True)
@@ -59,6 +62,8 @@ def remove_container(client: Any, container_id: str) -> None:
     except APIError as error:
         if error.status_code != CONFLICT:
             raise
+        with suppress(RequestException):
+            client.wait(container_id, timeout=REMOVAL_SECONDS, condition="removed")
 
 
 def _found(client: Any, labels: Mapping[str, str]) -> tuple[list[Any], list[Any]]:
