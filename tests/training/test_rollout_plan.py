@@ -62,7 +62,7 @@ def test_a_plan_never_gets_shorter() -> None:
     run = training.run
     moment, chunks = (
         run.timeline[1],
-        chunks_of(run, "evaluate", run.keys.skill(0), Split.VAL, ids(run.items(Split.VAL))),
+        chunks_of(run.config, "evaluate", run.keys.skill(0), Split.VAL, ids(run.items(Split.VAL))),
     )
     assert len(store_plan(run, moment, "evaluate", [])) == 0
     assert len(store_plan(run, moment, "evaluate", chunks)) == len(chunks) == 3

@@ -29,7 +29,7 @@ def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     chunks = [
         chunk
         for version in versions
-        for chunk in chunks_of(run, "longitudinal", run.keys.skill(version), Split.TRAIN, item_ids)
+        for chunk in chunks_of(run.config, "longitudinal", run.keys.skill(version), Split.TRAIN, item_ids)
     ]
     return store_plan(run, moment, "longitudinal", chunks)
 

@@ -29,7 +29,7 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chun
     draws = range(run.config.evaluation.draws)
     if not may_end_early(run, moment):
         item_ids = ids(run.items(Split.VAL))
-        return [chunk for draw in draws for chunk in chunks_of(run, "evaluate", skill, Split.VAL, item_ids, draw)]
+        return chunks_of(run.config, "evaluate", skill, Split.VAL, item_ids, draws)
     order = order_of(run, run.state_before(moment))
     return [
         Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
@@ -83,8 +83,8 @@ def confirmation_chunks(
 ) -> list[Chunk]:
     """Return one fresh rollout of each skill, by key, on each of the items."""
     stage: Stage = "confirm"
-    draw = fresh_draw(run, moment)
-    return [chunk for skill in skills for chunk in chunks_of(run, stage, skill, Split.VAL, item_ids, draw)]
+    draws = [fresh_draw(run, moment)]
+    return [chunk for skill in skills for chunk in chunks_of(run.config, stage, skill, Split.VAL, item_ids, draws)]
 
 
 def confirmed(run: TrainingRun, moment: Moment, skill: SkillDocument, item_ids: Sequence[str]) -> Evaluation:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.rollout_plan import cut, cut_contested
+from skillopt_airflow.training.rollout_plan import chunks_of, cut_contested
 
 
 class Demand(NamedTuple):
@@ -26,19 +26,20 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
     train, rules = config.train, config.evaluation
     limits = {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}
     val, test = (len(range(sizes[split])[:limit]) for split, limit in limits.items())
-    batch = _parts(config, min(sizes[Split.TRAIN], train.batch_size * train.accumulation))
+    batch = _chunks(config, min(sizes[Split.TRAIN], train.batch_size * train.accumulation))
     samples = min(sizes[Split.TRAIN], config.optimizer.slow_update_samples)
     demands = [
         Demand("a step's batch", batch, ("train.batch_size", "train.accumulation")),
-        Demand("the comparison of two epochs", 2 * _parts(config, samples), ("optimizer.slow_update_samples",)),
+        Demand("the comparison of two epochs", 2 * _chunks(config, samples), ("optimizer.slow_update_samples",)),
         publishing_demand(config, val),
     ]
     # Those go as one batch job each, whatever the number of their chunks.
     if not config.model.batch:
-        contested = rules.early_reject and rules.use_gate
-        parts = len(cut_contested(range(val), config.sandbox, rules.draws)) if contested else _parts(config, val)
-        evaluated = rules.draws * parts + (batch if train.speculative_rollout else 0)
-        tested = 2 * rules.draws * _parts(config, test) if rules.eval_test else 0
+        evaluated = _chunks(config, val, rules.draws)
+        if rules.early_reject and rules.use_gate:
+            evaluated = rules.draws * len(cut_contested(range(val), config.sandbox, rules.draws))
+        evaluated += batch if train.speculative_rollout else 0
+        tested = 2 * _chunks(config, test, rules.draws) if rules.eval_test else 0
         demands += [
             Demand("the evaluation of a candidate", evaluated, ("evaluation.draws", "evaluation.val_limit")),
             Demand("the test of two skills", tested, ("evaluation.draws", "evaluation.test_limit")),
@@ -48,13 +49,13 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
 
 def publishing_demand(config: TrainConfig, val: int) -> Demand:
     """Return the plan of candidate and champion on the selection split."""
-    return Demand("publishing", 2 * config.publishing.draws * _parts(config, val), ("publishing.draws",))
+    return Demand("publishing", 2 * _chunks(config, val, config.publishing.draws), ("publishing.draws",))
 
 
 def scoring_demand(config: TrainConfig, skills: int, items: int) -> Demand:
     """Return the plan of skills on items with every draw of an evaluation."""
-    knobs = ("evaluation.draws",)
-    return Demand(f"the rollouts of {skills} skills", skills * config.evaluation.draws * _parts(config, items), knobs)
+    chunks = skills * _chunks(config, items, config.evaluation.draws)
+    return Demand(f"the rollouts of {skills} skills", chunks, ("evaluation.draws",))
 
 
 def check_mappable(config: TrainConfig, demands: Iterable[Demand], most: int) -> None:
@@ -74,5 +75,5 @@ def check_mappable(config: TrainConfig, demands: Iterable[Demand], most: int) ->
         )
 
 
-def _parts(config: TrainConfig, items: int) -> int:
-    return len(cut(range(items), config.sandbox.items_per_container))
+def _chunks(config: TrainConfig, items: int, draws: int = 1) -> int:
+    return len(chunks_of(config, "evaluate", "", Split.VAL, [""] * items, range(draws)))

@@ -156,18 +156,17 @@ def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
 
 def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
     """Store who is measured and their texts, in the order of the roles; return the chunks, equal texts once."""
-    items = ids(run.items(Split.FRESH))
+    items, draws = ids(run.items(Split.FRESH)), range(run.config.evaluation.draws)
     run.store.put_model(run.keys.contest, contest)
     chunks = []
     for version, text in enumerate(texts):
         key = run.keys.skill(version)
         run.store.put_text(key, text)
         if text not in texts[:version]:
-            for draw in range(run.config.evaluation.draws):
-                chunks += chunks_of(run, "regate", key, Split.FRESH, items, draw)
+            chunks += chunks_of(run.config, "regate", key, Split.FRESH, items, draws)
     # As many for every target, since a night is one DAG run for all of them.
-    each = len(chunks_of(run, "regate", "", Split.FRESH, items))
-    return store_plan(run, run.timeline[0], "regate", chunks, least=len(ROLES) * run.config.evaluation.draws * each)
+    each = len(chunks_of(run.config, "regate", "", Split.FRESH, items, draws))
+    return store_plan(run, run.timeline[0], "regate", chunks, least=len(ROLES) * each)
 
 
 def plan_nothing(run: TrainingRun) -> list[JsonObject]:

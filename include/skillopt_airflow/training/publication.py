@@ -165,7 +165,7 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
 
 def _fresh_chunks(run: TrainingRun, skill: str, contest: PublishContest) -> list[Chunk]:
     items = ids(run.items(Split.VAL))
-    return [chunk for draw in contest.draws for chunk in chunks_of(run, "publish", skill, Split.VAL, items, draw)]
+    return chunks_of(run.config, "publish", skill, Split.VAL, items, contest.draws)
 
 
 def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publish_gate: GateDecision) -> "Provenance":

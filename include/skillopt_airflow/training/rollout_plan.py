@@ -1,11 +1,11 @@
 """Which rollouts a stage needs: planned once, stored, and carried out a chunk at a time, one container each."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
-from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.config import SandboxGroup, TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.timeline import Moment
@@ -50,12 +50,19 @@ class ChunkRef(Value):
 
 
 def chunks_of(
-    run: TrainingRun, stage: Stage, skill: str, split: Split, item_ids: Sequence[str], draw: int = 0
+    config: TrainConfig,
+    stage: Stage,
+    skill: str,
+    split: Split,
+    item_ids: Sequence[str],
+    draws: Iterable[int] = (0,),
 ) -> list[Chunk]:
-    """Cut items evenly into the fewest chunks that a container may take."""
+    """Cut items evenly into the fewest chunks that a container may take, for every draw."""
+    parts = cut(item_ids, config.sandbox.items_per_container)
     return [
         Chunk(stage=stage, skill=skill, split=split, draw=draw, item_ids=tuple(part))
-        for part in cut(item_ids, run.config.sandbox.items_per_container)
+        for draw in draws
+        for part in parts
     ]
 
 

@@ -105,8 +105,7 @@ def scoring_plan(run: TrainingRun, question: Question, skills: list[SkillDocumen
         key = run.keys.skill(version)
         run.store.put_text(key, skill.text)
         if skill not in skills[:version]:
-            for draw in range(run.config.evaluation.draws):
-                chunks += chunks_of(run, "score", key, question.split, item_ids, draw)
+            chunks += chunks_of(run.config, "score", key, question.split, item_ids, range(run.config.evaluation.draws))
     return store_plan(run, moment, "score", chunks)
 
 

@@ -104,7 +104,7 @@ def test_chunks(run: TrainingRun, version: int) -> list[Chunk]:
     """Return the chunks of a version on the test split."""
     items, skill = ids(run.items(Split.TEST)), run.keys.skill(version)
     draws = range(run.config.evaluation.draws)
-    return [chunk for draw in draws for chunk in chunks_of(run, "test", skill, Split.TEST, items, draw)]
+    return chunks_of(run.config, "test", skill, Split.TEST, items, draws)
 
 
 def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
