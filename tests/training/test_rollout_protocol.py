@@ -25,8 +25,10 @@ def test_an_image_of_the_users_own_counts_by_its_digest() -> None:
 
 def test_a_run_keeps_the_program_that_it_was_prepared_with() -> None:
     training = Training.of()
-    training.task("prepare", training._prepare)
+    training.prepare()
     run = training.run
     assert run.rollout_key(Split.VAL, run.skill(0), 0).image == rollout_program(CONFIG, "", FOLDER)
-    run.record = run.record.model_copy(update={"program": ""})
-    assert run.rollout_key(Split.VAL, run.skill(0), 0).image == "sha256:in-process"
+    run.store.put_model(run.keys.config, run.record.model_copy(update={"program": ""}))
+    # As another process sees it.
+    del run.record
+    assert run.rollout_key(Split.VAL, run.skill(0), 0).image == run.record.image
