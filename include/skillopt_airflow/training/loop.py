@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
@@ -93,7 +94,7 @@ class TrainingLoop:
     def _evaluate_and_gate(self, moment: Moment, planned: Sequence[JsonObject]) -> None:
         """Measure a candidate on the selection split and let the gate decide."""
         self._rollouts(f"{moment.name}/evaluate", planned)
-        if self.config.evaluation.gate_policy == "confirm":
+        if policy_of(self.config.evaluation).needs_fresh_draws:
             self._rollouts(f"{moment.name}/confirm_rollout", self._plan(moment, "confirm", confirm))
         self.task(f"{moment.name}/gate", lambda: gate(self.run, moment) and None)
 
