@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from example_run import SEED, example
+from pydantic import BaseModel
 
 from skillopt_airflow.core.provenance import LineOrigin
-from skillopt_airflow.core.types import Value
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import ReportView
 
@@ -77,7 +77,7 @@ def everywhere(value: Any, text: str) -> Any:
     """The value with `text` in every field that may hold any text, however deep."""
     if isinstance(value, tuple):
         return tuple(everywhere(part, text) for part in value)
-    if not isinstance(value, Value):
+    if not isinstance(value, BaseModel):
         return value
     changes = {}
     for name, field in type(value).model_fields.items():
