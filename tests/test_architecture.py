@@ -112,7 +112,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.core.gate_policies.paired_se": "tests/core/test_gate_policies.py",
     "skillopt_airflow.core.gate_policies.paper": "tests/core/test_gate_policies.py",
     "skillopt_airflow.core.gate_policies.policy": "tests/core/test_gate_policies.py",
-    "skillopt_airflow.core.measured_score": "tests/training/test_failed_draws.py",
     "skillopt_airflow.core.protocols": "tests/benchmarks/test_benchmark_protocol.py",
     "skillopt_airflow.core.run_history": "tests/training/test_timing.py",
     "skillopt_airflow.core.track_record": "tests/core/test_early_rejection.py",

@@ -10,7 +10,7 @@ from openpyxl import Workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, Cells, answer_cells
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import Conversing, Equipped, JudgesFiles
+from skillopt_airflow.core.protocols import FollowsUp, JudgesFiles, OffersTools
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 
 RECORD: JsonObject = {
@@ -52,8 +52,8 @@ def workspace(tmp_path: Path) -> Folders:
 
 def test_it_has_what_harnesses_and_host_look_for() -> None:
     assert BENCHMARK.runs_code
-    assert isinstance(BENCHMARK, Conversing)
-    assert isinstance(BENCHMARK, Equipped)
+    assert isinstance(BENCHMARK, FollowsUp)
+    assert isinstance(BENCHMARK, OffersTools)
     assert isinstance(BENCHMARK, JudgesFiles)
 
 

@@ -20,7 +20,7 @@ from local.standin.chat_wire import complete
 from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.config import ModelGroup, StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.protocols import Conversing, Output
+from skillopt_airflow.core.protocols import FollowsUp, Output
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
 from skillopt_airflow.gateway.upstream import Upstream
@@ -229,7 +229,7 @@ class Training(TrainingLoop):
         trajectory = self._trajectory(work, item)
         if not self.run.benchmark.runs_code or trajectory.status is not Status.OK:
             return Outcome(trajectory)
-        assert isinstance(self.run.benchmark, Conversing)
+        assert isinstance(self.run.benchmark, FollowsUp)
         with tempfile.TemporaryDirectory() as folder:
             inputs, outputs = Path(folder) / "in", Path(folder) / "out"
             inputs.mkdir()

@@ -21,7 +21,7 @@ class Harness:
     """Whether an agent CLI runs the items: it decides by itself how many calls it makes, runs code, and so gets a
     container of its own for each item."""
     needs_tools: bool = False
-    """Whether the benchmark has to bring tools, see `Equipped`."""
+    """Whether the benchmark has to bring tools, see `OffersTools`."""
 
 
 HARNESSES: Mapping[str, Harness] = {

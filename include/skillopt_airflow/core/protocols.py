@@ -66,7 +66,7 @@ class Workspace(Protocol):
 
 
 @runtime_checkable
-class Conversing(Protocol):
+class FollowsUp(Protocol):
     """A benchmark that does something with each reply of the chat harness, such as running the code in it."""
 
     async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
@@ -75,7 +75,7 @@ class Conversing(Protocol):
 
 
 @runtime_checkable
-class Equipped(Protocol):
+class OffersTools(Protocol):
     """A benchmark that has tools for the harness `tools`."""
 
     def task(self, public: JsonObject) -> str:

@@ -2,7 +2,7 @@
 
 import time
 
-from skillopt_airflow.core.protocols import Conversing, Workspace
+from skillopt_airflow.core.protocols import FollowsUp, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.replies import Reply, TargetRunner
 from skillopt_airflow.rollout.settings import PublicItem
@@ -14,7 +14,7 @@ MAX_FEEDBACK_CHARS = 24_000
 class ChatHarness(TargetRunner):
     """Opens a conversation as the benchmark says; the target's answer is in its last reply.
 
-    A `Conversing` benchmark sees each reply, the last one too, and what it says is told to the target while that has
+    A `FollowsUp` benchmark sees each reply, the last one too, and what it says is told to the target while that has
     turns left.
     """
 
@@ -28,7 +28,7 @@ class ChatHarness(TargetRunner):
             replies.append(reply)
             if reply.text:
                 messages.append(Message(role="assistant", content=reply.text))
-            if reply.status is not Status.OK or not isinstance(self._benchmark, Conversing):
+            if reply.status is not Status.OK or not isinstance(self._benchmark, FollowsUp):
                 break
             told = await self._benchmark.follow_up(item.public, reply.text, workspace)
             if told is None:

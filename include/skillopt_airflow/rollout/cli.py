@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from skillopt_airflow.core.protocols import Benchmark, Equipped, Workspace
+from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason, shortened
@@ -130,7 +130,7 @@ class CLIHarness(ABC):
 
     def _task(self, item: PublicItem, workspace: Workspace) -> str:
         """Return the text of the chat harness or, where there are files, the task of an agent."""
-        if self.benchmark.runs_code and isinstance(self.benchmark, Equipped):
+        if self.benchmark.runs_code and isinstance(self.benchmark, OffersTools):
             return (
                 f"{self.benchmark.task(item.public)}\n\n"
                 f"The files that you are given lie in {workspace.inputs} ($INPUTS). "

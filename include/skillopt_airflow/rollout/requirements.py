@@ -3,20 +3,20 @@
 from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.protocols import Benchmark, Equipped
+from skillopt_airflow.core.protocols import Benchmark, OffersTools
 
 
-def equipped(benchmark: Benchmark) -> Equipped:
+def with_tools(benchmark: Benchmark) -> OffersTools:
     """Return the benchmark as one that has tools.
 
     Raises:
         ConfigError: it has none.
     """
-    if not isinstance(benchmark, Equipped):
+    if not isinstance(benchmark, OffersTools):
         others = " or ".join(name for name, harness in HARNESSES.items() if not harness.needs_tools)
         raise ConfigError(
             f"model.harness = 'tools': this benchmark has no tools; use harness {others}, or give its adapter the "
-            "methods task and tools (Equipped in include/skillopt_airflow/core/protocols.py)"
+            "methods task and tools (OffersTools in include/skillopt_airflow/core/protocols.py)"
         )
     return benchmark
 
@@ -29,7 +29,7 @@ def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
     """
     if not HARNESSES[model.harness].needs_tools:
         return
-    equipped(benchmark)
+    with_tools(benchmark)
     if model.max_turns < 2:
         raise ConfigError(
             f"model.max_turns = {model.max_turns}: harness tools needs at least 2, one to call a tool and one to "

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Retr
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.replies import TargetRunner, ending, failure, text_of
-from skillopt_airflow.rollout.requirements import equipped
+from skillopt_airflow.rollout.requirements import with_tools
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import reason, shortened
 from skillopt_airflow.rollout.workspace import files_left
@@ -30,13 +30,13 @@ class ToolsHarness(TargetRunner):
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
         super().__init__(settings, benchmark, base_url)
-        self._equipped = equipped(benchmark)
+        self._tooled = with_tools(benchmark)
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         """Return an item's trajectory; a failure of the provider becomes its status."""
         started, clock = time.time(), time.monotonic()
-        task = self._equipped.task(item.public)
-        tools = self._equipped.tools(item.public, workspace)
+        task = self._tooled.task(item.public)
+        tools = self._tooled.tools(item.public, workspace)
         with capture_run_messages() as history:
             stopped = await self._work(task, skill, tools)
         responses = [turn for turn in history if isinstance(turn, ModelResponse)]

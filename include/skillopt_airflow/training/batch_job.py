@@ -9,7 +9,7 @@ from typing import Any
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
-from skillopt_airflow.core.protocols import Benchmark, Conversing, JudgesFiles
+from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import (
     Item,
@@ -63,7 +63,7 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
     model = config.model
     if config.evaluation.early_reject:
         raise ConfigError("model.batch: a batch job cannot be ended early: set evaluation.early_reject to false")
-    if benchmark.runs_code or isinstance(benchmark, JudgesFiles | Conversing):
+    if benchmark.runs_code or isinstance(benchmark, JudgesFiles | FollowsUp):
         raise ConfigError(
             "model.batch: this benchmark executes code, answers its target or judges files, which a batch job cannot; "
             "set model.batch to false"

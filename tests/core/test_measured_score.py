@@ -1,0 +1,44 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore, Metric
+from skillopt_airflow.core.measured_score import MeasuredScore, SplitScore, require_coverage
+from skillopt_airflow.core.types import Status
+
+SHARE = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+SCORES = st.lists(st.builds(ItemScore, hard=SHARE, soft=SHARE), min_size=1, max_size=12)
+
+
+def evaluation(scores: list[ItemScore], failed: int = 0) -> Evaluation:
+    return Evaluation(scores={f"i-{n}": score for n, score in enumerate(scores)}, failures={Status.TIMEOUT: failed})
+
+
+@given(SCORES, st.sampled_from(["hard", "soft", "mixed"]))
+def test_the_interval_is_that_of_the_metric_which_the_gate_compares(scores: list[ItemScore], metric: Metric) -> None:
+    rules = EvaluationGroup(gate_metric=metric)
+    measured = SplitScore.of(evaluation(scores), rules, version=3)
+    assert measured.low <= measured.score <= measured.high
+    assert measured.score == pytest.approx({"hard": measured.hard, "soft": measured.soft}.get(metric, measured.score))
+    assert (measured.version, measured.coverage) == (3, 1.0)
+
+
+def test_a_document_keeps_the_fields_that_it_has() -> None:
+    class Counted(MeasuredScore):
+        items: int
+
+    some = evaluation([ItemScore(hard=1, soft=1), ItemScore(hard=0, soft=0.5)], failed=2)
+    assert Counted.of(some, EvaluationGroup()).items == 2
+    assert SplitScore.of(some, EvaluationGroup(), version=0).coverage == 0.5
+
+
+@given(SCORES, st.integers(0, 12), st.sampled_from([0.1, 0.5, 0.95, 1.0]))
+def test_too_few_scores_are_refused_with_what_failed(scores: list[ItemScore], failed: int, least: float) -> None:
+    some, rules = evaluation(scores, failed), EvaluationGroup(min_coverage=least)
+    if some.coverage >= least:
+        require_coverage(some, rules, "the seed on val")
+        return
+    with pytest.raises(DataError, match=r"the seed on val: only .* of the items have a score .*TIMEOUT.*; clear it"):
+        require_coverage(some, rules, "the seed on val", "clear it")
