@@ -1,16 +1,13 @@
-"""A run's report as one page that needs nothing else: no script, no request, and every text from data escaped."""
+"""A run's report as a page."""
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import NamedTuple
 
 from skillopt_airflow.core.gate import Action
 from skillopt_airflow.report import plots, summary
+from skillopt_airflow.report.html_pages import html_environment
 from skillopt_airflow.report.view import MomentView, ReportView
 
-TEMPLATES = Path(__file__).parent / "templates"
 SYMBOLS = {
     Action.ACCEPT_NEW_BEST: "★",
     Action.ACCEPT: "●",
@@ -20,8 +17,6 @@ SYMBOLS = {
 }
 EARLY = "▽"
 MINIBATCHES_WITH_NAME = 4
-# Control characters have no picture in a browser: the page shows their symbols instead, but for tab and newline.
-VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 
 
 class VerdictSign(NamedTuple):
@@ -47,14 +42,7 @@ class SkillLine(NamedTuple):
 
 def render(view: ReportView) -> str:
     """Return the page as UTF-8 text; equal views give equal pages."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_visible,
-    )
+    environment = html_environment(kept="\t\n")
     environment.filters |= {
         "score": summary.score,
         "signed": summary.signed,
@@ -107,8 +95,3 @@ def skill_lines(view: ReportView) -> Iterator[SkillLine]:
         opens = before != (line.moment, line.edit)
         before = (line.moment, line.edit)
         yield SkillLine(number=number, text=text, origin=origin, href=href, detail=detail, opens=opens)
-
-
-def _visible(value: Any) -> Any:
-    # Exactly str: the template's own macros give Markup, which is escaped already and stays what it is.
-    return value.translate(VISIBLE) if type(value) is str else value

@@ -3,8 +3,8 @@
 import re
 from html.parser import HTMLParser
 
-from skillopt_airflow.quality.quality_page import ROWS_SHOWN, render
 from skillopt_airflow.quality.quality_report import ExpectationResult, FailingRow, QualityReport
+from skillopt_airflow.report.quality_page import ROWS_SHOWN, render
 
 HOSTILE = "<script>alert('1')</script><img src=x onerror=alert(1)>\"'&\x00\x07\u202e"
 
