@@ -1,9 +1,11 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from tests.gateway.dialect_server import Dialect, DialectServer, serving
+from tests.gateway.gateway_rig import Rig, rigs
 
 Serve = Callable[[Dialect], DialectServer]
 
@@ -13,3 +15,10 @@ def provider() -> Iterator[Serve]:
     """Starts servers that speak a dialect."""
     with ExitStack() as servers:
         yield lambda dialect: servers.enter_context(serving(dialect))
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    """Makes gateways, each with a scripted provider behind it."""
+    with rigs(tmp_path) as make:
+        yield make

@@ -8,16 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from skillopt_airflow.gateway import one_try as attempt
-from tests.gateway.gateway_rig import MODEL, PATHS, rigs, upstream_at
+from tests.gateway.gateway_rig import MODEL, PATHS, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, ScriptedProvider, completion, events, failure
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def rig(tmp_path):
-    with rigs(tmp_path) as make:
-        yield make
 
 
 def answer(asked: Asked) -> Reply:

@@ -21,12 +21,6 @@ from tests.gateway.scripted_provider import Asked, Reply, completion, events
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def rig(tmp_path):
-    with rigs(tmp_path) as make:
-        yield make
-
-
 def answer(asked: Asked) -> Reply:
     return completion("Eiffel")
 

@@ -11,16 +11,10 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.gateway import app as surface
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, rigs, upstream_at
+from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, request_bytes, upstream_at
 from tests.gateway.scripted_provider import ANSWERS, Asked, Reply, completion, failure
 
 UNREACHABLE = "http://127.0.0.1:9/v1"
-
-
-@pytest.fixture
-def rig(tmp_path):
-    with rigs(tmp_path) as make:
-        yield make
 
 
 def answer(asked: Asked) -> Reply:

@@ -8,7 +8,7 @@ import pytest
 
 from skillopt_airflow.gateway import app as surface
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
-from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, rigs, upstream_at
+from tests.gateway.gateway_rig import KEY, MODEL, PATH, PATHS, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, completion, events, failure
 
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
@@ -29,12 +29,6 @@ STREAMS = {
         {"type": "message_delta", "usage": {"output_tokens": 2}},
     ],
 }
-
-
-@pytest.fixture
-def rig(tmp_path):
-    with rigs(tmp_path) as make:
-        yield make
 
 
 @pytest.mark.parametrize("dialect", sorted(STREAMS))

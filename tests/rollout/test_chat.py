@@ -1,7 +1,6 @@
-import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,11 @@ from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.chat import MAX_FEEDBACK_CHARS, ChatHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.workspace import ItemFolders
-from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
+from tests.gateway.scripted_provider import Asked, Reply, completion, failure
+from tests.rollout.single_item import PLAIN, run_item
 from tests.rollout.wire import DIALECTS, says
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
-PLAIN: dict[str, Any] = {
-    "benchmark": "searchqa",
-    "dialect": "openai-chat",
-    "model": "stand-in-target",
-    "max_tokens": 64,
-    "concurrency": 1,
-    "call_timeout": 5,
-    "max_attempts": 1,
-}
 
 
 class Coach(SearchQA):
@@ -43,12 +33,7 @@ def run(
     outputs: Path = Path("/nowhere"),
     **settings: Any,
 ) -> tuple[Trajectory, list[Asked]]:
-    async def main(base_url: str) -> Trajectory:
-        async with aclosing(ChatHarness(RolloutSettings(**PLAIN | settings), benchmark, base_url)) as harness:
-            return await harness.run(ITEM, "Be short.", ItemFolders(Path("/nowhere"), outputs, 20.0))
-
-    with ScriptedProvider(answer) as provider:
-        return asyncio.run(main(provider.base_url.removesuffix("/v1"))), provider.requests
+    return run_item(answer, partial(ChatHarness, RolloutSettings(**PLAIN | settings), benchmark), ITEM, outputs)
 
 
 def test_an_item_becomes_one_request_and_its_answer():

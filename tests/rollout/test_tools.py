@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,12 @@ from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.tools import MAX_MESSAGE_CHARS, MAX_RESULT_CHARS, ToolsHarness
 from skillopt_airflow.rollout.workspace import ItemFolders
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
+from tests.rollout.single_item import PLAIN, run_item
 from tests.rollout.wire import DIALECTS, calls, results, says
 
 CONTEXT = "[DOC] [TLE] London [PAR] Big Ben stands in London. [DOC] [TLE] Paris [PAR] The Eiffel tower stands in Paris."
 ITEM = PublicItem(id="i-1", public={"question": "Which tower stands in Paris?", "context": CONTEXT})
-PLAIN: dict[str, Any] = {
-    "benchmark": "searchqa",
-    "harness": "tools",
-    "dialect": "openai-chat",
-    "model": "stand-in-target",
-    "max_turns": 5,
-    "max_tokens": 64,
-    "concurrency": 1,
-    "call_timeout": 5,
-    "max_attempts": 1,
-}
+TOOLS: dict[str, Any] = PLAIN | {"harness": "tools", "max_turns": 5}
 
 
 class Coding(SearchQA):
@@ -53,12 +45,7 @@ def run(
     outputs: Path = Path("/nowhere"),
     **settings: Any,
 ) -> tuple[Trajectory, list[Asked]]:
-    async def main(base_url: str) -> Trajectory:
-        async with aclosing(ToolsHarness(RolloutSettings(**PLAIN | settings), benchmark, base_url)) as harness:
-            return await harness.run(ITEM, "Be short.", ItemFolders(Path("/nowhere"), outputs, 20.0))
-
-    with ScriptedProvider(answer) as provider:
-        return asyncio.run(main(provider.base_url.removesuffix("/v1"))), provider.requests
+    return run_item(answer, partial(ToolsHarness, RolloutSettings(**TOOLS | settings), benchmark), ITEM, outputs)
 
 
 @pytest.mark.parametrize(("dialect", "path"), DIALECTS.items())
@@ -223,7 +210,7 @@ def test_several_items_at_once_keep_to_themselves():
         return says("openai-chat", results(asked)[0])
 
     async def main(base_url: str) -> list[Trajectory]:
-        async with aclosing(ToolsHarness(RolloutSettings(**PLAIN), BENCHMARK, base_url)) as harness:
+        async with aclosing(ToolsHarness(RolloutSettings(**TOOLS), BENCHMARK, base_url)) as harness:
             items = [PublicItem(id=f"i-{n}", public={"question": f"Q{n}", "context": f"[DOC] Q{n}"}) for n in range(5)]
             folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0)
             return await asyncio.gather(*(harness.run(item, "Be short.", folders) for item in items))
@@ -236,7 +223,7 @@ def test_several_items_at_once_keep_to_themselves():
 
 def test_a_benchmark_without_tools_is_refused():
     with pytest.raises(ConfigError, match="no tools"):
-        ToolsHarness(RolloutSettings(**PLAIN), WITHOUT_TOOLS, "http://127.0.0.1:1")
+        ToolsHarness(RolloutSettings(**TOOLS), WITHOUT_TOOLS, "http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -245,7 +232,7 @@ def test_the_stand_in_searches_too(dialect: str, standin_url: str):
     item = PublicItem(id="i-1", public={"question": "Ruritania has this capital", "context": context})
 
     async def main() -> Trajectory:
-        settings = RolloutSettings(**PLAIN | {"dialect": dialect})
+        settings = RolloutSettings(**TOOLS | {"dialect": dialect})
         async with aclosing(ToolsHarness(settings, BENCHMARK, standin_url.removesuffix("/v1"))) as harness:
             return await harness.run(item, "", ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0))
 
