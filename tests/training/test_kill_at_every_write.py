@@ -98,12 +98,14 @@ def kills(writes: list[str]) -> list[tuple[int, bool]]:
     return [(0, False), *((at, True) for at in range(len(writes)))]
 
 
+WRITES = {
+    "first": [*VERSION, "champion.json", *REPORT],
+    "second": [*VERSION, "000000.json", "champion.json", *REPORT],
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "writes"),
-    [
-        ("first", [*VERSION, "champion.json", *REPORT]),
-        ("second", [*VERSION, "000000.json", "champion.json", *REPORT]),
-    ],
+    ("name", "at", "after"), [(name, *kill) for name, writes in WRITES.items() for kill in kills(writes)]
 )
 def test_a_publisher_killed_at_any_write_is_retried_to_one_version_and_a_valid_alias(
     training: Training,
@@ -112,29 +114,29 @@ def test_a_publisher_killed_at_any_write_is_retried_to_one_version_and_a_valid_a
     s3_client: "S3Client",
     tmp_path: Path,
     name: str,
-    writes: list[str],
+    at: int,
+    after: bool,
 ) -> None:
     skill, formers = training.skill(), [FORMER] * (name == "second")
-    for at, after in kills(writes):
-        store = copy_of(s3_client, f"killed-{name}", f"{at}-{after}".lower())
-        work: Work = (publish, (RUNS, store.bucket, training.run.ref.run, name))
-        reader = PollingReader(store, KEYS, tmp_path / f"{at}-{after}")
-        with reader.polling():
-            kill_and_retry(workers, s3_endpoint, work, at, after, writes)
-        artifacts = ArtifactStore(store, KEYS)
-        versions = artifacts.list_versions()
-        assert [artifacts.read(version).skill for version in versions] == [*formers, skill]
-        history = artifacts.champion.history()
-        assert [(one.sequence, one.version) for one in history] == list(enumerate(versions))
-        assert history[-1] == artifacts.champion.read()
-        assert history[-1].run == training.run.ref.run
-        manifest = artifacts.read(versions[-1]).manifest
-        assert (manifest.version, manifest.run) == (versions[-1], training.run.ref.run)
-        told = ObjectStore(s3_client, RUNS).get_model(training.run.keys.history, History).published
-        assert told is not None
-        assert (told.version, told.created) == (versions[-1], True)
-        # The reader saw nothing but what was published, each version once in its order.
-        assert list(dict.fromkeys(reader.seen)) == versions
+    store = copy_of(s3_client, f"killed-{name}", f"{at}-{after}".lower())
+    work: Work = (publish, (RUNS, store.bucket, training.run.ref.run, name))
+    reader = PollingReader(store, KEYS, tmp_path)
+    with reader.polling():
+        kill_and_retry(workers, s3_endpoint, work, at, after, WRITES[name])
+    artifacts = ArtifactStore(store, KEYS)
+    versions = artifacts.list_versions()
+    assert [artifacts.read(version).skill for version in versions] == [*formers, skill]
+    history = artifacts.champion.history()
+    assert [(one.sequence, one.version) for one in history] == list(enumerate(versions))
+    assert history[-1] == artifacts.champion.read()
+    assert history[-1].run == training.run.ref.run
+    manifest = artifacts.read(versions[-1]).manifest
+    assert (manifest.version, manifest.run) == (versions[-1], training.run.ref.run)
+    told = ObjectStore(s3_client, RUNS).get_model(training.run.keys.history, History).published
+    assert told is not None
+    assert (told.version, told.created) == (versions[-1], True)
+    # The reader saw nothing but what was published, each version once in its order.
+    assert list(dict.fromkeys(reader.seen)) == versions
 
 
 def test_a_rollback_killed_at_any_write_is_retried_to_a_valid_alias(
