@@ -20,7 +20,7 @@ from skillopt_airflow.sandbox.operator import RolloutOperator
 from skillopt_airflow.sandbox.task_workload import Outcome, SandboxSeconds, Workload
 from tests.gateway.scripted_provider import Asked, Reply, completion
 
-KEY = "sk-never-inside"
+KEY = "sk-never-inside-a-sandbox"
 SECRET_ANSWER = "the-reference-answer"
 
 
