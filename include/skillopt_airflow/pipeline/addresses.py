@@ -1,4 +1,4 @@
-"""Where Airflow shows a training: the ids of its DAGs, and the page of a run's report."""
+"""Addresses of a training in Airflow: the ids of its DAGs, and the page of a run's report."""
 
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 UI_PREFIX = "/skillopt"
-"""Where the API server mounts this project's pages."""
+"""Path at which the API server mounts this project's pages."""
 REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
 """Below the prefix; `run` as `skillopt_airflow.store.keys.run_name` gives it."""
 

@@ -1,4 +1,4 @@
-"""What all DAGs of this project share: their defaults, and a mapped task that runs sandboxes."""
+"""Parts that all DAGs of this project share: their defaults, and a mapped task that runs sandboxes."""
 
 from collections.abc import Mapping
 from datetime import timedelta

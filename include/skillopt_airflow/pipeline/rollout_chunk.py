@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ChunkTask:
-    """What is the same for a chunk on every engine: its work, and what becomes of too many errors."""
+    """The part of a chunk's task that every engine shares: its work, and the failure on too many errors."""
 
     run: Any
     """Reference of the run, as `prepare` pushed it."""

@@ -1,4 +1,4 @@
-"""What a DAG run was triggered with, checked and made a complete configuration."""
+"""The conf of a DAG run, checked and made a complete configuration."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
-"""What Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
+"""Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
 SHORT_FORM = 12
 """Fields that an error names, all of them."""
 

@@ -20,7 +20,7 @@ EXPIRES_LABEL = "skillopt.expires"
 GRACE_SECONDS = 300
 CONFLICT = 409
 REMOVAL_SECONDS = 3
-"""That another thread may take to remove a container; a task that is stopped has only seconds."""
+"""Seconds that another thread may take to remove a container; a task that is stopped has only seconds."""
 
 
 def identity(labels: Mapping[str, str]) -> dict[str, str]:

@@ -32,9 +32,9 @@ INSTALLATION_LABEL = "skillopt/installation"
 EXPIRES_LABEL = "skillopt/expires"
 """Unix time after which no task can need the pod."""
 START_SECONDS = 300
-"""That a pod may wait for a node, and then for its images."""
+"""Seconds that a pod may wait for a node, and then for its images."""
 GRACE_SECONDS = 45
-"""That the courier has for its last upload."""
+"""Seconds that the courier has for its last upload."""
 HELPER_MEMORY = "512Mi"
 MEMORY_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
 PULL_POLICIES = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}

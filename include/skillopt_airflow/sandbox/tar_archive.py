@@ -12,7 +12,7 @@ from pathlib import Path
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
 
 OVERHEAD_BYTES = 1024 * 1024
-"""What a tar may have beside the contents, and as much again as they have."""
+"""Bytes that a tar may have beside the contents, and as much again as they have."""
 
 log = logging.getLogger(__name__)
 

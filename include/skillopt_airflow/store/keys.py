@@ -58,7 +58,7 @@ class Below:
 
 @dataclass(frozen=True)
 class MomentKeys:
-    """What one moment of a run writes, most often a step; `state` comes last and commits it."""
+    """Keys that one moment of a run writes, most often a step; `state` comes last and commits it."""
 
     folder: str
 
@@ -81,7 +81,7 @@ class MomentKeys:
     candidate_skill = Below("candidate_skill.md")
     """The skill after the edits."""
     edit_apply_report = Below("edit_apply_report.json")
-    """What became of each edit."""
+    """The outcome of each edit."""
     gate = Below("gate.json")
     """The gate's verdict."""
     state = Below("state.json")
@@ -106,7 +106,7 @@ class MomentKeys:
 
 @dataclass(frozen=True)
 class PublicationKeys:
-    """What one attempt to publish writes."""
+    """Keys that one attempt to publish writes."""
 
     folder: str
 
@@ -120,7 +120,7 @@ class PublicationKeys:
 
 @dataclass(frozen=True)
 class RunKeys:
-    """What one run writes, below `<prefix>runs/<benchmark>/<run>/`."""
+    """Keys that one run writes, below `<prefix>runs/<benchmark>/<run>/`."""
 
     prefix: str
     benchmark: str
@@ -147,7 +147,7 @@ class RunKeys:
     contest = Below("contest.json")
     """Which skills a night of re-gating measures."""
     scorecard = Below("evaluation.json")
-    """What a run of the evaluation DAG measured."""
+    """The scores that a run of the evaluation DAG measured."""
     runtime_state = Below("runtime_state.json")
     """The state after the newest step."""
     best_skill = Below("best_skill.md")
@@ -284,7 +284,7 @@ def batch_folder(plan: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class VersionKeys:
-    """What one published version holds; `manifest` comes last and completes it."""
+    """Keys of one published version; `manifest` comes last and completes it."""
 
     folder: str
 
@@ -293,12 +293,12 @@ class VersionKeys:
     skill_md = Below("SKILL.md")
     """The skill behind front matter, as agents load it."""
     manifest = Below("manifest.json")
-    """Where the skill comes from."""
+    """The skill's provenance."""
 
 
 @dataclass(frozen=True)
 class ArtifactKeys:
-    """What is published for one benchmark and target, below `<prefix>skills/<benchmark>/<target>/`."""
+    """Keys of everything published for one benchmark and target, below `<prefix>skills/<benchmark>/<target>/`."""
 
     prefix: str
     benchmark: str

@@ -24,7 +24,7 @@ class Contender(Value):
 
 
 class Night(Document):
-    """What a night measured, whatever becomes of the alias later."""
+    """The measurements of a night, whatever becomes of the alias later."""
 
     benchmark: str
     target: str

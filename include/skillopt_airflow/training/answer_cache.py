@@ -16,13 +16,13 @@ Model = TypeVar("Model")
 
 
 class StoredReply(Document):
-    """What the target said."""
+    """A stored reply of the target."""
 
     text: str
 
 
 class StoredMiss(Document):
-    """That the optimizer's answer stayed unusable, and why: asking again would pay for the same miss."""
+    """The reason why an answer of the optimizer stayed unusable; asking again would pay for the same miss."""
 
     unusable: str
 

@@ -1,4 +1,4 @@
-"""What a person sees who has to approve a publication or a rollback: Markdown, with every text of a model fenced."""
+"""The page for a person who has to approve a publication or a rollback: Markdown, with every text of a model fenced."""
 
 import re
 from collections import Counter

@@ -29,7 +29,7 @@ from skillopt_airflow.training.workload import ChunkWorkload
 
 MAX_ERROR_CHARS = 500
 REFUSALS = ("content_filter", "refusal")
-"""How the providers say that an answer was held back."""
+"""Words by which the providers say that an answer was held back."""
 TOO_LONG = ("length", "max_tokens")
 
 
@@ -41,7 +41,7 @@ class Entry(Value):
 
 
 class BatchJob(Document):
-    """What was sent, stored before it is sent: a second attempt has to send the same to find the job again."""
+    """A job's requests, stored before they are sent: a second attempt has to send the same to find the job again."""
 
     number: int
     """Jobs of this plan before it."""
@@ -51,7 +51,7 @@ class BatchJob(Document):
     created: float
     """Unix time in seconds."""
     landed: bool = False
-    """Whether its answers are recorded."""
+    """True once its answers are recorded."""
 
 
 def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:

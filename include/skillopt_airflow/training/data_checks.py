@@ -1,4 +1,4 @@
-"""Where data quality meets a run: its results are kept, and what fails stops it."""
+"""The data quality suites of a run: their results are kept, and a failure stops the run."""
 
 import logging
 from collections.abc import Mapping, Sequence

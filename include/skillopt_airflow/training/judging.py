@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Case(Value):
-    """What is judged, besides the files."""
+    """One item to judge, without its files."""
 
     benchmark: str
     item: Item

@@ -1,4 +1,4 @@
-"""What a night of re-gating found: champion, the champion before it and the seed skill on the same fresh items."""
+"""The settling of a night of re-gating: champion, the champion before it and the seed skill on the same fresh items."""
 
 import logging
 from collections.abc import Sequence

@@ -31,7 +31,7 @@ ROLES = ("champion", "seed", "previous")
 
 
 class Contest(Document):
-    """Who is measured, fixed when the night was prepared."""
+    """The skills to measure, fixed when the night was prepared."""
 
     date: str
     champion: Contender

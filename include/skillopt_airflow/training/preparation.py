@@ -1,4 +1,4 @@
-"""What a run rests on, checked and stored before the first model call."""
+"""The preparation of a run: all that it rests on is checked and stored before the first model call."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -35,7 +35,7 @@ PUBLICATIONS = 100_000
 
 
 class PublishContest(Document):
-    """Who competes, fixed when the first task asked."""
+    """The two competitors, fixed when the first task asked."""
 
     withheld: str = ""
     """Why the run has nothing to publish, or empty."""

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class RollbackRequest(Value):
-    """What was asked for, once it was checked."""
+    """A request to roll back that was checked."""
 
     run: str
     """The DAG run that asked."""

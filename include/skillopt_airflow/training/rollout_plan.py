@@ -23,7 +23,7 @@ class Chunk(Value):
     """The work of one container."""
 
     stage: Stage
-    """What its model calls are for."""
+    """The purpose of its model calls."""
     skill: str
     """Key of the skill's text."""
     split: Split
@@ -42,7 +42,7 @@ class RolloutPlan(Document):
 
 
 class ChunkRef(Value):
-    """What travels to a mapped task instead of its chunk."""
+    """The reference that travels to a mapped task instead of its chunk."""
 
     plan: str
     """Key of the plan."""

@@ -1,4 +1,4 @@
-"""What stored rollouts are found again by, besides skill, item, model and settings: the program that made them."""
+"""The part of a stored rollout's key besides skill, item, model and settings: the program that made it."""
 
 from pathlib import Path
 

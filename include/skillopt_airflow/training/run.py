@@ -49,7 +49,7 @@ class RunRef(Value):
 
 
 class RunRecord(Document):
-    """What `prepare` settled, as config.json: the resolved configuration and what it rests on."""
+    """The result of `prepare`, as config.json: the resolved configuration and what it rests on."""
 
     benchmark: str
     run: str

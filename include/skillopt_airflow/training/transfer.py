@@ -1,4 +1,4 @@
-"""What another target model does to the champion: the same nights under both models."""
+"""The effect of another target model on the champion: the same nights under both models."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
