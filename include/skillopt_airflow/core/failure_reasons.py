@@ -1,0 +1,67 @@
+"""The reason why rollouts failed, in one sentence: the most frequent error, its count and one item."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Self
+
+from pydantic import Field
+
+from skillopt_airflow.core.types import Status, Trajectory, Value
+
+MAX_ERROR_CHARS = 300
+MAX_ID_CHARS = 80
+_WORD = re.compile(r"[\w-]+(?:[.:]\d[\w-]*)*")
+"""A word, a number with its decimals, a time of day or an address."""
+
+
+class FailureReason(Value):
+    """The most frequent error of some items; its text is the sentence for the user."""
+
+    status: Status
+    error: str
+    """One line without control characters, as the item has it; empty if no failure of this kind has words."""
+    count: int = Field(ge=1)
+    """Items that failed for this reason."""
+    items: int = Field(ge=1)
+    """Items that were looked at, with those that did not fail."""
+    item_id: str
+    """An item that failed so."""
+
+    @classmethod
+    def of(cls, trajectories: Iterable[Trajectory], items: int) -> Self | None:
+        """Find the most frequent reason among the failed trajectories, one an item, of so many items.
+
+        Errors that differ only in numbers, ids, addresses and times count as one, and the most frequent wording
+        stands for them. The order of the trajectories does not matter. None if none failed.
+        """
+        alike: defaultdict[tuple[Status, str], Counter[str]] = defaultdict(Counter)
+        example: dict[tuple[Status, str], str] = {}
+        for one in trajectories:
+            if one.status is Status.OK:
+                continue
+            error = _cut(one.error, MAX_ERROR_CHARS)
+            alike[one.status, _kind(one)][error] += 1
+            example[one.status, error] = min(one.item_id, example.get((one.status, error), one.item_id))
+        if not alike:
+            return None
+        (status, _), wordings = min(alike.items(), key=lambda entry: (-entry[1].total(), entry[0]))
+        error = min(wordings, key=lambda wording: (-wordings[wording], wording))
+        count, item_id = wordings.total(), _cut(example[status, error], MAX_ID_CHARS)
+        return cls(status=status, error=error, count=count, items=items, item_id=item_id)
+
+    def __str__(self) -> str:
+        why = f"{self.status}: {self.error}" if self.error else str(self.status)
+        return f"{self.count} of {self.items} items: {why} (for example item {self.item_id})"
+
+
+def _kind(trajectory: Trajectory) -> str:
+    """Return the error without what belongs to one item: its id, and every word that has a digit."""
+    words = re.sub(rf"(?<!\w){re.escape(trajectory.item_id)}(?!\w)", "0", trajectory.error)
+    return " ".join(_WORD.sub(lambda word: "0" if any(map(str.isdigit, word.group())) else word.group(), words).split())
+
+
+def _cut(text: str, limit: int) -> str:
+    """Return a text as one printable line of at most so many characters."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= limit else f"{line[: limit - 4].rstrip()} ..."

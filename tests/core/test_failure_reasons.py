@@ -1,0 +1,101 @@
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.failure_reasons import MAX_ERROR_CHARS, MAX_ID_CHARS, FailureReason
+from skillopt_airflow.core.types import Status, Trajectory
+
+FAILED = [status for status in Status if status is not Status.OK]
+TRAJECTORY = st.builds(
+    Trajectory,
+    item_id=st.text(min_size=1),
+    status=st.sampled_from(Status),
+    error=st.text() | st.sampled_from(["too slow", "no answer in 3 s"]),
+)
+
+
+def failed(item_id: str, error: str, status: Status = Status.MODEL_ERROR) -> Trajectory:
+    return Trajectory(item_id=item_id, status=status, error=error)
+
+
+def reason(*trajectories: Trajectory, items: int = 9) -> str:
+    return str(FailureReason.of(trajectories, items))
+
+
+def test_the_most_frequent_error_is_told_with_its_count_and_an_item():
+    broken = "Invalid response: usage.prompt_tokens: Field required"
+    rows = [failed("17", broken), failed("4", "too slow", Status.TIMEOUT), failed("18", broken)]
+    assert reason(*rows, Trajectory(item_id="1", status=Status.OK)) == (
+        f"2 of 9 items: model_error: {broken} (for example item 17)"
+    )
+
+
+def test_without_a_failure_there_is_no_reason():
+    assert FailureReason.of([Trajectory(item_id="1", status=Status.OK)], 1) is None
+
+
+def test_a_failure_without_words_is_told_by_its_status():
+    assert reason(failed("a", "", Status.TIMEOUT)) == "1 of 9 items: timeout (for example item a)"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("no answer in 12.5 s", "no answer in 3 s"),
+        ("item a of the batch", "item b of the batch"),
+        ("error at 10:15:03.120", "error at 10:16:04"),
+        ("<Reply object at 0x7f3a90>", "<Reply object at 0x55b1>"),
+        ("request req_011CSHoEeqs failed", "request req_7FyUUqR failed"),
+        ("id f47ac10b-58cc-4372-a567-0e02b2c3d479", "id 9b2d1c3e-1a2b-4c3d-8e4f-aabbccddeeff"),
+        ("refused by 10.0.0.7:8080", "refused by 10.0.0.12:9"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_errors_that_differ_in_what_belongs_to_an_item_count_as_one(one: str, other: str):
+    told = FailureReason.of([failed("a", one), failed("b", other), failed("c", "something else entirely")], 3)
+    assert told is not None
+    assert told.count == 2
+
+
+def test_other_words_or_another_status_are_another_reason():
+    rows = [failed("a", "no such model"), failed("b", "no such key"), failed("c", "no such key", Status.REFUSED)]
+    assert reason(*rows) == "1 of 9 items: model_error: no such key (for example item b)"
+
+
+def test_the_most_frequent_wording_stands_for_its_kind():
+    rows = [failed("a", "model m1 is busy"), failed("b", "model m2 is busy"), failed("c", "model m2 is busy")]
+    assert reason(*rows) == "3 of 9 items: model_error: model m2 is busy (for example item b)"
+
+
+def test_long_and_unprintable_texts_become_one_short_line():
+    told = reason(failed("x\x1b" * 100, "\x1b[31mbroken\r\n" + "word " * 200))
+    assert told.startswith("1 of 9 items: model_error: [31mbroken word word")
+    assert told.count(" ...") == 2
+    assert told.isprintable()
+
+
+@given(st.lists(TRAJECTORY, unique_by=lambda one: one.item_id), st.randoms())
+def test_a_reason_is_one_short_line_that_does_not_depend_on_the_order(rows: list[Trajectory], order: random.Random):
+    told = FailureReason.of(rows, 100)
+    turned = rows.copy()
+    order.shuffle(turned)
+    assert FailureReason.of(turned, 100) == told
+    assert (told is None) == all(row.status is Status.OK for row in rows)
+    if told is not None:
+        assert str(told).isprintable()
+        assert len(told.error) <= MAX_ERROR_CHARS
+        assert len(told.item_id) <= MAX_ID_CHARS
+        assert told.count <= sum(row.status is told.status for row in rows)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=1, max_size=9, unique_by=lambda t: t[0]),
+    st.sampled_from(FAILED),
+)
+def test_numbers_and_ids_never_split_a_reason(numbers: list[tuple[int, int]], status: Status):
+    rows = [failed(f"q{item}", f"q{item}: {number} tokens are too many", status) for item, number in numbers]
+    told = FailureReason.of(rows, len(rows))
+    assert told is not None
+    assert (told.count, told.status) == (len(rows), status)
