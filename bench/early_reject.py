@@ -1,4 +1,4 @@
-"""What early rejection saves on the 400 real SearchQA items: the same training with it and without it."""
+"""Calls that early rejection saves on the 400 real SearchQA items: the same training with it and without it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How often each gate policy accepts a candidate that changes nothing, by simulation."""
+"""The rate at which each gate policy accepts a candidate that changes nothing, by simulation."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ SPLITS: Mapping[str, Callable[[Random], float]] = {
     "any rate from 0 to 1": lambda random: random.random(),
     "a third coins, the rest certain": lambda random: random.choice([0.0, 0.5, 1.0]),
 }
-"""How likely the target answers an item right, under both skills."""
+"""Probability that the target answers an item right, under both skills."""
 SIZES = (17, 40, 200)
 TRIALS = 20_000
 PROTECTED = 5

@@ -1,4 +1,4 @@
-"""How close containers side by side come to what a model server's latency allows."""
+"""Throughput of containers side by side, compared with the bound that a model server's latency sets."""
 
 import json
 import multiprocessing

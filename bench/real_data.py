@@ -1,4 +1,4 @@
-"""Where the real items of the benchmarks are; they are no part of the project.
+"""The folder of the benchmarks' real items, which are no part of the project.
 
 Each benchmark's README says where they come from. The folder has `searchqa/train.json`, the 400 training items of the
 split that the paper's authors publish, and the folders `livemathematicianbench` and `spreadsheetbench`.

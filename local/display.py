@@ -1,4 +1,4 @@
-"""How the start of the platform shows: a progress bar on a terminal, plain lines elsewhere."""
+"""Progress of the platform's start: a bar on a terminal, plain lines elsewhere."""
 
 import sys
 import time

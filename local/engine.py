@@ -30,13 +30,13 @@ LOG_LINES = 8
 
 @dataclass(frozen=True)
 class OwnEngine:
-    """Where the engine that belongs to one platform folder keeps its things."""
+    """Folders and files of the engine that belongs to one platform folder."""
 
     home: Path
 
     @property
     def data(self) -> Path:
-        """Return images and containers."""
+        """Return the folder of images and containers."""
         return self.home / "docker"
 
     @property

@@ -17,7 +17,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 ADMIN = "admin"
 SOCKET_PATH_BYTES = 107
 SOCKET_NAME = ".s.PGSQL.5432"
-"""What PostgreSQL calls its socket, the longest name in the folder of sockets."""
+"""PostgreSQL's name for its socket, the longest name in the folder of sockets."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a platform chose once and keeps: addresses, keys, the login."""
+    """Choices that a platform made once and keeps: addresses, keys, the login."""
 
     ports: Ports
     docker_host: str = ""
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Home:
-    """Where things lie; `root` is absolute, because processes are recognised by it."""
+    """Paths of a platform's folder; `root` is absolute, because processes are recognised by it."""
 
     root: Path
 

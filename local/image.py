@@ -39,7 +39,7 @@ PULL_SECONDS = 300.0
 SILENT_SECONDS = 30
 BUILD_SECONDS = 900
 BUILDERS = (Path("local/image.py"), Path("local/npm.py"))
-"""What decides how an image is put together."""
+"""Files that decide how an image is put together."""
 
 
 def program_files(root: Path) -> Sequence[Path]:

@@ -24,11 +24,11 @@ class Release:
     """The package of one architecture."""
 
     spec: str
-    """What npm is asked for."""
+    """The package and its version, as npm is asked for it."""
     integrity: str
     """SHA-512 of the package in base64, as the registry says it."""
     folder: str
-    """Where the wanted files lie in the package."""
+    """Folder of the package that holds the wanted files."""
 
 
 @dataclass(frozen=True)

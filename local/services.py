@@ -31,7 +31,7 @@ class Service:
     name: str
     command: tuple[str, ...]
     variables: Mapping[str, str]
-    """What the platform adds to the user's environment; another value means another service."""
+    """Variables that the platform adds to the user's environment; another value means another service."""
 
     @property
     def fingerprint(self) -> str:

@@ -23,7 +23,7 @@ _ASKED = "What is the strongest statement that can be proved about"
 _WITH_WILDCARD = 0.85
 """Share of the items that offer the choice which states nothing itself."""
 _WILDCARD_RIGHT = 9
-"""That choice is the right one in every item whose number is a multiple of this."""
+"""The wildcard is the right choice in every item whose number is a multiple of this."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ _RELATIONS: tuple[tuple[str, Callable[[int, int, int], bool]], ...] = (
     ("divide one another", lambda x, y, top: y % x == 0),
     ("have no common divisor above 1", lambda x, y, top: gcd(x, y) == 1),
 )
-"""What two numbers x < y up to a top may have to do with each other."""
+"""Relations of two numbers x < y up to a top."""
 
 
 def divisor_of_values(rng: random.Random) -> Draft:

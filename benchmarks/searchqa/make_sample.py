@@ -23,7 +23,7 @@ SEED = 42
 SIZES = {"train": 120, "val": 60, "test": 120}
 FOLDER = Path(__file__).parent / "sample"
 _HEAD_START = 0.45
-"""How far in front the pages that hold the answer are, as a search engine would have them; 1 puts them all first."""
+"""Head start of the pages that hold the answer, as a search engine would give them; 1 puts them all first."""
 _LEFT_OUT = frozenset(["AQ", "EH", "GF", "HK", "IL", "KP", "MF", "MO", "PR", "PS", "RE", "SX", "TW", "XK"])
 """Territories, and countries whose capital or status is disputed: no matter for a quiz."""
 _SITES = (
@@ -39,7 +39,7 @@ _SITES = (
 
 @dataclass(frozen=True)
 class Country:
-    """What the sample tells of a country; cities are its largest ones without the capital, the largest first."""
+    """A country as the sample tells of it; cities are its largest ones without the capital, the largest first."""
 
     name: str
     capital: str

@@ -25,7 +25,7 @@ MOMENT = (2026, 1, 1, 0, 0, 0)
 PROPERTIES = (
     b'<coreProperties xmlns="http://schemas.openxmlformats.org/package/2006/metadata/core-properties"></coreProperties>'
 )
-"""Of the workbooks; the writer would put the present into them."""
+"""Properties of the workbooks; the writer would put the present time into them."""
 GOODS = ("Bolts", "Chairs", "Lamps", "Mugs", "Pencils", "Ropes", "Shelves", "Tables", "Vases", "Wires")
 PEOPLE = ("Ada", "Bela", "Cem", "Dora", "Emil", "Femi", "Gita", "Hugo", "Ines", "Jun", "Kira", "Luca")
 REGIONS = ("North", "South", "East", "West")

@@ -143,7 +143,7 @@ class Chore:
     row: int
     kind: str
     found: Mapping[str, str]
-    """What the instruction says of it."""
+    """The groups that the pattern found in the instruction."""
 
     @classmethod
     def of_prompt(cls, prompt: str) -> "Chore | None":
@@ -228,7 +228,7 @@ KINDS: Mapping[str, tuple[re.Pattern[str], Callable[[Chore, Active], tuple[str, 
     "dates": (_DATES, _dates),
     "rows": (_ROWS, _rows),
 }
-"""By kind: how the instruction is recognised, and the helper and the loop's body of the program."""
+"""For each kind, the pattern of its instruction, and the helper and the loop's body of the program."""
 
 
 class _Cell(NamedTuple):

@@ -81,15 +81,15 @@ class Skill:
     version: str
     sha256: str
     sequence: int
-    """How often the alias was moved before."""
+    """Number of times that the alias was moved before."""
     moved: str
-    """When the alias was moved here, ISO 8601, UTC."""
+    """Time at which the alias was moved here, ISO 8601, UTC."""
     etag: str
-    """Of the alias."""
+    """ETag of the alias."""
     confirmed: float = 0.0
-    """When the bucket last said that the alias names this version, in seconds since 1970."""
+    """Time at which the bucket last said that the alias names this version, in seconds since 1970."""
     problem: str = ""
-    """Why it could not be confirmed, or not be cached, just now; empty if all is well."""
+    """Reason why it could not be confirmed, or not be cached, just now; empty if all is well."""
 
     @property
     def age(self) -> float:

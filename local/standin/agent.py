@@ -22,7 +22,7 @@ _CLAUDE_LOADER = "Skill"
 SHELLS = {_CODEX_SHELL: "cmd", "Bash": "command"}
 """The CLIs' own tools for commands, and the argument of each that holds the command."""
 PROGRAMS = "run_python"
-"""What a benchmark calls its tool for programs; a CLI has a shell in its place."""
+"""A benchmark's name for its tool for programs; a CLI has a shell in its place."""
 _WITH_FILES = "($INPUTS)"
 _WORKBOOKS = re.compile(r"The workbook is (?P<given>[\w.-]+)\. Save the changed workbook as (?P<made>[\w.-]+),")
 _IN_SHELL = """python3 - <<'PROGRAM'

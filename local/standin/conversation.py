@@ -43,7 +43,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Conversation:
-    """What a client sent: instructions, turns, and the names of the tools that it offers."""
+    """A client's request: instructions, turns, and the names of the tools that it offers."""
 
     model: str
     system: str

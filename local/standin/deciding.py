@@ -1,4 +1,4 @@
-"""What the stand-in says next: as optimizer if the client offers the tool of a stage, else as target."""
+"""The stand-in's next turn: as optimizer if the client offers the tool of a stage, else as target."""
 
 import json
 from collections.abc import Callable, Mapping

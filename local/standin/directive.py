@@ -1,4 +1,4 @@
-"""What a directive is, and the turns of phrase that the wordings of several have in common."""
+"""The directive, and the turns of phrase that the wordings of several have in common."""
 
 import re
 from dataclasses import dataclass

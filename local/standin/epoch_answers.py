@@ -17,7 +17,7 @@ _MOST_LINES = 4
 _MOST_NEW_LINES = 2
 _MOST_MISSING = 2
 _GULLIBILITY = 0.2
-"""How often the guidance gets a tempting rule."""
+"""Share of answers in which the guidance gets a tempting rule."""
 _EMPTY_GUIDANCE = "- Work through the rules in the order in which they stand."
 
 

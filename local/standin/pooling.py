@@ -10,7 +10,7 @@ from local.standin.stage_request import ListedEdit, StageRequest
 from local.standin.words import key
 
 _GULLIBILITY = 0.25
-"""How often a tempting rule is ranked far above its support."""
+"""Share of cases in which a tempting rule is ranked far above its support."""
 Meaning = tuple[str, tuple[str, ...]]
 
 

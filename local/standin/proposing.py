@@ -1,4 +1,4 @@
-"""How the optimizer words what it proposes: rules that ask for a directive, and edits that bring them in or out."""
+"""The wording of the optimizer's proposals: rules that ask for a directive, and edits that bring them in or out."""
 
 import re
 from collections.abc import Collection

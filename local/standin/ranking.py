@@ -1,4 +1,4 @@
-"""How the reader scores candidates: each directive that is on changes the weight of mentions or of whole phrases."""
+"""The reader's scores of candidates: each directive that is on changes the weight of mentions or of whole phrases."""
 
 from collections import defaultdict
 from collections.abc import Mapping

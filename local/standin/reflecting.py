@@ -27,7 +27,7 @@ _EMPTY_ADVICE = (
 
 @dataclass(frozen=True)
 class _Study:
-    """What a minibatch shows: every directive tried on it, and which of them are worth an edit."""
+    """The study of a minibatch: every directive tried on it, and which of them are worth an edit."""
 
     seed: str
     subject: Subject | None

@@ -1,4 +1,4 @@
-"""What the optimizer remembers from epoch to epoch, in words that it can read again."""
+"""The optimizer's memory from epoch to epoch, in words that it can read again."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, EditOp
 
 _TIDINESS = 0.4
-"""How often a rewrite takes out what the body says twice."""
+"""Share of rewrites that take out what the body says twice."""
 
 
 def rewrite(request: StageRequest) -> dict[str, Any]:

@@ -19,12 +19,12 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """How a path answers: in one piece, and as events where it can stream."""
+    """The answers of a path: in one piece, and as events where it can stream."""
 
     whole: Callable[[Document], Document]
     stream: Callable[[Document], Iterator[Document]] | None = None
     named_events: bool = True
-    """Whether every event says its type; a stream of chunks ends with a mark instead."""
+    """True if every event says its type; a stream of chunks ends with a mark instead."""
 
 
 ENDPOINTS: Mapping[str, Endpoint] = {

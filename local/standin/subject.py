@@ -1,4 +1,4 @@
-"""What the stand-in has to know of a benchmark that does not ask about documents."""
+"""The stand-in's knowledge of a benchmark that does not ask about documents."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ DOCUMENTS = "documents"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of an item under a set of directives."""
+    """Outcome of an item under a set of directives."""
 
     right: bool
     reciprocal_rank: float
@@ -33,7 +33,7 @@ class Case(Protocol):
 
 
 class Tool(Protocol):
-    """What the target does with a tool of the benchmark."""
+    """The target's use of a tool of the benchmark."""
 
     def __call__(self, active: Active, task: str, results: Sequence[str]) -> Reply:
         """Return the next turn after these results of earlier calls."""

@@ -12,7 +12,7 @@ Role = Literal["target", "optimizer"]
 
 MILLION = 1_000_000
 BATCH_SHARE = 0.5
-"""What a token costs in a batch job, of its usual price: OpenAI and Anthropic alike, all models."""
+"""Price of a token in a batch job, as a share of its usual price: OpenAI and Anthropic alike, all models."""
 
 
 class ModelPrice(Value):
@@ -31,7 +31,7 @@ class ModelPrice(Value):
 
 
 Prices = Mapping[Role, ModelPrice | None]
-"""By role, because a call names its model as the provider does; None, or no entry, is a price that nobody knows."""
+"""Prices by role, because a call names its model as the provider does; None, or no entry, is an unknown price."""
 
 
 class Spent(Value):

@@ -75,7 +75,7 @@ class OptimizerGroup(Group):
     min_learning_rate: Positive = 2
     """Most edits that a step applies at the schedule's end."""
     lr_scheduler: Literal["constant", "linear", "cosine"] = "cosine"
-    """How the learning rate falls from its maximum to its minimum."""
+    """Curve on which the learning rate falls from its maximum to its minimum."""
     lr_control_mode: Literal["fixed", "autonomous", "none"] = "fixed"
     """fixed follows the schedule, autonomous lets the optimizer choose up to learning_rate, none applies every edit."""
     skill_update_mode: Literal["patch", "rewrite_from_suggestions", "full_rewrite_minibatch"] = "patch"
@@ -87,7 +87,7 @@ class OptimizerGroup(Group):
     slow_update_gate: bool = True
     """The guidance passes the gate like a step's edits; false measures it and takes it in any case."""
     longitudinal_pair_policy: Literal["mixed", "changed", "unchanged"] = "mixed"
-    """Which items of the comparison the optimizer sees: all, those whose outcome changed, or the others."""
+    """Items of the comparison that the optimizer sees: all, those whose outcome changed, or the others."""
     use_meta_skill: bool = True
     """Keep a memory of the same comparison for later optimizer calls; it never enters the skill."""
     use_meta_reflect: bool = False
@@ -95,7 +95,7 @@ class OptimizerGroup(Group):
     use_skill_aware_reflection: bool = False
     """Tell defects of the skill from lapses of its execution; lapses become notes in a protected appendix."""
     skill_aware_appendix_source: Literal["failure", "success", "both"] = "both"
-    """Which minibatches may add notes."""
+    """Minibatches that may add notes."""
     skill_aware_consolidate_threshold: Count = 0
     """Notes above which the optimizer rewrites the appendix shorter; 0 never does."""
 
@@ -133,7 +133,7 @@ class EvaluationGroup(Group):
     draws: Positive = 1
     """Rollouts of each item of an evaluation; its score is their mean, and it has none if one of them failed."""
     gate_metric: Literal["hard", "soft", "mixed"] = "hard"
-    """Which score the gate compares; mixed is (1 - w) hard + w soft."""
+    """Score that the gate compares; mixed is (1 - w) hard + w soft."""
     gate_mixed_weight: Fraction = 0.5
     """The weight w of the soft score when gate_metric is mixed."""
     min_coverage: Fraction = 0.95
@@ -150,13 +150,13 @@ class PublishingGroup(Group):
     """The requirements for becoming the champion, measured on fresh rollouts after training."""
 
     gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "e_process"] = "mcnemar"
-    """How the candidate must beat the present champion, or the seed skill before there is one."""
+    """Test by which the candidate must beat the champion, or the seed skill before there is one."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
     """Share of candidates that change nothing which mcnemar and e_process may publish."""
     draws: Annotated[int, Field(ge=1, le=100)] = 1
     """Fresh rollouts of every item of the selection split, by each of the two skills."""
     approval: bool = False
-    """Whether a person has to approve in Airflow's UI."""
+    """Ask a person for approval in Airflow's UI."""
     approval_hours: Annotated[float, Field(gt=0.0)] = 24.0
     """Hours after which what nobody approved is rejected; fixed when the DAG is parsed."""
 
@@ -165,23 +165,23 @@ class RegateGroup(Group):
     """The nightly check of the champion on fresh items."""
 
     schedule: ObjectName = "@daily"
-    """When a night is over, as a cron expression or preset; fixed when the DAG is parsed."""
+    """End of a night, as a cron expression or preset; fixed when the DAG is parsed."""
     fresh_uri: ObjectName | None = None
     """Folder of date=YYYY-MM-DD/items.json, in the ways of data.uri; when unset, `fresh` below data.uri, or beside it
     where that is one file."""
     alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
     """Chance, over all nights together, of demoting a champion that is as good as the one before it."""
     on_demote: Literal["report", "ask", "rollback"] = "ask"
-    """What follows a demotion: nothing but the report, a question in Airflow's UI, or the rollback at once."""
+    """Consequence of a demotion: nothing but the report, a question in Airflow's UI, or the rollback at once."""
     train_on_decline: bool = False
-    """Whether a demoted or stale champion starts a training; fixed when the DAG is parsed."""
+    """Start a training when the champion is demoted or stale; fixed when the DAG is parsed."""
 
 
 class RetentionGroup(Group):
-    """How long the cleanup keeps the data of trainings and nights."""
+    """The cleanup of data that trainings and nights leave."""
 
     schedule: ObjectName = "@weekly"
-    """When it is cleaned up, as a cron expression or preset; fixed when the DAG is parsed."""
+    """Time of the cleanup, as a cron expression or preset; fixed when the DAG is parsed."""
     trajectory_days: Positive | None = None
     """Days for which trajectories are kept, which are the cache of finished rollouts, too; for ever when unset.
     No run can change it for the cleanup."""
@@ -231,7 +231,7 @@ class ModelGroup(Group):
     optimizer: ObjectName | None = None
     """Optimizer model; the connection's own when unset."""
     harness: HarnessName = "chat"
-    """How the target runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
+    """Program that runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
     max_turns: Positive = 1
     """Most answers of the target to one item: of a conversation with the benchmark's feedback, or the model calls of
     harness tools, which needs at least 2. The agent CLIs set their own limits."""
@@ -290,7 +290,7 @@ class SandboxGroup(Group):
     """The containers that rollouts run in."""
 
     engine: Literal["docker", "kubernetes"] = "docker"
-    """What runs them: a Docker engine, or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
+    """Docker containers or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
     docker_conn_id: ObjectName | None = None
     """Airflow connection (type docker) of a remote engine; the worker's own engine when unset."""
     kubernetes_conn_id: ObjectName = "kubernetes_default"
@@ -302,7 +302,7 @@ class SandboxGroup(Group):
     image: ObjectName | None = None
     """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
     pull: Literal["missing", "always", "never"] = "missing"
-    """When the image is pulled from its registry."""
+    """Pull the image from its registry if it is missing, always or never."""
     items_per_container: Positive = 20
     """Items of one chunk, which is one container."""
     max_containers: Positive = 4

@@ -47,7 +47,7 @@ class RunningEvaluation:
     """A candidate's evaluation while it runs."""
 
     scores: Mapping[str, ItemScore]
-    """Of items that are complete, all draws included."""
+    """Scores of the items that are complete, all draws included."""
     failed: Mapping[str, Status]
     """Items that ended without a score. Like those that did not run they may still win all they could."""
     order: Sequence[str]

@@ -12,16 +12,16 @@ class Harness:
     """All that is known of a harness outside the class that runs the items."""
 
     runner: str
-    """That class as module:name; it is imported in the container alone."""
+    """The class that runs the items, as module:name; it is imported in the container alone."""
     image: str = "skillopt-sandbox:latest"
     """The project's own image for it, as local/image.py builds it."""
     wire_format: Dialect | None = None
     """The wire format that it speaks, whatever the connection; the connection's when None."""
     is_cli: bool = False
-    """Whether an agent CLI runs the items: it decides by itself how many calls it makes, runs code, and so gets a
+    """True if an agent CLI runs the items: it decides by itself how many calls it makes, runs code, and so gets a
     container of its own for each item."""
     needs_tools: bool = False
-    """Whether the benchmark has to bring tools, see `OffersTools`."""
+    """True if the benchmark has to bring tools, see `OffersTools`."""
 
 
 HARNESSES: Mapping[str, Harness] = {

@@ -35,7 +35,7 @@ class MomentHistory(Value):
     candidate_score: float | None
     """On the items that ran, None if none of them has a score; see the decision's bound after an early rejection."""
     current_score: float | None
-    """Of the skill that the candidate was compared with, on all items; None if none of them has a score."""
+    """Score of the skill that the candidate was compared with, on all items; None if none of them has a score."""
     best_score: float
     """After the moment."""
     edits_applied: int
@@ -65,7 +65,7 @@ class RolloutCounts(Value):
     speculated: int
     """Carried out for a batch before it was known under which skill it would run."""
     wasted: int
-    """Of these, those whose skill had gone by then."""
+    """Those of `speculated` whose skill had gone by then."""
     reused: int = 0
     """Taken from the store: of another run, or another step."""
 
@@ -96,11 +96,11 @@ class History(Document):
     stopped: str
     """The reason why the run stopped before its end, or empty."""
     moments: tuple[MomentHistory, ...]
-    """In order, without the seed's measurement and the run's end."""
+    """The moments in order, without the seed's measurement and the run's end."""
     test: dict[str, SplitScore] = Field(default_factory=dict)
     """The seed, the best and the last skill on the test split; empty if that was not measured."""
     costs: tuple[StageCost, ...]
-    """What this run paid for, by stage, in the order in which the stages began."""
+    """Costs that this run paid, by stage, in the order in which the stages began."""
     rollouts: RolloutCounts
     published: Publication | None = None
     withheld: str = ""

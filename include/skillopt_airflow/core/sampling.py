@@ -1,4 +1,4 @@
-"""How a model is asked to sample and to think, in the words of pydantic-ai's model settings."""
+"""The settings by which a model samples and thinks, in the words of pydantic-ai's model settings."""
 
 from typing import Literal
 

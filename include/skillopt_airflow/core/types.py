@@ -138,7 +138,7 @@ class Rollout(Value):
 
 
 EditOp = Literal["append", "insert_after", "replace", "delete"]
-"""What a step's edits may do."""
+"""Operations that a step's edits may perform."""
 AnyEditOp = Literal[EditOp, "rewrite", "region"]
 """rewrite writes the body anew, region the inside of a protected region; analysts cannot propose these two."""
 SourceType = Literal["failure", "success"]

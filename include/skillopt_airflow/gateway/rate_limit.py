@@ -31,11 +31,11 @@ class RateLimit(Value):
     cuts: int = Field(default=0, ge=0)
     """Number of times that the limit was halved; a try remembers it to tell whether it began before the last cut."""
     not_before: float = Field(default=0.0, ge=0.0)
-    """When the next try may begin, as the server asked."""
+    """Time at which the next try may begin, as the server asked."""
     busy: Mapping[str, int] = Field(default_factory=dict)
     """Tries under way, by gateway."""
     closed_until: float = 0.0
-    """When calls come here again; until then they go to the next server, because this one failed a whole call."""
+    """Time at which calls come here again; until then they go to the next server, because a whole call failed here."""
 
     def wait(self, now: float) -> float:
         """Return the seconds until a try may begin."""

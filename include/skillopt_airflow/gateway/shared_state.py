@@ -39,7 +39,7 @@ class State(Value):
     """The shared values."""
 
     limits: Mapping[str, RateLimit] = Field(default_factory=dict)
-    """By server: its connection, address and model."""
+    """Limits by server, which is a connection, an address and a model."""
     budget: RemainingBudget = RemainingBudget()
 
     def limit(self, server: str) -> RateLimit:

@@ -10,7 +10,7 @@ from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 
 SECRET_WORDS = ("key", "secret", "token")
-"""In the names of a provider's arguments whose values are secrets."""
+"""Words in the names of a provider's arguments whose values are secrets."""
 
 
 class AzureIdentity(Value):
@@ -42,7 +42,7 @@ class Upstream(Value):
     query: dict[str, str] = Field(default_factory=dict)
     """Parameters of every request's address."""
     deployments: bool = False
-    """Whether chat completions lie below deployments/<model>, as in Azure's dated API versions."""
+    """True if chat completions lie below deployments/<model>, as in Azure's dated API versions."""
     provider: str = ""
     """pydantic-ai's name of a provider with a wire format of its own, such as bedrock: requests are translated."""
     arguments: SecretStr = SecretStr("{}")

@@ -131,7 +131,7 @@ class EpochRun(_ChildRun):
 
 
 class EpochEndRun(_ChildRun):
-    """What follows an epoch's steps: slow update, meta skill, meta reflection; skipped where the run has none."""
+    """The stages behind an epoch's steps: slow update, meta skill, meta reflection; skipped where the run has none."""
 
     def execute(self, context: Any) -> None:
         """Trigger the epoch's end."""

@@ -1,4 +1,4 @@
-"""Which failures of a task Airflow should try again."""
+"""The failures of a task that Airflow should try again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -22,8 +22,9 @@ LIKE_LENGTHS = 1.5
 OTHER_KINDS = 0.25
 """Share of a partition's items that may have a kind of value which the reference never has."""
 TOLERANCE, STANDARD_ERRORS = 0.3, 4.0
-"""How far the mean standing may be from one half: 0.3, and at least 4 standard errors of the rank test (Mann-Whitney)
-that it is. Of 10,000 partitions drawn from the reference's own distribution, about one misses that, on any field."""
+"""The distance from one half that the mean standing may have: 0.3, and at least 4 standard errors of the rank test
+(Mann-Whitney) that it is. Of 10,000 partitions drawn from the reference's own distribution, about one misses that, on
+any field."""
 
 _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
 

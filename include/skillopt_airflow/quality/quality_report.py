@@ -12,7 +12,7 @@ from skillopt_airflow.core.types import Value, canonical_json
 ROWS_NAMED = 5
 """Failing rows that the sentence names for each expectation; the report has them all."""
 CHARS_QUOTED = 200
-"""Of a value or id that a report quotes."""
+"""Length to which a report cuts the values and ids that it quotes."""
 
 Suite = Literal["records", "rollouts"]
 
@@ -27,7 +27,7 @@ class FailingRow(Value):
     id: str | None
     """None if the record has no usable id."""
     value: str = ""
-    """What the row has there, shortened."""
+    """The row's value there, shortened."""
 
 
 class ExpectationResult(Value):
@@ -41,7 +41,7 @@ class ExpectationResult(Value):
     limits: str
     """Its bounds and on which rows it is asked, or empty."""
     problem: str
-    """What is wrong, or empty."""
+    """The problem in a sentence, or empty."""
     failing: tuple[FailingRow, ...] = ()
 
     def sentence(self) -> str:
@@ -58,13 +58,13 @@ class QualityReport(Document):
 
     suite: Suite
     source: str
-    """Where the rows come from, as the user named it."""
+    """Origin of the rows, as the user named it."""
     success: bool
     rows: dict[str, int]
-    """By split."""
+    """Number of rows by split."""
     expectations: tuple[ExpectationResult, ...]
     notes: tuple[str, ...] = ()
-    """What was not checked, and why."""
+    """Checks that were left out, and why."""
 
     @classmethod
     def of(

@@ -18,8 +18,8 @@ Records = Mapping[str, Sequence[JsonObject]]
 Identity = Callable[[JsonObject], str]
 
 MAX_CHARS = 1_000_000
-"""Of one record as JSON. A character has up to 4 bytes, and what comes back about an item, its prompt included, is one
-line of at most 4 MiB (include/skillopt_airflow/sandbox/untrusted_output.py)."""
+"""Limit of one record as JSON. A character has up to 4 bytes, and what comes back about an item, its prompt included,
+is one line of at most 4 MiB (include/skillopt_airflow/sandbox/untrusted_output.py)."""
 
 _UNIDENTIFIED = "why it has no id"
 _CHARS = "characters"

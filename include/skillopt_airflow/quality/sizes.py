@@ -14,7 +14,7 @@ class Need(Value):
     split: Split
     rows: int
     reason: str
-    """Who needs them, as a clause behind the number."""
+    """The part of a run that needs them, as a clause behind the number."""
 
 
 def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:

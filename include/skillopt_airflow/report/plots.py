@@ -35,7 +35,7 @@ STYLE: Any = {
     "legend.frameon": False,
 }
 WITHIN_STEP = {"slow_update": 0.2, "meta_reflect": 0.35}
-"""How far behind its epoch's last step a moment stands, in steps."""
+"""Distance of a moment behind its epoch's last step, in steps."""
 EPOCHS_WITH_NAME = 12
 FEW_MOMENTS = 60
 LONGEST_STAGE = 30

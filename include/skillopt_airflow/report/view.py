@@ -18,7 +18,7 @@ class MomentView(MomentHistory):
     candidate: SplitScore | None
     """On the selection split; None if it was not measured, or rejected early: then decision.bound is not None."""
     score_after: float
-    """Of the current skill after the moment; nan if it was taken without a score."""
+    """Score of the current skill after the moment; nan if it was taken without a score."""
     edits: tuple[EditReport, ...]
     diff: str
     """From the skill before to the candidate, as `diff_of` makes it; empty if they are equal."""

@@ -24,7 +24,7 @@ MAX_MESSAGES = 100
 MAX_MESSAGE_CHARS = 4000
 MAX_FINAL_CHARS = 100_000
 BUDGET_SPENT = re.compile(r"\bbudget\.\w+ is spent\b")
-"""In the gateway's own 402. A provider's says that its account is empty, which is no budget of ours."""
+"""Words of the gateway's own 402. A provider's says that its account is empty, which is no budget of ours."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from skillopt_airflow.sandbox.staging import SANDBOX_UID
 BASE = "rollout"
 """Name of the container that runs the rollout program."""
 HELPER_UID = 10002
-"""Of gateway and courier, which share no user with the rollout program."""
+"""User of the gateway and the courier, who share none with the rollout program."""
 APP_LABEL = "app.kubernetes.io/name"
 APP = "skillopt-sandbox"
 """Value of `APP_LABEL`, by which the NetworkPolicy finds the pods."""

@@ -50,7 +50,7 @@ class TransferConfig(Value):
     """PUT: the gateway's calls so far, a line each."""
     items: int
     most_bytes: int
-    """Of each upload; what is larger stays where it is."""
+    """Limit of each upload; what is larger stays where it is."""
 
 
 def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:

@@ -26,7 +26,7 @@ class ContainerFolder:
 
     path: Path
     ended: bool = False
-    """Whether the container has ended, so that the next `fetch` is the last."""
+    """True once the container has ended, so that the next `fetch` is the last."""
 
     @property
     def inputs(self) -> Path:

@@ -112,13 +112,13 @@ class SandboxSeconds:
     """Wall seconds of one task's containers."""
 
     wall: float
-    """From staging to the last row."""
+    """Seconds from staging to the last row."""
     model: float
-    """In which at least one model call was under way."""
+    """Seconds in which at least one model call was under way."""
 
     @property
     def container(self) -> float:
-        """In which no model call was under way: start-up, the program itself, tear-down, storing the last rows."""
+        """Return the seconds without a model call under way: start-up, the program, tear-down, storing rows."""
         return max(0.0, self.wall - self.model)
 
 

@@ -27,7 +27,7 @@ class Watch:
     ) -> None:
         ids = [item.id for item in items]
         self.ended: str | None = None
-        """Why unfinished items are unfinished once the container has ended; empty if nothing is to be said of them."""
+        """Reason why items are unfinished once the container has ended; empty if nothing is to be said of them."""
         self.recorded = threading.Event()
         """Set once nothing more is to come of it."""
         self._size = len(items)
@@ -94,9 +94,9 @@ class Watcher:
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="watcher", daemon=True)
         self.settled = False
-        """Whether no further row matters, so that this thread ends the containers."""
+        """True once no further row matters, so that this thread ends the containers."""
         self.error: Exception | None = None
-        """What `record` or `settled` raised, if one did."""
+        """The error that `record` or `settled` raised, if one did."""
 
     @property
     def model_seconds(self) -> float:

@@ -22,9 +22,9 @@ class Alias(Document):
     moved: AwareDatetime
     """UTC."""
     sequence: int = Field(default=0, ge=0)
-    """How often it was moved before."""
+    """Number of times that it was moved before."""
     reason: str = ""
-    """Why it was moved, in the words of who moved it."""
+    """Reason for the move, in the words of who moved it."""
 
 
 class ChampionAlias:

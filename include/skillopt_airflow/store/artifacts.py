@@ -63,7 +63,7 @@ class SkillManifest(Provenance, Document):
     target: str
     version: str
     sha256: str
-    """Of best_skill.md."""
+    """SHA-256 of best_skill.md."""
     created: AwareDatetime
     """UTC."""
 

@@ -14,7 +14,7 @@ class SplitManifest(Value):
     fingerprint: str
     """SHA-256 over the sorted fingerprints of the items: equal if the items are, in whatever order."""
     ids: tuple[str, ...]
-    """In the split's order."""
+    """Ids of the items in the split's order."""
 
 
 class DataManifest(Document):

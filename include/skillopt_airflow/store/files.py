@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
-"""Of one file of an item; a container gets all files of its items, and the scorer opens them."""
+"""Limit of one file of an item; a container gets all files of its items, and the scorer opens them."""
 ANY = "*"
 """Stands for any characters in the last part of a path, where the names of a data set follow no rule."""
 

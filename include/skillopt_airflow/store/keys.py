@@ -111,7 +111,7 @@ class PublicationKeys:
     folder: str
 
     contest = Below("contest.json")
-    """Who competes, fixed by the first task that asks."""
+    """The two skills that compete, fixed by the first task that asks."""
     rival_skill = Below("rival_skill.md")
     """The skill that the candidate has to beat."""
     gate = Below("gate.json")
@@ -145,7 +145,7 @@ class RunKeys:
     history = Below("history.json")
     """One row a step."""
     contest = Below("contest.json")
-    """Which skills a night of re-gating measures."""
+    """The skills that a night of re-gating measures."""
     scorecard = Below("evaluation.json")
     """The scores that a run of the evaluation DAG measured."""
     runtime_state = Below("runtime_state.json")
@@ -190,7 +190,7 @@ class RunKeys:
 
 @dataclass(frozen=True)
 class RegateKeys:
-    """What the nights of one benchmark and target leave, below `<prefix>regate/`; `night` is written once."""
+    """Documents of the nights of one benchmark and target, below `<prefix>regate/`; `night` is written once."""
 
     prefix: str
     benchmark: str

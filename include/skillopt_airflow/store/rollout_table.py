@@ -50,7 +50,7 @@ class RolloutKey(Value):
     settings_sha256: str
     """Hash of the target's settings, such as temperature and token limits."""
     image: str
-    """What made it: the version of the project's own rollout program, or the digest of another image."""
+    """Program that made it: the version of the project's own rollout program, or the digest of another image."""
 
 
 class RolloutTable:

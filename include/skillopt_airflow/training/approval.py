@@ -13,7 +13,7 @@ from skillopt_airflow.training.publication import PublishContest
 from skillopt_airflow.training.run import TrainingRun
 
 MAX_DIFF_CHARS = 20_000
-"""Of a difference; the whole one is in the run's report."""
+"""Length to which a difference is cut; the whole one is in the run's report."""
 _BACKTICKS = re.compile(r"`+")
 
 

@@ -17,7 +17,7 @@ from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
 
 CHARS_PER_TOKEN = 4
-"""Of English text, roughly; other languages and code have fewer."""
+"""Characters of a token in English text, roughly; other languages and code have fewer."""
 ROLLOUT_TOKENS = 200
 """A likely answer of the target; at most it is model.max_tokens."""
 OPTIMIZER_TOKENS = 700

@@ -22,11 +22,11 @@ from skillopt_airflow.core.types import Item, Score, Trajectory, Value
 READY = "ready"
 MEGABYTE = 1024 * 1024
 MEMORY_BYTES = 1024 * MEGABYTE
-"""Of address space."""
+"""Limit of the address space."""
 CPU_SECONDS = 30
 WALL_SECONDS = 60
 WRITTEN_BYTES = MEGABYTE
-"""Of any one file; a judge has nothing to write."""
+"""Limit of any one file; a judge has nothing to write."""
 PACKAGES = str(Path(__file__).parents[2])
 PRODUCED, REFERENCES = "produced", "references"
 LIBRARIES = {"OPENPYXL_LXML": "False", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROLES = ("champion", "seed", "previous")
-"""In the order of the versions under which the night's run keeps their texts."""
+"""Roles in the order of the versions under which the night's run keeps their texts."""
 
 
 class Contest(Document):

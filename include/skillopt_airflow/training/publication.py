@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 FIRST_FRESH_DRAW = 1000
 """Above every draw that a training may use."""
 MOST_DRAWS = 100
-"""Of a publication; each has as many numbers of its own."""
+"""Limit of a publication; each has as many numbers of its own."""
 PUBLICATIONS = 100_000
 """Among so many places the hash of a publication's name picks one."""
 
@@ -38,7 +38,7 @@ class PublishContest(Document):
     """The two competitors, fixed when the first task asked."""
 
     withheld: str = ""
-    """Why the run has nothing to publish, or empty."""
+    """Reason why the run has nothing to publish, or empty."""
     champion: Alias | None = None
     """The present champion; None if there is none, and the seed skill is the one to beat."""
     rules: PublishingGroup = PublishingGroup()

@@ -22,7 +22,7 @@ class RollbackRequest(Value):
     version: str
     reason: str
     approval: bool
-    """Whether a person has to approve."""
+    """True if a person has to approve."""
     seen: Alias
     """The champion that is to be left."""
 

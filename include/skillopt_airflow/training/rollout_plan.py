@@ -1,4 +1,4 @@
-"""Which rollouts a stage needs: planned once, stored, and carried out a chunk at a time, one container each."""
+"""The rollouts that a stage needs: planned once, stored, and carried out a chunk at a time, one container each."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -29,9 +29,9 @@ class Chunk(Value):
     split: Split
     draw: int
     item_ids: tuple[str, ...]
-    """In the order in which they are begun."""
+    """Items in the order in which they are begun."""
     contested: bool = False
-    """Whether it may end as soon as the candidate cannot win any more."""
+    """True if it may end as soon as the candidate cannot win any more."""
 
 
 class RolloutPlan(Document):

@@ -6,8 +6,8 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import sha256
 
 PROTOCOL = 1
-"""Of the project's own images. Raise it when the rollout program makes another rollout of the same input, for instance
-by another prompt, another loop of calls, or another release of an agent CLI: stored rollouts are then made again."""
+"""Protocol of the project's own images. Raise it when the rollout program makes another rollout of the same input, for
+instance by another prompt, another loop of calls or another release of an agent CLI: stored rollouts are made again."""
 
 
 def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:

@@ -45,7 +45,7 @@ class RunRef(Value):
     overrides: JsonObject = Field(default_factory=dict)
     """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
     prices: dict[Role, ModelPrice | None] | None = None
-    """Of the models then; None for those of the run."""
+    """Prices of these models; None for those of the run."""
 
 
 class RunRecord(Document):
@@ -60,10 +60,10 @@ class RunRecord(Document):
     image: str
     """Digest of the sandbox image."""
     program: str = ""
-    """What its rollouts are stored under; empty if the image is, in a run that began before this was a field."""
+    """Program that its rollouts are stored under; empty if it is the image, in a run begun before this was a field."""
     steps_in_epoch: int
     prices: dict[Role, ModelPrice | None]
-    """As they were when the run began."""
+    """Prices at the time when the run began."""
 
     @property
     def total_steps(self) -> int:

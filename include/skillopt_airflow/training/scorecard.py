@@ -26,7 +26,7 @@ class SkillScore(MeasuredScore):
     """One skill's scores on the split."""
 
     source: str
-    """As the user named it: seed, champion, a version, an address, or the text itself."""
+    """The skill as the user named it: seed, champion, a version, an address, or the text itself."""
     sha256: str
     score: float
     """Mean of the gate metric."""
@@ -51,7 +51,7 @@ class Scorecard(Document):
 
 
 class Question(Value):
-    """Which skills are scored on which split; `other` may be empty."""
+    """The skills that are scored, and the split; `other` may be empty."""
 
     FORM: ClassVar[tuple[str, str, str]] = ("skill", "compare_to", "split")
     """The fields of the form that ask it."""

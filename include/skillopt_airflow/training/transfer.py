@@ -45,7 +45,7 @@ class TransferReport(Document):
     """The version that was measured last under the new model."""
     nights: tuple[TransferNight, ...]
     pooled: Pooled | None
-    """Of the nights on which that champion met the same seed under both; None while there is none."""
+    """The nights together on which that champion met the same seed under both; None while there is none."""
 
 
 def write_transfers(run: TrainingRun, base_target: str) -> list[TransferReport]:
