@@ -56,12 +56,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _up(home: Home) -> int:
-    from local import platform
+    from local import platform, shell_commands
     from local.environment import airflow_url, s3_url
 
     settings = platform.up(home)
     print(f"Airflow    {airflow_url(settings)}  user {ADMIN}, password {settings.password}")
     print(f"S3         {s3_url(settings)}")
+    print(f"Commands   {shell_commands.paths(home)}, which are in the platform's environment")
     print(f"State      {home.root} (login and ports: {home.settings_file.name}, logs: {home.logs.name}/)")
     return 0
 
@@ -75,7 +76,7 @@ def _down(home: Home) -> int:
 
 
 def _status(home: Home) -> int:
-    from local import airflow_services, platform
+    from local import airflow_services, platform, shell_commands
     from local.environment import airflow_url
 
     states = platform.states(home)
@@ -87,6 +88,7 @@ def _status(home: Home) -> int:
     for name, state in airflow_services.health(settings).items():
         print(f"{name:15}{state} (as Airflow says)")
     print(f"{'UI':15}{airflow_url(settings)}  user {ADMIN}, password {settings.password}")
+    print(f"{'commands':15}{shell_commands.paths(home)}")
     return int("stopped" in states.values())
 
 

@@ -72,6 +72,11 @@ class Home:
         return self.root / "airflow"
 
     @property
+    def bin(self) -> Path:
+        """Return the folder of the commands that a user types."""
+        return self.root / "bin"
+
+    @property
     def logs(self) -> Path:
         """Return the folder with one log file a service; task logs are below AIRFLOW_HOME."""
         return self.root / "logs"

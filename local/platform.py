@@ -12,7 +12,17 @@ from threading import Event
 
 import psutil
 
-from local import airflow_services, engine, image, modelserver, objectstore, postgres, processes, services
+from local import (
+    airflow_services,
+    engine,
+    image,
+    modelserver,
+    objectstore,
+    postgres,
+    processes,
+    services,
+    shell_commands,
+)
 from local.display import Display
 from local.environment import platform_variables, stand_in_serves
 from local.home import Home, Settings
@@ -129,6 +139,7 @@ def up(home: Home) -> Settings:
             if not was_running:
                 _stop_all(home)
             raise
+        shell_commands.write(home)
         return home.read()
 
 

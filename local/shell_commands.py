@@ -1,0 +1,86 @@
+"""The commands in the home's `bin`: a program of the virtual environment, run as the platform's own processes are.
+
+The files hold no key: this module reads the settings at each call, and so needs the rights that they need.
+"""
+
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from local.environment import REGION, UNCHECKED_KEY, environment, s3_url
+from local.home import PROJECT, SOCKET_NAME, Home
+from skillopt_airflow.core.errors import PlatformError
+
+PROGRAMS = ("airflow", "python")
+S3_CONNECTION = "AIRFLOW_CONN_SKILLOPT_S3"
+_SCRIPT = """#!/bin/sh
+# {program} in the environment of the platform of {home}; every `make up` writes this file anew.
+PYTHONPATH={path} exec {python} -P -m local.shell_commands {home} {program} "$@"
+"""
+
+
+def write(home: Home) -> None:
+    """Write a script for each program, which works from any folder."""
+    path = os.pathsep.join([str(PROJECT / "include"), str(PROJECT)])
+    home.bin.mkdir(exist_ok=True)
+    for program in PROGRAMS:
+        words = {"program": program, "home": home.root, "path": path, "python": sys.executable}
+        script = home.bin / program
+        draft = script.with_suffix(".draft")
+        draft.write_text(_SCRIPT.format(**{name: shlex.quote(str(word)) for name, word in words.items()}))
+        draft.chmod(0o755)
+        draft.replace(script)
+
+
+def paths(home: Home) -> str:
+    """Return the commands as a user types them where the project is, or with the folder if the home is elsewhere."""
+    folder = home.bin.relative_to(PROJECT) if home.bin.is_relative_to(PROJECT) else home.bin
+    return " and ".join(str(folder / program) for program in PROGRAMS)
+
+
+def command_environment(home: Home, program: str, outer: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a program.
+
+    Python also gets the S3 server in boto3's own variables, unless the object store is the user's. Airflow does not:
+    there they would take the place of the user's account at a model's provider.
+    """
+    variables = environment(home.root)
+    if program == "python" and S3_CONNECTION not in outer:
+        variables |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), UNCHECKED_KEY)
+        variables |= dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), REGION)
+        variables |= {"AWS_ENDPOINT_URL_S3": s3_url(home.read())}
+        # What the consumer remembers of a bucket would be wrong for the same bucket of the next home.
+        variables |= {"XDG_CACHE_HOME": str(home.root / "cache")}
+    return variables
+
+
+def require_running(home: Home) -> None:
+    """Raise unless the platform's database accepts connections.
+
+    Raises:
+        PlatformError: it does not, because the platform is down.
+    """
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(home.sockets / SOCKET_NAME))
+        except OSError:
+            raise PlatformError(f"the platform of {home.root} is not running: start it with `make up`") from None
+
+
+def main(folder: str, program: str, *arguments: str) -> None:
+    """Become the program."""
+    home = Home(Path(folder))
+    try:
+        require_running(home)
+        variables = command_environment(home, program, os.environ)
+    except PlatformError as error:
+        sys.exit(f"error: {error}")
+    executable = Path(sys.executable).parent / program
+    os.execve(executable, [str(executable), *arguments], variables)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
