@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from airflow.sdk import Param
 
-from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.training.benchmark_settings import benchmark_config as benchmark_config
 
 FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget", "publishing")
 """The groups that the form shows; all the others are reached through `overrides`."""
@@ -33,23 +32,6 @@ FIXED_IN_GRAPH = (
 
 GRAPH_SIZE = ("train.num_epochs", "train.steps_per_epoch")
 """The graph has room for so many; a run may ask for fewer."""
-
-
-def benchmark_config(benchmark: str) -> TrainConfig:
-    """Return the configuration of a benchmark without a run's overrides.
-
-    Raises:
-        ConfigError: naming the file and the key.
-    """
-    path = benchmarks.folder(benchmark) / "benchmark.yaml"
-    try:
-        layer = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
-    try:
-        return TrainConfig.from_layers({} if layer is None else layer)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
 
 
 def form(config: TrainConfig) -> dict[str, Param]:

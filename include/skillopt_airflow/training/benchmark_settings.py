@@ -1,0 +1,24 @@
+"""The configuration that a benchmark's folder asks for, before a run overrides it."""
+
+import yaml
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+
+
+def benchmark_config(benchmark: str) -> TrainConfig:
+    """Return the configuration of a benchmark without a run's overrides.
+
+    Raises:
+        ConfigError: naming the file and the key.
+    """
+    path = benchmarks.folder(benchmark) / "benchmark.yaml"
+    try:
+        layer = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    try:
+        return TrainConfig.from_layers({} if layer is None else layer)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
