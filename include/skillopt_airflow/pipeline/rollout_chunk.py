@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from skillopt_airflow.core.types import JsonObject
@@ -16,13 +17,19 @@ if TYPE_CHECKING:
     from skillopt_airflow.training.workload import ChunkWorkload
 
 
-class ChunkTask:
-    """The part of a chunk's task that every engine shares: its work, and the failure on too many errors."""
+class ChunkTask(BaseOperator):
+    """The part of a chunk's task that every engine shares: its arguments, its work, and the failure on too many errors.
 
-    run: Any
-    """Reference of the run, as `prepare` pushed it."""
-    chunk: Any
-    """Reference of the chunk, as a planning task returned it."""
+    It is an operator because `partial` and `expand` know an argument only by the `__init__` of one.
+
+    :param run: reference of the run, as `prepare` pushed it. (templated)
+    :param chunk: reference of the chunk, as a planning task returned it. (templated)
+    """
+
+    def __init__(self, *, run: Any, chunk: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.run = run
+        self.chunk = chunk
 
     def workload(self, context: "Context") -> "ChunkWorkload":
         """Return the chunk's work."""
@@ -61,15 +68,6 @@ class ChunkTask:
 
 
 class RolloutChunk(ChunkTask, RolloutOperator):
-    """Runs one chunk of a plan in containers; errors are typed rows, and tried again by Airflow's retries.
-
-    :param run: reference of the run, as `prepare` pushed it. (templated)
-    :param chunk: reference of the chunk, as a planning task returned it. (templated)
-    """
+    """Runs one chunk of a plan in containers; errors are typed rows, and tried again by Airflow's retries."""
 
     template_fields = (*RolloutOperator.template_fields, "run", "chunk")
-
-    def __init__(self, *, run: Any, chunk: Any, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.run = run
-        self.chunk = chunk
