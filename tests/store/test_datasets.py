@@ -3,11 +3,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from skillopt_airflow.core.config import DataGroup, RegateGroup
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.store.datasets import read_records
+from skillopt_airflow.store.datasets import partition_uri, read_partition, read_records
 from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def test_a_split_folder_by_every_kind_of_address(folder: Path, bucket: str, s3_c
         (
             "lines.jsonl",
             "split_dir",
-            r"expects a folder with train\|val\|test/items\.json; .* data\.split_mode to ratio",
+            r"expects a folder with train\|val\|test/items\.json .*; .* data\.split_mode to ratio",
         ),
         ("http://host/x.json", "ratio", r"expected a local path, file:///path or s3://bucket/key"),
         ("file://host/x.json", "ratio", r"expected a local path, file:///path or s3://bucket/key"),
@@ -90,47 +89,35 @@ def test_a_store_that_does_not_answer_is_named(folder: Path, unreachable_client:
         read_records("s3://b/x.json", folder, "ratio", unreachable_client)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("x.json", '[\n{"id": "a"},\n{"id" "b"}]', r"x\.json: line 3, column 7: not JSON"),
-        ("x.json", "", r"x\.json: line 1, column 1: not JSON"),
-        ("x.json", '{"id": "a"}', r"x\.json: expected an array of records, got an object"),
-        ("x.json", '[{"id": "a"}, "b"]', r"x\.json: record 2: expected an object .* got a text"),
-        ("x.json", '[{"id": NaN}]', r"x\.json: not JSON \(NaN is no JSON number\)"),
-        ("x.json", '[{"id": "\\ud800"}]', r"x\.json: record 1: holds half of a surrogate pair"),
-        ("x.jsonl", '{"id": "a"}\n\n{"id": }\n', r"x\.jsonl: line 3: not JSON .* one record a line"),
-        ("x.jsonl", '{"id": Infinity}', r"x\.jsonl: line 1: not JSON \(Infinity is no JSON number\)"),
-        ("x.jsonl", "[1]", r"x\.jsonl: record 1: expected an object .* got an array"),
-    ],
-)
-def test_a_file_that_holds_no_records_is_named(
-    tmp_path: Path, unreachable_client: "S3Client", name: str, text: str, message: str
+def test_a_split_folder_has_each_split_in_its_own_format(
+    store: ObjectStore, s3_client: "S3Client", tmp_path: Path
 ) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=message):
-        read_records(name, tmp_path, "ratio", unreachable_client)
+    contents = {
+        "train/items.csv": b"id\na\n",
+        "val/items.jsonl": b'{"id": "b"}',
+        "test/items.json": b'[{"id": "c"}]',
+    }
+    for name, content in contents.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(content)
+        store.put_bytes(f"formats/{name}", content)
+    for uri in (str(tmp_path), f"s3://{store.bucket}/formats"):
+        read = read_records(uri, tmp_path, "split_dir", s3_client)
+        assert read == {"train": [{"id": "a"}], "val": [{"id": "b"}], "test": [{"id": "c"}]}
 
 
-def test_other_encodings_are_named_and_a_mark_is_skipped(tmp_path: Path, unreachable_client: "S3Client") -> None:
-    (tmp_path / "x.json").write_bytes(b'[{"id": "\xe9"}]')
-    with pytest.raises(DataError, match=r"x\.json: is not UTF-8 text \(.* at byte 9\)"):
-        read_records("x.json", tmp_path, "ratio", unreachable_client)
-    (tmp_path / "x.json").write_bytes(b'\xef\xbb\xbf[{"id": "a"}]')
-    assert read_records("x.json", tmp_path, "ratio", unreachable_client) == {"all": [{"id": "a"}]}
+def test_two_files_of_one_split_are_named(folder: Path, unreachable_client: "S3Client") -> None:
+    (folder / "sample/val/items.csv").write_text("id\nval\n")
+    with pytest.raises(DataError, match=r"found sample/val/items\.json and sample/val/items\.csv; remove what is old"):
+        read_records("sample", folder, "split_dir", unreachable_client)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-@given(records=st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=4))
-def test_array_and_lines_read_alike(tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, object]]) -> None:
-    folder = tmp_path_factory.getbasetemp()
-    (folder / "same.json").write_text(json.dumps(records, ensure_ascii=False), newline="")
-    (folder / "same.jsonl").write_text("\n".join(json.dumps(r, ensure_ascii=False) for r in records), newline="")
-    for name in ("same.json", "same.jsonl"):
-        assert read_records(name, folder, "ratio", None) == {"all": records}  # type: ignore[arg-type]
+def test_a_nights_items_come_late_and_in_any_format(tmp_path: Path, unreachable_client: "S3Client") -> None:
+    folder = partition_uri(DataGroup(uri="all.csv"), RegateGroup(), "2026-11-01")
+    assert folder == "fresh/date=2026-11-01"
+    assert read_partition(folder, tmp_path, unreachable_client) is None
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "items.csv").write_text("id,question\n")
+    assert read_partition(folder, tmp_path, unreachable_client) is None
+    (tmp_path / folder / "items.csv").write_text("id,question\n1,why\n")
+    assert read_partition(folder, tmp_path, unreachable_client) == [{"id": "1", "question": "why"}]

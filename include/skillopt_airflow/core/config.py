@@ -167,8 +167,8 @@ class RegateGroup(Group):
     schedule: ObjectName = "@daily"
     """End of a night, as a cron expression or preset; fixed when the DAG is parsed."""
     fresh_uri: ObjectName | None = None
-    """Folder of date=YYYY-MM-DD/items.json, in the ways of data.uri; when unset, `fresh` below data.uri, or beside it
-    where that is one file."""
+    """Folder of date=YYYY-MM-DD/items.json, in the ways and formats of data.uri; when unset, `fresh` below data.uri, or
+    beside it where that is one file."""
     alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
     """Chance, over all nights together, of demoting a champion that is as good as the one before it."""
     on_demote: Literal["report", "ask", "rollback"] = "ask"
@@ -270,7 +270,8 @@ class DataGroup(Group):
     uri: ObjectName = "sample"
     """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder."""
     split_mode: Literal["ratio", "split_dir"] = "ratio"
-    """ratio cuts one file; split_dir reads train|val|test/items.json."""
+    """ratio cuts one file (.json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or another of
+    these."""
     split_ratio: Annotated[str, Field(pattern=r"^\d+:\d+:\d+$")] = "2:1:7"
     """Parts of train, val and test in ratio mode."""
     split_seed: int = 42

@@ -1,15 +1,15 @@
 """The records of a data set, from a local path or an object store."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 from skillopt_airflow.core.config import DataGroup, RegateGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError
-from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, canonical_json
+from skillopt_airflow.core.types import DATA_SPLITS, JsonObject
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.record_files import FORMATS, parsed
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -19,6 +19,7 @@ Fetch = Callable[[], bytes]
 
 ALL = "all"
 """Key of the records of a file that is still to be cut."""
+ENDINGS = ", ".join(FORMATS)
 
 
 def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client") -> dict[str, list[JsonObject]]:
@@ -27,68 +28,82 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
     Args:
         uri: a local path, relative ones from `root`, a file:// or an s3:// address.
         root: the benchmark's folder.
-        split_mode: ratio wants one .json or .jsonl file, split_dir a folder with train|val|test/items.json.
+        split_mode: ratio wants one file of records, split_dir a folder with the folders train, val and test.
         client: reads s3:// addresses.
 
     Raises:
         DataError: a folder, file or bucket is missing, or a file does not hold records.
     """
-    if split_mode == "ratio":
-        if not uri.endswith((".json", ".jsonl")):
-            raise DataError(
-                f"data.uri = {uri}: split_mode ratio expects one file that ends in .json (an array of records) or "
-                ".jsonl (a record a line); for a folder with train|val|test/items.json set data.split_mode to split_dir"
-            )
-        return {ALL: read_file(uri, root, client)}
-    if uri.endswith((".json", ".jsonl")):
+    one_file = uri.endswith(tuple(FORMATS))
+    if split_mode == "ratio" and not one_file:
         raise DataError(
-            f"data.uri = {uri}: split_mode split_dir expects a folder with train|val|test/items.json; for one file set "
-            "data.split_mode to ratio"
+            f"data.uri = {uri}: split_mode ratio expects one file that ends in {ENDINGS}; for a folder with "
+            "train|val|test/items.json set data.split_mode to split_dir"
         )
-    return {
-        split.value: read_file(f"{uri.rstrip('/')}/{split.value}/items.json", root, client) for split in DATA_SPLITS
-    }
+    if split_mode == "split_dir" and one_file:
+        raise DataError(
+            f"data.uri = {uri}: split_mode split_dir expects a folder with train|val|test/items.json (or {ENDINGS}); "
+            "for one file set data.split_mode to ratio"
+        )
+    if split_mode == "ratio":
+        return {ALL: read_file(uri, root, client)}
+    folders = {split.value: f"{uri.rstrip('/')}/{split.value}" for split in DATA_SPLITS}
+    return {split: read_file(_items_file(folder, root, client), root, client) for split, folder in folders.items()}
 
 
 def read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:
-    """Return the records of one .json or .jsonl file; the arguments are those of `read_records`.
+    """Return the records of one file; the arguments are those of `read_records`.
 
     Raises:
         DataError: it is missing, which the error's cause tells, or does not hold records.
     """
     address, fetch = _locate(uri, root, client)
-    try:
-        text = fetch().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{address}: is not UTF-8 text ({error.reason} at byte {error.start})") from error
-    records = _json_lines(address, text) if uri.endswith(".jsonl") else _json_array(address, text)
-    return [_record(address, row, record) for row, record in enumerate(records, start=1)]
+    return parsed(address, fetch())
 
 
 def partition_uri(data: DataGroup, regate: RegateGroup, date: str) -> str:
-    """Return the address of the fresh items of a date (YYYY-MM-DD)."""
+    """Return the folder of the fresh items of a date (YYYY-MM-DD)."""
     folder = regate.fresh_uri
     if folder is None:
         beside = data.uri if data.split_mode == "split_dir" else data.uri.rpartition("/")[0]
         folder = f"{beside.rstrip('/')}/fresh" if beside else "fresh"
-    return f"{folder.rstrip('/')}/date={date}/items.json"
+    return f"{folder.rstrip('/')}/date={date}"
 
 
-def read_partition(uri: str, root: Path, client: "S3Client") -> list[JsonObject] | None:
-    """Return the records of a night's partition; None while it is missing or empty, since items may come late.
+def read_partition(folder: str, root: Path, client: "S3Client") -> list[JsonObject] | None:
+    """Return the records of a night's folder; None while they are missing or empty, since items may come late.
 
     The arguments are those of `read_records`.
 
     Raises:
-        DataError: the file does not hold records.
+        DataError: the file does not hold records, or there are two.
     """
     try:
-        records = read_file(uri, root, client)
+        records = read_file(_items_file(folder, root, client), root, client)
     except DataError as error:
         if isinstance(error.__cause__, (ObjectMissing, FileNotFoundError)):
             return None
         raise
     return records if records else None
+
+
+def _items_file(folder: str, root: Path, client: "S3Client") -> str:
+    """Return the address of a folder's `items` in whichever format is there, or of the items.json that is missing."""
+    found = [uri for uri in (f"{folder}/items{extension}" for extension in FORMATS) if _exists(uri, root, client)]
+    if len(found) > 1:
+        raise DataError(f"{folder}: expected one file of records, found {' and '.join(found)}; remove what is old")
+    return found[0] if found else f"{folder}/items.json"
+
+
+def _exists(uri: str, root: Path, client: "S3Client") -> bool:
+    place = located(uri, root, client)
+    if isinstance(place, Path):
+        return place.exists()
+    store, key = place
+    try:
+        return store.exists(key)
+    except StoreError as error:
+        raise DataError(f"{uri}: {error}") from error
 
 
 def _locate(uri: str, root: Path, client: "S3Client") -> tuple[str, Fetch]:
@@ -133,47 +148,3 @@ def _remote(uri: str, store: ObjectStore, key: str) -> bytes:
         raise DataError(f"{error}; expected a file of records: check data.uri and data.split_mode") from error
     except StoreError as error:
         raise DataError(f"{uri}: {error}") from error
-
-
-def _json_array(address: str, text: str) -> list[object]:
-    try:
-        value = json.loads(text, parse_constant=_refuse)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{address}: line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
-    except ValueError as error:
-        raise DataError(f"{address}: not JSON ({error})") from error
-    if not isinstance(value, list):
-        raise DataError(f"{address}: expected an array of records, got {_kind(value)}")
-    return value
-
-
-def _json_lines(address: str, text: str) -> list[object]:
-    # str.splitlines would also cut at separators such as U+2028, which are legal inside of a JSON text.
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    values = []
-    for number, line in lines:
-        try:
-            values.append(json.loads(line, parse_constant=_refuse))
-        except ValueError as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            raise DataError(f"{address}: line {number}: not JSON ({reason}); expected one record a line") from error
-    return values
-
-
-def _record(address: str, row: int, value: object) -> JsonObject:
-    if not isinstance(value, dict):
-        raise DataError(f"{address}: record {row}: expected an object with the benchmark's columns, got {_kind(value)}")
-    try:
-        canonical_json(value).encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"{address}: record {row}: holds half of a surrogate pair, which is no character") from error
-    return value
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
-
-
-def _kind(value: object) -> str:
-    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
-    return names.get(type(value), "a number")

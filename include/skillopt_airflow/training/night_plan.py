@@ -59,23 +59,23 @@ def prepare_night(
     Raises:
         SkillOptError: of the kind that says what is wrong.
     """
-    from skillopt_airflow.store.datasets import partition_uri, read_partition
+    from skillopt_airflow.store.datasets import ENDINGS, partition_uri, read_partition
     from skillopt_airflow.store.files import DataFiles
 
     target, benchmark = str(config.model.target), run.ref.benchmark
     artifacts = _published_for(run, config, base)
     if artifacts is None:
         return "no_data: nothing is published, so there is no champion to check"
-    client, uri = run.connections.s3_client(config.storage), partition_uri(config.data, config.regate, date)
-    records = read_partition(uri, benchmarks.folder(run.ref.benchmark), client)
+    client, folder = run.connections.s3_client(config.storage), partition_uri(config.data, config.regate, date)
+    records = read_partition(folder, benchmarks.folder(run.ref.benchmark), client)
     if records is None:
         return (
-            f"no_data: {uri} is not there, or empty; when it has come: airflow backfill create --dag-id "
-            f"regate_{benchmark} --from-date {date} --to-date {date} --reprocess-behavior completed"
+            f"no_data: {folder}/items.json (or {ENDINGS}) is not there, or empty; when it has come: airflow backfill "
+            f"create --dag-id regate_{benchmark} --from-date {date} --to-date {date} --reprocess-behavior completed"
         )
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     settled = nights.read(date) is not None
-    items, quality = checked_items(run, uri, {Split.FRESH: records})
+    items, quality = checked_items(run, folder, {Split.FRESH: records})
     if settled:
         # Later a training may well use what was fresh on its day.
         quality = stored_quality(run) or quality
@@ -84,7 +84,7 @@ def prepare_night(
         quality = checked_fresh(run, quality, items[Split.FRESH], trained, nights.dates_of_items())
         check_mappable(config, [scoring_demand(config, len(ROLES), len(items[Split.FRESH]))], most_chunks)
     image = run.connections.image(config)
-    items = store_files(run, items, DataFiles(uri.rpartition("/")[0], benchmarks.folder(run.ref.benchmark), client))
+    items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
     settle(run, config, items, quality, image, run.connections.prices(config))
     if settled:
         return plan_nothing(run)

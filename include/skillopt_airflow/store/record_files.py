@@ -1,0 +1,144 @@
+"""The formats of a file of records: JSON, JSON Lines, CSV and Parquet, told apart by the end of the file's name."""
+
+import csv
+import datetime
+import io
+import json
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import JsonObject, canonical_json
+
+
+def parsed(address: str, content: bytes) -> list[JsonObject]:
+    """Return the records of a file whose name ends like one of FORMATS.
+
+    Raises:
+        DataError: it holds something else; the text names the file, and the row and column as far as they are known.
+    """
+    extension = next(extension for extension in FORMATS if address.endswith(extension))
+    return [_record(address, row, value) for row, value in enumerate(FORMATS[extension](address, content), start=1)]
+
+
+def _json_array(address: str, content: bytes) -> list[object]:
+    try:
+        value = json.loads(_text(address, content), parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{address}: line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
+    except ValueError as error:
+        raise DataError(f"{address}: not JSON ({error})") from error
+    if not isinstance(value, list):
+        raise DataError(f"{address}: expected an array of records, got {_kind(value)}")
+    return value
+
+
+def _json_lines(address: str, content: bytes) -> list[object]:
+    # str.splitlines would also cut at separators such as U+2028, which are legal inside of a JSON text.
+    lines = enumerate(_text(address, content).split("\n"), start=1)
+    values = []
+    for number, line in ((number, line) for number, line in lines if line.strip()):
+        try:
+            values.append(json.loads(line, parse_constant=_refuse))
+        except ValueError as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            raise DataError(f"{address}: line {number}: not JSON ({reason}); expected one record a line") from error
+    return values
+
+
+def _csv(address: str, content: bytes) -> list[object]:
+    """Return a record a row; every cell is a text, and an empty one is missing."""
+    reader = csv.reader(io.StringIO(_text(address, content), newline=""), strict=True)
+    records: list[object] = []
+    try:
+        columns = next(reader, [])
+        if not columns or not all(columns) or len(set(columns)) < len(columns):
+            raise DataError(f"{address}: line 1: expected a header of different column names, got {columns}")
+        for cells in reader:
+            if cells and len(cells) != len(columns):
+                raise DataError(
+                    f"{address}: line {reader.line_num}: {len(cells)} cells, and the header has {len(columns)} columns "
+                    f"({', '.join(columns)}); put quotation marks around a cell that holds a comma"
+                )
+            if cells:
+                records.append({column: cell for column, cell in zip(columns, cells, strict=True) if cell})
+    except csv.Error as error:
+        raise DataError(f"{address}: line {reader.line_num}: not CSV ({error})") from error
+    return records
+
+
+def _parquet(address: str, content: bytes) -> list[object]:
+    """Return a record a row; what is null, or no number, is missing."""
+    try:
+        rows = pa.parquet.read_table(pa.BufferReader(content)).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{address}: not a Parquet file ({error})") from error
+    records: list[object] = []
+    for number, row in enumerate(rows, start=1):
+        record = {}
+        for column, value in row.items():
+            try:
+                record[column] = _plain(value)
+            except ValueError as error:
+                raise DataError(f"{address}: record {number}, column {column}: {error}") from error
+        records.append({column: value for column, value in record.items() if value is not None})
+    return records
+
+
+FORMATS: Mapping[str, Callable[[str, bytes], list[object]]] = {
+    ".json": _json_array,
+    ".jsonl": _json_lines,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}
+"""How a file is read, by the end of its name."""
+
+
+def _plain(value: object) -> object:
+    """Return the value as JSON has it; raises ValueError if it has none like it."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        if math.isinf(value):
+            raise ValueError(f"{value} is no JSON number")
+        return None if math.isnan(value) else value
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    raise ValueError(f"expected texts, numbers, dates, lists or structures of them, got {type(value).__name__}")
+
+
+def _text(address: str, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{address}: is not UTF-8 text ({error.reason} at byte {error.start})") from error
+
+
+def _record(address: str, row: int, value: object) -> JsonObject:
+    if not isinstance(value, dict):
+        raise DataError(f"{address}: record {row}: expected an object with the benchmark's columns, got {_kind(value)}")
+    try:
+        canonical_json(value).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{address}: record {row}: holds half of a surrogate pair, which is no character") from error
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")
