@@ -114,6 +114,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.core.gate_policies.policy": "tests/core/test_gate_policies.py",
     "skillopt_airflow.core.protocols": "tests/benchmarks/test_benchmark_protocol.py",
     "skillopt_airflow.core.run_history": "tests/training/test_timing.py",
+    "skillopt_airflow.core.scoring.scoring_rule": "tests/core/scoring/test_text_match.py",
     "skillopt_airflow.core.track_record": "tests/core/test_early_rejection.py",
     "skillopt_airflow.core.types": "tests/core/test_item_scores.py",
     "skillopt_airflow.core.verdict": "tests/core/test_gate_policies.py",

@@ -1,0 +1,43 @@
+"""Taking the letter of a choice from a response."""
+
+import re
+from typing import Literal
+
+from pydantic import Field
+
+from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, last_line
+
+_CUED = re.compile(
+    r"\b(?i:answer|choice|option|letter)(?:\s+(?i:is|would be|should be))?[\s:=]*[*$(\[{]*(?P<letter>[A-Z])\b(?!['’])"
+)
+_ALONE = re.compile(r"[\s*$(\[]*(?P<letter>[A-Za-z])[\s*$)\].:!]*")
+_FIRST = re.compile(r"[\s*(\[]*(?P<letter>[A-Z])[*)\].:]+\s.*", re.DOTALL)
+
+
+class ChoiceLetter(Extraction):
+    r"""The letter of the choice that a response settles on.
+
+    In this order: what stands in answer tags or in \boxed{}; the last line if it is a letter; the last letter behind a
+    word such as "answer" or "option"; the letter that the last line begins with, as in `B) the Nile`.
+    """
+
+    from_: Literal["choice"] = Field(default="choice", alias="from")
+
+    def find(self, response: str) -> str | None:
+        """Return the letter as a capital, or what the tags or the box hold if that is more than a letter."""
+        marked = InTags().find(response)
+        if marked is None:
+            marked = Boxed().find(response)
+        if marked is not None:
+            alone = _ALONE.fullmatch(marked)
+            return alone["letter"].upper() if alone else marked
+        line = last_line(response)
+        found = _ALONE.fullmatch(line) or _last(_CUED, response) or _FIRST.fullmatch(line)
+        return found["letter"].upper() if found else None
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    last = None
+    for match in pattern.finditer(text):
+        last = match
+    return last

@@ -1,0 +1,142 @@
+"""Lettered choices: which of them an answer names, and scoring by it."""
+
+import re
+from string import ascii_uppercase
+from typing import Literal
+
+from pydantic import JsonValue
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.record_fields import shown
+from skillopt_airflow.core.scoring.extraction import Boxed
+from skillopt_airflow.core.scoring.scoring_rule import Scoring
+from skillopt_airflow.core.types import JsonObject, Score
+
+MAX_ANSWER_SHOWN = 200
+"""Characters of an answer without a recognised choice that the feedback repeats."""
+_CUE = r"(?:(?:the|my|correct|right|best|final|choice|option|answer|letter|statement|is)\b[\s:]*)*"
+_LABEL = re.compile(rf"{_CUE}[\s*$(\[]*(?P<label>[A-Z])[\s*$)\].:!]*(?:is (?:right|correct|true)\.?)?", re.IGNORECASE)
+_LABEL_AND_MORE = re.compile(rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])[*)\].:]+\s*(?P<more>\S.*)", re.DOTALL)
+_NAMED = re.compile(r"\((?P<bare>[A-Z])\)|\b(?i:choice|option|answer(?:\s+is)?)[\s:]+[(*]*(?P<cued>[A-Z])\b")
+_FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}")
+_DELIMITER = re.compile(r"\\[()\[\]]")
+_BLANK = re.compile(r"\\(?:[,;:!>\s()\[\]]|q?quad\b)|[\s~$]")
+
+
+class ChoiceMatch(Scoring):
+    """Right if the answer names the right choice and no other, by its letter, its text or both.
+
+    There is no partial credit: the letters have no order, and the choices no likeness that would be worth any.
+    """
+
+    by: Literal["choice"] = "choice"
+    choices: str = ""
+    """Key of the choices: a list of texts, or an object with a text by letter. Empty: letters alone are recognised."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The key of the choices."""
+        return (self.choices,) if self.choices else ()
+
+    def check(self, reference: JsonValue, public: JsonObject) -> None:
+        """Refuse choices that cannot be lettered, and what names none of them."""
+        _right(reference, self._choices(public))
+
+    def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+        """Compare the choices that the answer names with the right one."""
+        choices = self._choices(public)
+        named, right = sorted(choices_named(answer, choices)), _right(reference, choices)
+        if len(named) == 1:
+            said = _with_its_text(named[0], choices)
+        elif named:
+            said = f"with more than one choice: {', '.join(named)}"
+        else:
+            said = f'no choice that could be recognised: "{answer[:MAX_ANSWER_SHOWN]}"'
+        score = float(named == [right])
+        return Score(hard=score, soft=score, feedback=f"expected {_with_its_text(right, choices)}; answered {said}")
+
+    def _choices(self, public: JsonObject) -> dict[str, str]:
+        return lettered(public.get(self.choices), self.choices) if self.choices else dict.fromkeys(ascii_uppercase, "")
+
+
+def lettered(choices: JsonValue, key: str = "choices") -> dict[str, str]:
+    """Return choices by letter, from A: those of a list of texts, or an object that has letters already.
+
+    Raises:
+        DataError: they are neither, there are more than letters, or two are the same; it names the key.
+    """
+    by_letter = choices if isinstance(choices, dict) else {}
+    if isinstance(choices, list) and len(choices) <= len(ascii_uppercase):
+        by_letter = dict(zip(ascii_uppercase, choices, strict=False))
+    texts = {letter: text for letter, text in by_letter.items() if isinstance(text, str) and text.strip()}
+    if not texts or len(texts) < len(by_letter) or not texts.keys() <= set(ascii_uppercase):
+        raise DataError(f"{key}: expected a list of at most 26 texts, or texts by letter, got {shown(choices)}")
+    if len(set(map(plain, texts.values()))) < len(texts):
+        raise DataError(f"{key}: two of the choices are the same text")
+    return texts
+
+
+def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
+    """Return the letters of the choices that an answer names: by a letter, by the whole text of one, or by both."""
+    box = Boxed().find(answer)
+    unwrapped = answer if box is None else box.strip()
+    bare = _bare(unwrapped)
+    by_text = _with_text(unwrapped, choices) or _with_text(bare, choices)
+    if by_text:
+        return by_text
+    alone = _LABEL.fullmatch(bare)
+    if alone:
+        return frozenset([alone["label"].upper()]) & choices.keys()
+    named = {match["bare"] or match["cued"] for match in _NAMED.finditer(bare)}
+    first = _LABEL_AND_MORE.fullmatch(bare)
+    if first:
+        named |= {first["label"]} | _with_text(first["more"], choices)
+    return frozenset(named & choices.keys()) | _listed(bare, choices)
+
+
+def plain(text: str) -> str:
+    """Return the form in which texts of choices are compared: no blanks, no math delimiters, no end point.
+
+    LaTeX gives a blank no meaning inside a formula; outside of one no two choices differ by blanks alone.
+    """
+    return _BLANK.sub("", text).rstrip(".")
+
+
+def _right(reference: JsonValue, choices: dict[str, str]) -> str:
+    """Return the letter of the right choice, which a reference names by letter, by text, or by position from 0."""
+    named: frozenset[str] = frozenset()
+    if isinstance(reference, str):
+        alone = _LABEL.fullmatch(_bare(reference))
+        letter = frozenset([alone["label"].upper()]) & choices.keys() if alone else frozenset()
+        named = _with_text(reference, choices) or letter
+    elif isinstance(reference, int) and not isinstance(reference, bool) and 0 <= reference < len(choices):
+        named = frozenset([list(choices)[reference]])
+    if len(named) != 1:
+        letters = f"{min(choices)} to {max(choices)}"
+        raise DataError(f"expected one choice, by its letter ({letters}) or its text, got {shown(reference)}")
+    return next(iter(named))
+
+
+def _bare(text: str) -> str:
+    return _FONT.sub(r"\1", _DELIMITER.sub("", text)).strip()
+
+
+def _with_its_text(letter: str, choices: dict[str, str]) -> str:
+    return f"{letter}: {choices[letter]}" if choices[letter] else letter
+
+
+def _with_text(text: str, choices: dict[str, str]) -> frozenset[str]:
+    """Return the choices with that text; case counts only where it tells choices apart, as n and N."""
+    wanted = plain(text)
+    if not wanted:
+        return frozenset()
+    exact = frozenset(label for label, choice in choices.items() if plain(choice) == wanted)
+    if exact:
+        return exact
+    return frozenset(label for label, choice in choices.items() if plain(choice).lower() == wanted.lower())
+
+
+def _listed(text: str, choices: dict[str, str]) -> frozenset[str]:
+    """Return the letters of a bare list such as `B, D`, `B or D`, `BD`; none if the text is anything else."""
+    letters = re.sub(r"\b(?:and|or)\b|[\s,;/&+()]", "", text)
+    return frozenset(letters) if letters and set(letters) <= choices.keys() else frozenset()

@@ -1,0 +1,100 @@
+"""Taking the answer from the JSON of a response."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field, JsonValue
+
+from skillopt_airflow.core.scoring.extraction import Extraction
+
+_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_OPENING = re.compile(r"[{\[]")
+MAX_WASTED = 1_000_000
+"""Characters that are read in vain behind brackets that begin no value, until the search ends: a fraction of a second."""
+_STEP = r"(?:[^.\[\]]+|\[\d+\])"
+
+
+class JsonAnswer(Extraction):
+    """What a path leads to in the last JSON value of a response, in a fenced block or anywhere."""
+
+    last_line_instead: ClassVar[bool] = False
+
+    from_: Literal["json"] = Field(default="json", alias="from")
+    path: str = Field(default="", pattern=rf"^(?:\$?\.?{_STEP}(?:\.?{_STEP})*)?$")
+    """Keys and positions, such as `result.items[0].name`; empty for the whole value."""
+
+    def find(self, response: str) -> str | None:
+        """Return a text as it is, and any other value as JSON."""
+        found = [value for value in json_values(response) if self._leads_somewhere(value)]
+        return as_text(self._inside(found[-1])) if found else None
+
+    def _leads_somewhere(self, value: JsonValue) -> bool:
+        try:
+            self._inside(value)
+        except (KeyError, IndexError):
+            return False
+        return True
+
+    def _inside(self, value: JsonValue) -> JsonValue:
+        for key, position in re.findall(r"([^.\[\]]+)|\[(\d+)\]", self.path.removeprefix("$")):
+            if key and isinstance(value, dict):
+                value = value[key]
+            elif position and isinstance(value, list):
+                value = value[int(position)]
+            else:
+                raise KeyError(key or position)
+        return value
+
+
+def json_values(response: str) -> list[JsonValue]:
+    """Return the JSON values of a response, in order: of its fenced blocks if one holds JSON, else of all of it."""
+    fenced = [value for block in _FENCED.findall(response) for value in _values(block)]
+    return fenced or list(_values(response))
+
+
+def parsed(text: str) -> JsonValue:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it is no JSON, or too deeply nested.
+    """
+    try:
+        value: JsonValue = json.loads(text, parse_constant=_null)
+    except RecursionError as error:
+        raise ValueError("too deeply nested") from error
+    return value
+
+
+def as_text(value: JsonValue) -> str:
+    """Return a text as it is, and any other value as JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    # An escape such as \ud800 may stand for half a character, which no file can hold.
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _values(text: str) -> Iterator[JsonValue]:
+    """Yield the value that a text is, else the objects and lists in it that are part of no other."""
+    try:
+        yield parsed(text)
+        return
+    except ValueError:
+        pass
+    decoder = json.JSONDecoder(parse_constant=_null)
+    place = wasted = 0
+    while wasted < MAX_WASTED and (opening := _OPENING.search(text, place)):
+        try:
+            value, place = decoder.raw_decode(text, opening.start())
+        except json.JSONDecodeError as error:
+            place = opening.end()
+            wasted += error.pos - opening.start()
+        except (ValueError, RecursionError):
+            # A number of thousands of digits, or a thousand brackets: what is inside of them would not be better.
+            return
+        else:
+            yield value
+
+
+def _null(constant: str) -> None:
+    """Read NaN and Infinity, which are no JSON, as null."""

@@ -1,0 +1,75 @@
+"""Comparing an answer with its reference: what all rules of scoring have in common."""
+
+import json
+import math
+
+from pydantic import JsonValue
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.record_fields import shown
+from skillopt_airflow.core.types import JsonObject, Score, Value
+
+
+class Scoring(Value):
+    """Base of the rules; each has its name in YAML as the value of `by`.
+
+    Most compare two texts: they define `compare`. A reference is one value or a list of alternatives, of which the
+    best counts.
+    """
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Keys of the item's public fields that the rule reads."""
+        return ()
+
+    def check(self, reference: JsonValue, public: JsonObject) -> None:
+        """Look at a reference before it is used, beside the item's public fields.
+
+        Raises:
+            DataError: it is not usable; the message says what would be, and the caller adds where it stands.
+        """
+        for expected in alternatives(reference):
+            self.check_text(expected)
+
+    def check_text(self, expected: str) -> None:
+        """Look at one alternative.
+
+        Raises:
+            DataError: it is not usable.
+        """
+
+    def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
+        """Compare an answer with a reference that has passed `check`."""
+        references = alternatives(reference)
+        judged = [self.compare(answer, expected) for expected in references]
+        expected = " or ".join(f'"{expected}"' for expected in references)
+        return Score(
+            hard=max(hard for hard, _ in judged),
+            soft=max(soft for _, soft in judged),
+            feedback=f'expected {expected}; answered "{answer}"',
+        )
+
+    def compare(self, answer: str, expected: str) -> tuple[float, float]:
+        """Return the hard and the soft score of an answer against one alternative."""
+        raise NotImplementedError
+
+
+def alternatives(reference: JsonValue) -> list[str]:
+    """Return the texts of a reference: of one value, or of each in a list.
+
+    Raises:
+        DataError: there is none, or one is neither a text that is not blank, nor a number, nor a truth value.
+    """
+    values = reference if isinstance(reference, list) else [reference]
+    if not values:
+        raise DataError("expected a value or a list of at least one, got an empty list")
+    return [_text(value) for value in values]
+
+
+def _text(value: JsonValue) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    # bool is a kind of int: true and false in JSON's spelling.
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return json.dumps(value)
+    raise DataError(f"expected a non-empty text or a number, or a list of them, got {shown(value)}")

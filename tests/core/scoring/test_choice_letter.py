@@ -1,0 +1,36 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("B", "B"),
+        ("(b).", "B"),
+        ("**B**", "B"),
+        ("Option A is tempting.\n\nB", "B"),
+        ("The answer is (B).", "B"),
+        ("the correct answer is: **C**, since D is too large", "C"),
+        ("Answer: D\nI hope that this helps.", "D"),
+        ("A) is wrong.\nB) the Nile", "B"),
+        ("The answer is B.\nD) claims too much.", "B"),
+        ("Maybe option A. No, option C it is.", "C"),
+        ("<answer>b</answer>", "B"),
+        ("The answer is A. <answer>C)</answer>", "C"),
+        (r"so \boxed{\mathrm{B}}", r"\mathrm{B}"),
+        (r"The answer is $\boxed{B}$", "B"),
+        ("<answer>the Nile</answer>", "the Nile"),
+        ("I cannot tell", "I cannot tell"),
+        ("", ""),
+    ],
+)
+def test_the_letter_that_a_response_settles_on(response: str, letter: str) -> None:
+    assert ChoiceLetter().extract(response) == letter
+
+
+@given(st.text(max_size=80).filter(lambda text: "<" not in text and "\\" not in text), st.sampled_from("ABCDEFGHIJ"))
+def test_a_letter_on_the_last_line_is_taken(before: str, letter: str) -> None:
+    assert ChoiceLetter().extract(f"{before}\n{letter}") == letter

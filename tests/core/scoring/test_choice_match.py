@@ -1,0 +1,99 @@
+from string import ascii_uppercase
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.scoring.choice_match import ChoiceMatch, choices_named, lettered
+from skillopt_airflow.core.types import JsonObject
+
+RULE = ChoiceMatch(choices="options")
+RIVERS: JsonObject = {"options": ["The Nile", "The Po", "140°", "It is $x \\le 1$."]}
+BY_LETTER: JsonObject = {"options": {"A": "The Nile", "B": "The Po"}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "right"),
+    [
+        ("B", "B", True),
+        ("b.", "B", True),
+        ("(B)", "b", True),
+        ("B", "(B)", True),
+        ("B", 1, True),
+        ("B", "The Po", True),
+        ("the po", "B", True),
+        ("C:140°", "C", True),
+        ("140°", "C", True),
+        ("\\boxed{\\text{B}}", "B", True),
+        ("It is \\(x\\le 1\\)", "D", True),
+        ("A, B", "B", False),
+        ("B is tempting, but I take (A)", "B", False),
+        ("A", "B", False),
+        ("F", "B", False),
+        ("", "B", False),
+        ("The Po or the Nile", "B", False),
+    ],
+)
+def test_what_is_right(answer: str, reference: JsonValue, right: bool) -> None:
+    RULE.check(reference, RIVERS)
+    score = RULE.judge(answer, reference, RIVERS)
+    assert (score.hard, score.soft) == (right, right)
+
+
+def test_choices_may_have_their_letters_or_be_known_to_the_prompt_alone() -> None:
+    assert RULE.judge("the Po", "B", BY_LETTER).hard == 1.0
+    assert ChoiceMatch().columns == ()
+    assert ChoiceMatch().judge("The answer is J.", "J", {}).hard == 1.0
+    assert ChoiceMatch().judge("", "J", {}).feedback == 'expected J; answered no choice that could be recognised: ""'
+
+
+@pytest.mark.parametrize(
+    ("reference", "public", "said"),
+    [
+        ("E", RIVERS, r"expected one choice, by its letter \(A to D\) or its text, got 'E'"),
+        ("The Rhine", RIVERS, "expected one choice"),
+        (4, RIVERS, "expected one choice"),
+        (-1, RIVERS, "expected one choice"),
+        (True, RIVERS, "expected one choice"),
+        (["A", "B"], RIVERS, "expected one choice"),
+        (None, RIVERS, "expected one choice"),
+        ("A", {}, "options: expected a list of at most 26 texts, or texts by letter, got None"),
+        ("A", {"options": []}, "options: expected"),
+        ("A", {"options": ["x", ""]}, "options: expected"),
+        ("A", {"options": {"1": "x"}}, "options: expected"),
+        ("A", {"options": ["x"] * 27}, "options: expected"),
+        ("A", {"options": ["x y", "xy."]}, "options: two of the choices are the same text"),
+    ],
+)
+def test_a_reference_that_is_of_no_use_is_explained(reference: JsonValue, public: JsonObject, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        RULE.check(reference, public)
+
+
+def test_case_counts_where_it_alone_tells_choices_apart() -> None:
+    choices = {"A": "At most \\(n\\).", "B": "At most \\(N\\).", "C": "At most \\(M\\)."}
+    assert choices_named("At most $N$", choices) == {"B"}
+    assert choices_named("at most $n$", choices) == {"A", "B"}
+    assert choices_named("at most $m$", choices) == {"C"}
+
+
+def test_feedback_names_what_was_expected_and_what_came() -> None:
+    assert RULE.judge("A", "B", RIVERS).feedback == "expected B: The Po; answered A: The Nile"
+    assert RULE.judge("A, B", "B", RIVERS).feedback.endswith("answered with more than one choice: A, B")
+    assert RULE.judge("no", "B", RIVERS).feedback.endswith('answered no choice that could be recognised: "no"')
+
+
+@given(st.lists(st.text("abc xyz", min_size=3, max_size=12).filter(str.strip), min_size=1, max_size=26), st.data())
+def test_every_choice_is_named_by_its_letter_and_by_its_text(texts: list[str], data: st.DataObject) -> None:
+    unique = list({text.replace(" ", ""): text for text in texts if len(text.replace(" ", "")) > 2}.values())
+    if unique:
+        choices = lettered(list(unique))
+        letter = data.draw(st.sampled_from(sorted(choices)))
+        assert choices_named(letter, choices) == choices_named(choices[letter], choices) == {letter}
+
+
+@given(st.text(max_size=80), st.sampled_from(ascii_uppercase[:4]))
+def test_any_answer_is_judged(text: str, reference: str) -> None:
+    assert RULE.judge(text, reference, RIVERS).hard in (0.0, 1.0)

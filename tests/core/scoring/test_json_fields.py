@@ -1,0 +1,91 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue, ValidationError
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.scoring.json_fields import JsonFields
+
+BILL: dict[str, JsonValue] = {"vendor": "The ACME Ltd", "total": 42.5, "paid": True, "note": None, "items": [1, "b"]}
+CHOSEN = JsonFields.model_validate(
+    {"fields": {"vendor": {"by": "exact", "normalised": True}, "total": {"by": "number", "relative": 0.01}}}
+)
+SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+
+@pytest.mark.parametrize(
+    ("rule", "change", "soft"),
+    [
+        (JsonFields(), {}, 1.0),
+        (JsonFields(), {"more": 1}, 1.0),
+        (JsonFields(), {"total": "$42.50"}, 1.0),
+        (JsonFields(), {"total": 42}, 0.8),
+        (JsonFields(), {"vendor": "acme ltd"}, 0.8),
+        (JsonFields(), {"paid": 1}, 0.8),
+        (JsonFields(), {"note": "", "items": [1]}, 0.6),
+        (CHOSEN, {"paid": False, "note": "x"}, 1.0),
+        (CHOSEN, {"vendor": "acme ltd", "total": 42.9}, 1.0),
+        (CHOSEN, {"total": 43}, 0.5),
+        (CHOSEN, {"total": None}, 0.5),
+    ],
+)
+def test_the_share_of_fields_that_are_right(rule: JsonFields, change: dict[str, JsonValue], soft: float) -> None:
+    rule.check(BILL, {})
+    score = rule.judge(f"So: {json.dumps(BILL | change)}", BILL, {})
+    assert score.soft == pytest.approx(soft)
+    assert score.hard == float(soft == 1.0)
+
+
+def test_a_reference_may_be_the_text_of_an_object() -> None:
+    assert JsonFields().judge(json.dumps(BILL), json.dumps(BILL), {}).hard == 1.0
+
+
+def test_a_missing_field_counts_as_null() -> None:
+    without = {name: value for name, value in BILL.items() if name not in ("note", "total")}
+    score = JsonFields().judge(json.dumps(without), BILL, {})
+    assert score.soft == pytest.approx(0.8)
+    assert score.feedback == 'expected {"total": 42.5}; answered {}; 4 of 5 fields are right'
+
+
+@pytest.mark.parametrize("answer", ["", "none", "[1]", '"vendor"'])
+def test_an_answer_without_an_object_is_wrong(answer: str) -> None:
+    score = CHOSEN.judge(answer, BILL, {})
+    assert (score.hard, score.soft) == (0.0, 0.0)
+    assert score.feedback.endswith(f'answered no JSON object: "{answer}"')
+
+
+@pytest.mark.parametrize(
+    ("rule", "reference", "said"),
+    [
+        (JsonFields(), "{", "expected a JSON object with at least one field, got '{'"),
+        (JsonFields(), [], "expected a JSON object"),
+        (JsonFields(), {}, "expected a JSON object"),
+        (CHOSEN, {"vendor": "x"}, "expected an object with the field 'total'"),
+        (CHOSEN, {"vendor": "x", "total": "much"}, "total: expected one number, got 'much'"),
+        (CHOSEN, {"vendor": "", "total": 1}, "vendor: expected a non-empty text"),
+    ],
+)
+def test_a_reference_that_is_of_no_use_is_explained(rule: JsonFields, reference: JsonValue, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        rule.check(reference, {})
+
+
+def test_a_rule_of_a_field_that_is_unknown_is_named() -> None:
+    with pytest.raises(ValidationError, match=r"fields\.total"):
+        JsonFields.model_validate({"fields": {"total": {"by": "nearly"}}})
+
+
+@given(st.dictionaries(st.text(), SIMPLE, min_size=1))
+def test_the_reference_itself_is_right(reference: dict[str, Any]) -> None:
+    JsonFields().check(reference, {})
+    assert JsonFields().judge(json.dumps(reference), reference, {}).hard == 1.0
+
+
+@given(st.dictionaries(st.text(), SIMPLE, min_size=1), st.dictionaries(st.text(), SIMPLE))
+def test_all_fields_right_is_a_share_of_one(reference: dict[str, Any], answered: dict[str, Any]) -> None:
+    score = JsonFields().judge(json.dumps(answered), reference, {})
+    assert 0.0 <= score.soft <= 1.0
+    assert (score.hard == 1.0) == (score.soft == 1.0)

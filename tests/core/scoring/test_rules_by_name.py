@@ -1,0 +1,64 @@
+"""The rules as a YAML file chooses them."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from skillopt_airflow.core.scoring import ANSWER_RULES, SCORING_RULES, AnswerRule, ScoringRule
+from skillopt_airflow.core.scoring.extraction import InTags
+from skillopt_airflow.core.scoring.number_match import NumberMatch
+from skillopt_airflow.core.types import Value
+
+
+class Task(Value):
+    answer: AnswerRule = InTags()
+    score: ScoringRule = NumberMatch()
+
+
+NEEDED = {"regex": {"pattern": "x"}}
+
+
+def task(answer: Any = None, score: Any = None) -> Task:
+    given = {"answer": answer, "score": score}
+    return Task.model_validate({key: value for key, value in given.items() if value is not None})
+
+
+@pytest.mark.parametrize("name", ANSWER_RULES)
+def test_every_answer_rule_is_chosen_by_its_name(name: str) -> None:
+    rule = task(answer={"from": name} | NEEDED.get(name, {})).answer
+    assert type(rule) is ANSWER_RULES[name]
+    assert rule.model_dump(by_alias=True)["from"] == name
+    assert rule.extract("") == ""
+
+
+@pytest.mark.parametrize("name", SCORING_RULES)
+def test_every_scoring_rule_is_chosen_by_its_name(name: str) -> None:
+    rule = task(score={"by": name}).score
+    assert type(rule) is SCORING_RULES[name]
+    assert rule.model_dump()["by"] == name
+
+
+def test_a_rule_made_in_code_is_taken_as_it_is() -> None:
+    made = Task(answer=InTags(tag="final"), score=NumberMatch(absolute=1))
+    assert made == task({"from": "tags", "tag": "final"}, {"by": "number", "absolute": 1})
+
+
+@pytest.mark.parametrize(
+    ("answer", "score", "place", "said"),
+    [
+        ({"from": "tag"}, None, "answer", "expected the key 'from' with one of: tags, last_line, json, choice, boxed"),
+        ("tags", None, "answer", "expected the key 'from' with one of: tags"),
+        ({"from": ["tags"]}, None, "answer", "expected the key 'from' with one of: tags"),
+        ({"from": "regex"}, None, "answer.regex.pattern", "Field required"),
+        ({"from": "regex", "pattern": "["}, None, "answer.regex.pattern", "Value error, no regular expression: '\\['"),
+        ({"from": "tags", "name": "x"}, None, "answer.tags.name", "Extra inputs are not permitted"),
+        (None, {"by": "near"}, "score", "expected the key 'by' with one of: exact, f1, contains, number, choice, anls"),
+        (None, {}, "score", "expected the key 'by' with one of: exact"),
+        (None, {"by": "number", "absolute": -1}, "score.number.absolute", "greater than or equal to 0"),
+    ],
+)
+def test_a_mistake_is_explained(answer: Any, score: Any, place: str, said: str) -> None:
+    with pytest.raises(ValidationError, match=said) as raised:
+        task(answer, score)
+    assert [".".join(map(str, error["loc"])) for error in raised.value.errors()] == [place]

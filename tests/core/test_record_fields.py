@@ -1,0 +1,50 @@
+from typing import Any
+
+import pytest
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.record_fields import MAX_SHOWN, objects_at, shown, text_at, texts_at, whole_number_at
+
+RECORD: dict[str, Any] = {
+    "id": "x",
+    "no": 8,
+    "yes": True,
+    "blank": " ",
+    "words": ["a", "b"],
+    "mixed": ["a", 1],
+    "mcq": {"question": "Which?", "choices": [{"text": "a"}, "b"], "good": [{"text": "a"}]},
+}
+
+
+def test_fields_are_read_by_their_path() -> None:
+    assert text_at(RECORD, "id") == "x"
+    assert text_at(RECORD, "mcq", "question") == "Which?"
+    assert texts_at(RECORD, "words") == ["a", "b"]
+    assert objects_at(RECORD, "mcq", "good") == [{"text": "a"}]
+    assert whole_number_at(RECORD, "no") == 8
+
+
+@pytest.mark.parametrize(
+    ("read", "path", "said"),
+    [
+        (text_at, ["blank"], "blank: expected a non-empty text, got ' '"),
+        (text_at, ["no"], "no: expected a non-empty text, got 8"),
+        (text_at, ["mcq", "answer"], "mcq.answer: expected a non-empty text, got None"),
+        (text_at, ["nothing", "answer"], "nothing: expected an object, got None"),
+        (text_at, ["mcq", "question", "text"], "mcq.question: expected an object, got 'Which?'"),
+        (texts_at, ["mixed"], "mixed: expected a list of at least one non-empty text, got ['a', 1]"),
+        (texts_at, ["id"], "id: expected a list of at least one non-empty text, got 'x'"),
+        (objects_at, ["mcq", "question"], "mcq.question: expected a list of objects, got 'Which?'"),
+        (objects_at, ["mcq", "choices"], "mcq.choices[1]: expected an object, got 'b'"),
+        (whole_number_at, ["id"], "id: expected a number, got 'x'"),
+        (whole_number_at, ["yes"], "yes: expected a number, got True"),
+    ],
+)
+def test_what_is_missing_is_named(read: Any, path: list[str], said: str) -> None:
+    with pytest.raises(DataError) as raised:
+        read(RECORD, *path)
+    assert str(raised.value) == said
+
+
+def test_a_long_value_is_shown_shortened() -> None:
+    assert shown("x" * 200) == "'" + "x" * (MAX_SHOWN - 1) + "..."
