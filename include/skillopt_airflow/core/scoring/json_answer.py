@@ -12,7 +12,7 @@ from skillopt_airflow.core.scoring.extraction import Extraction
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _OPENING = re.compile(r"[{\[]")
 MAX_WASTED = 1_000_000
-"""Characters that are read in vain behind brackets that begin no value, until the search ends: a fraction of a second."""
+"""Characters that are read in vain, behind brackets that begin no value, before the search ends."""
 _STEP = r"(?:[^.\[\]]+|\[\d+\])"
 
 
