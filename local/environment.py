@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from local.home import ADMIN, PROJECT, Home, Settings
+from skillopt_airflow.benchmarks import LIST_VARIABLE
 
 HOME_VARIABLE = "SKILLOPT_HOME"
 TARGET_CONNECTION = "AIRFLOW_CONN_SKILLOPT_TARGET"
@@ -35,8 +36,15 @@ def inherited(outer: Mapping[str, str]) -> dict[str, str]:
 
 
 def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str]) -> dict[str, str]:
-    """Return what the platform sets; the user's own AIRFLOW_CONN_* win over the stand-in's."""
-    user = {name: value for name, value in outer.items() if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_"))}
+    """Return what the platform sets; the user's own AIRFLOW_CONN_* win over the stand-in's.
+
+    A service that runs with other variables than these is started anew, so the list of benchmarks is among them.
+    """
+    user = {
+        name: value
+        for name, value in outer.items()
+        if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", LIST_VARIABLE))
+    }
     return (
         {
             HOME_VARIABLE: str(home.root),

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -18,6 +18,7 @@ from uv import find_uv_bin
 
 from local import npm
 from local.engine import install_packages
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.harnesses import HARNESSES
@@ -26,7 +27,7 @@ Report = Callable[[str], None]
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("include/skillopt_airflow")
-CARRIED = Path("skillopt_airflow/project")
+CARRIED = Path("skillopt_airflow/project/benchmarks")
 DOCKERFILE = Path("docker/sandbox.Dockerfile")
 REQUIREMENTS = Path("docker/sandbox-requirements.txt")
 IMAGE = HARNESSES["chat"].image
@@ -42,31 +43,47 @@ BUILDERS = (Path("local/image.py"), Path("local/npm.py"))
 """Files that decide how an image is put together."""
 
 
-def program_files(root: Path) -> Sequence[Path]:
-    """Return the project's files for the sandbox image, relative to its root: no data, no benchmark's configuration."""
+Files = Mapping[Path, Path]
+"""The project's files for an image: where each lies below the program's folder there, and the file here."""
+
+
+def program_files(root: Path) -> Files:
+    """Return the files for the sandbox image: no data, no benchmark's configuration.
+
+    The adapters lie within the package, as they do in the wheel, wherever SKILLOPT_BENCHMARKS says that they are here.
+    They are copied, not mounted: a remote engine or a cluster has no folder of this machine, but it has the image.
+
+    Raises:
+        ConfigError: SKILLOPT_BENCHMARKS names what is no benchmark.
+    """
     package = root / PACKAGE
-    files = [package / "__init__.py", package / "benchmarks.py", *root.glob("benchmarks/[!_]*/adapter.py")]
+    files = [package / "__init__.py", package / "benchmarks.py"]
     files += [path for folder in ("core", "rollout") for path in (package / folder).rglob("*.py")]
-    return sorted(path.relative_to(root) for path in files)
+    adapters = {CARRIED / name / "adapter.py": benchmarks.folder(name) / "adapter.py" for name in benchmarks.names()}
+    return _placed(root, files) | {place: path for place, path in adapters.items() if path.is_file()}
 
 
-def gateway_files(root: Path) -> Sequence[Path]:
-    """Return the project's files for the gateway's image: what calls a model."""
+def gateway_files(root: Path) -> Files:
+    """Return the files for the gateway's image: what calls a model."""
     package = root / PACKAGE
     files = [package / "__init__.py", *(package / "core").rglob("*.py")]
     files += [path for folder in ("gateway", "sandbox") for path in (package / folder).glob("*.py")]
-    return sorted(path.relative_to(root) for path in files)
+    return _placed(root, files)
+
+
+def _placed(root: Path, files: Iterable[Path]) -> dict[Path, Path]:
+    return {path.relative_to(root / "include"): path for path in sorted(files)}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One image: its name, what it starts from, and what enters it; paths are relative to the project's root."""
+    """One image: its name, what it starts from, and what enters it; dockerfile and requirements lie below the root."""
 
     image: str
     dockerfile: Path
     requirements: Path | None = None
     """Python packages; they and the program start from the Python base, a CLI starts from the sandbox image."""
-    program: Callable[[Path], Sequence[Path]] = lambda root: ()
+    program: Callable[[Path], Files] = lambda root: {}
     cli: npm.CLI | None = None
 
 
@@ -128,14 +145,12 @@ def _make(client: docker.DockerClient, docker_host: str, home: Path, report: Rep
             raise
 
 
-def stage_program(root: Path, target: Path, files: Callable[[Path], Sequence[Path]] = program_files) -> None:
+def stage_program(root: Path, target: Path, files: Callable[[Path], Files] = program_files) -> None:
     """Copy what an image gets into a folder; by default what `python -m skillopt_airflow.rollout` runs from."""
-    for path in files(root):
-        # The benchmarks lie within the package, as they do in the wheel.
-        inside = path.relative_to("include") if path.parts[0] == "include" else CARRIED / path
-        copy = target / inside
+    for place, path in files(root).items():
+        copy = target / place
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(root / path, copy)
+        shutil.copyfile(path, copy)
 
 
 def stage_context(root: Path, target: Path, architecture: str, cache: Path, name: str = "sandbox") -> None:
@@ -158,21 +173,22 @@ def stage_context(root: Path, target: Path, architecture: str, cache: Path, name
         raise ImageMissing(f"the packages of {recipe.image} could not be fetched: {done.stderr.strip()[-500:]}")
 
 
-def input_files(root: Path, name: str = "sandbox") -> Sequence[Path]:
-    """Return every file that decides what an image holds, relative to the root; a CLI's image holds the sandbox's."""
+def input_files(root: Path, name: str = "sandbox") -> Files:
+    """Return every file that decides what an image holds, by a name of its own; a CLI's image holds the sandbox's."""
     recipe = RECIPES[name]
-    files = [recipe.dockerfile, *BUILDERS, *recipe.program(root)]
-    if recipe.requirements is not None:
-        files.append(recipe.requirements)
-    return files if recipe.cli is None else [*files, *input_files(root)]
+    below = [recipe.dockerfile, *BUILDERS, *([recipe.requirements] if recipe.requirements else [])]
+    files = {path: root / path for path in below} | {
+        Path("program") / at: path for at, path in recipe.program(root).items()
+    }
+    return files if recipe.cli is None else {**input_files(root), **files}
 
 
 def inputs_hash(root: Path, name: str = "sandbox") -> str:
     """Return the hex SHA-256 of every file and name that decides what an image holds."""
     digest = hashlib.sha256("\0".join([BASE, SUITE, PYTHON, name]).encode())
-    for path in input_files(root, name):
-        content = (root / path).read_bytes()
-        digest.update(f"{path}\0{len(content)}\0".encode() + content)
+    for place, path in input_files(root, name).items():
+        content = path.read_bytes()
+        digest.update(f"{place}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 
 

@@ -57,22 +57,22 @@ def test_a_module_keeps_no_state(path: Path) -> None:
     assert named_as_variable in ([], ["__all__"])
 
 
-@pytest.mark.parametrize("path", image.program_files(PROJECT), ids=str)
+@pytest.mark.parametrize("path", image.program_files(PROJECT).values(), ids=lambda path: str(path.relative_to(PROJECT)))
 def test_the_sandbox_image_has_all_that_its_program_imports(path: Path) -> None:
     lock = (PROJECT / image.REQUIREMENTS).read_text(encoding="utf-8")
     pinned = {name.replace("-", "_") for name in re.findall(r"^([\w-]+)==", lock, re.MULTILINE)} | {"pydantic_ai"}
-    files = (file.with_suffix("") for file in image.program_files(PROJECT))
-    own = {".".join(file.parts).removeprefix("include.").removesuffix(".__init__") for file in files}
-    for module in imported(PROJECT / path):
+    places = (place.with_suffix("") for place in image.program_files(PROJECT))
+    own = {".".join(place.parts).removesuffix(".__init__") for place in places}
+    for module in imported(path):
         top = module.partition(".")[0]
         assert module in own if top == "skillopt_airflow" else top in sys.stdlib_module_names | pinned, module
 
 
 def test_the_sandbox_image_gets_no_data_and_no_other_part_of_the_project() -> None:
-    for path in image.program_files(PROJECT):
-        assert path.suffix == ".py"
-        adapter = path.parts[0] == "benchmarks" and path.name == "adapter.py"
-        assert adapter or path.parts[2] in {"benchmarks.py", "core", "rollout", "__init__.py"}
+    for place in image.program_files(PROJECT):
+        assert place.suffix == ".py"
+        adapter = place.parts[1:3] == ("project", "benchmarks") and place.name == "adapter.py"
+        assert adapter or place.parts[1] in {"benchmarks.py", "core", "rollout", "__init__.py"}
 
 
 @pytest.mark.parametrize(

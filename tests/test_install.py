@@ -58,13 +58,13 @@ def test_three_lines_give_an_airflow_the_dags_of_this_project(installed: Path, t
 
 
 @pytest.mark.slow
-def test_a_project_of_ones_own_has_its_own_benchmarks(installed: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "project" / "benchmarks" / "mine"
-    folder.mkdir(parents=True)
+def test_an_airflow_of_ones_own_has_the_benchmarks_that_are_listed(installed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
     for file in ("adapter.py", "benchmark.yaml"):
         (folder / file).write_bytes((PROJECT / "benchmarks" / "_template" / file).read_bytes())
     (tmp_path / "skillopt.py").write_text(DAG_FILE)
-    variables = {"PYTHONPATH": str(installed), "SKILLOPT_PROJECT": str(tmp_path / "project")}
+    variables = {"PYTHONPATH": str(installed), "SKILLOPT_BENCHMARKS": str(folder)}
     found = dags_found(tmp_path / "skillopt.py", tmp_path, **variables)
     assert "train_mine" in found
     assert {name.endswith("_mine") or "_mine_" in name for name in found} == {True}

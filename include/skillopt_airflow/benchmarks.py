@@ -1,6 +1,7 @@
 """Find and load the benchmarks: one folder each; the `adapter.py` of a folder holds a `BENCHMARK`."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,57 +13,87 @@ from types import ModuleType
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.protocols import Benchmark
 
-PROJECT_VARIABLE = "SKILLOPT_PROJECT"
-"""Environment variable: the folder that holds benchmarks/ and skills/, for a project of one's own."""
+LIST_VARIABLE = "SKILLOPT_BENCHMARKS"
+"""Environment variable: the benchmarks that there are, separated by commas. Each is a name in benchmarks/ or the
+absolute path of a folder elsewhere; unset or empty, there are all of benchmarks/."""
+SEED_FILE = "initial.md"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?<!_epoch)(?<!_epoch_end)")
+"""A name becomes a part of DAG ids, where trainings add _epoch and _epoch_end, and of keys in S3."""
 
 
 def project() -> Path:
-    """Return the folder that holds benchmarks/ and skills/.
-
-    It is the one that the environment names, else what the wheel or the image carries, else the checkout.
-    """
-    chosen = os.environ.get(PROJECT_VARIABLE)
+    """Return the folder that holds benchmarks/ and skills/: what the wheel or the image carries, else the checkout."""
     carried = Path(__file__).with_name("project")
-    if chosen:
-        return Path(chosen)
     return carried if carried.is_dir() else Path(__file__).parents[2]
 
 
+def names() -> Sequence[str]:
+    """Return the names of the benchmarks, in alphabetical order; `folder` says which of them cannot be used."""
+    return sorted({place.name for place in _places()})
+
+
 def folder(name: str) -> Path:
-    """Return the folder of a benchmark."""
-    return project() / "benchmarks" / name
+    """Return the folder of a benchmark.
+
+    Raises:
+        ConfigError: there is none of this name, there are two, or its folder holds none; the text says what there is.
+    """
+    places = [place for place in _places() if place.name == name]
+    if not places:
+        raise ConfigError(f"benchmark {name!r}: there is none of this name; there are: {', '.join(names())}")
+    if len(places) > 1:
+        both = " and ".join(map(str, places))
+        raise ConfigError(f"{LIST_VARIABLE}: two benchmarks are called {name}: {both}; rename a folder, or list one")
+    if not _is_benchmark(places[0]):
+        raise ConfigError(
+            f"{LIST_VARIABLE}: {places[0]} is no folder with a benchmark.yaml or an adapter.py; list names in "
+            f"benchmarks/, which has {', '.join(place.name for place in _own())}, or absolute paths of other folders"
+        )
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{places[0]}: rename the folder: the name of a benchmark consists of letters, digits, dashes and "
+            "underscores, begins with a letter or digit, and does not end in _epoch or _epoch_end"
+        )
+    return places[0]
 
 
 def seed_skill(name: str) -> Path:
-    """Return the file of a benchmark's seed skill."""
-    return project() / "skills" / name / "initial.md"
-
-
-def names() -> Sequence[str]:
-    """Return the folders that hold an adapter, in alphabetical order; a leading _ marks what is no benchmark.
-
-    Raises:
-        ConfigError: there is no folder benchmarks/.
-    """
-    home = project() / "benchmarks"
-    if not home.is_dir():
-        raise ConfigError(
-            f"{home}: no such folder; {PROJECT_VARIABLE} names the one that holds benchmarks/ and skills/"
-        )
-    return sorted(path.parent.name for path in home.glob("[!_]*/adapter.py"))
+    """Return the file of a benchmark's seed skill: in skills/ for one of benchmarks/, else in its own folder."""
+    place, home = folder(name), project()
+    return (home / "skills" / name if place.parent == home / "benchmarks" else place) / SEED_FILE
 
 
 def load(name: str) -> Benchmark:
     """Return the benchmark of a folder.
 
     Raises:
-        ConfigError: no such folder; the text lists those that there are.
+        ConfigError: there is none of this name, or its adapter cannot be imported; the text names the file.
     """
-    known = names()
-    if name not in known:
-        raise ConfigError(f"benchmark {name!r}: no such folder in benchmarks/; there are: {', '.join(known)}")
-    benchmark: Benchmark = load_file(name, "adapter").BENCHMARK
+    try:
+        benchmark: Benchmark = load_file(name, "adapter").BENCHMARK
+    except ConfigError:
+        raise
+    except Exception as error:
+        file = folder(name) / "adapter.py"
+        raise ConfigError(f"{file}: it cannot be imported: {type(error).__name__}: {error}") from error
     return benchmark
+
+
+def _places() -> list[Path]:
+    """Return the folders that are listed, each once, whatever they hold."""
+    listed = [entry.strip() for entry in os.environ.get(LIST_VARIABLE, "").split(",")]
+    # A name is a path relative to benchmarks/; an absolute path stays what it is.
+    places = [Path(os.path.normpath(project() / "benchmarks" / entry)) for entry in listed if entry]
+    return list(dict.fromkeys(places)) if places else _own()
+
+
+def _own() -> list[Path]:
+    """Return the folders of benchmarks/; a leading _ marks what is no benchmark."""
+    return sorted(place for place in (project() / "benchmarks").glob("[!_]*") if _is_benchmark(place))
+
+
+def _is_benchmark(place: Path) -> bool:
+    return any((place / file).is_file() for file in ("benchmark.yaml", "adapter.py"))
 
 
 def load_file(name: str, file: str) -> ModuleType:

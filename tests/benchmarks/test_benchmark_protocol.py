@@ -23,8 +23,8 @@ METHODS = [name for name, member in vars(Benchmark).items() if inspect.isfunctio
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     """The template as a contributor's own folder, found in the way that every benchmark is found."""
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(FOLDER / "_template", tmp_path / "benchmarks" / COPY, ignore=ignored)
-    monkeypatch.setenv(benchmarks.PROJECT_VARIABLE, str(tmp_path))
+    shutil.copytree(FOLDER / "_template", tmp_path / COPY, ignore=ignored)
+    monkeypatch.setenv(benchmarks.LIST_VARIABLE, str(tmp_path / COPY))
     return benchmarks.load(COPY)
 
 

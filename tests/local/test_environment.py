@@ -12,6 +12,7 @@ from local.environment import (
     stand_in_serves,
 )
 from local.home import Home
+from skillopt_airflow.benchmarks import LIST_VARIABLE
 
 
 def test_another_airflow_of_the_user_is_left_out():
@@ -38,6 +39,14 @@ def test_a_connection_of_the_user_is_used_and_the_other_stays(tmp_path: Path):
     assert variables[TARGET_CONNECTION] == "mine"
     assert "stand-in-optimizer" in variables[OPTIMIZER_CONNECTION]
     assert not stand_in_serves(outer | {OPTIMIZER_CONNECTION: "mine too"})
+
+
+def test_airflow_and_the_stand_in_know_the_same_benchmarks(tmp_path: Path):
+    home = Home.at(tmp_path)
+    listed = {LIST_VARIABLE: "searchqa,/srv/skills/invoices"}
+    variables = platform_variables(home, home.read_or_choose(), listed | {"SKILLOPT_OTHER": "x"})
+    assert variables.items() >= listed.items()
+    assert "SKILLOPT_OTHER" not in variables
 
 
 def test_the_s3_connection_leads_to_the_s3_server(tmp_path: Path):

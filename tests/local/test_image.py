@@ -5,7 +5,8 @@ import docker
 import pytest
 
 from local import image
-from skillopt_airflow.core.errors import ImageMissing
+from skillopt_airflow.benchmarks import LIST_VARIABLE
+from skillopt_airflow.core.errors import ConfigError, ImageMissing
 
 PINNED = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==([^\s;]+)", re.MULTILINE)
 
@@ -18,37 +19,46 @@ def test_the_image_gets_the_program_and_no_data():
     files = {str(path) for path in image.program_files(image.ROOT)}
 
     assert {
-        "include/skillopt_airflow/rollout/__main__.py",
-        "include/skillopt_airflow/core/types.py",
-        "benchmarks/searchqa/adapter.py",
+        "skillopt_airflow/rollout/__main__.py",
+        "skillopt_airflow/core/types.py",
+        "skillopt_airflow/project/benchmarks/searchqa/adapter.py",
     } <= files
     assert all(name.endswith(".py") for name in files)
-    assert not any(
-        name.startswith(
-            (
-                "include/skillopt_airflow/store",
-                "include/skillopt_airflow/sandbox",
-                "include/skillopt_airflow/models",
-                "local",
-            )
-        )
-        for name in files
-    )
-    benchmark_files = {Path(name).name for name in files if name.startswith("benchmarks/")}
+    folders = ("skillopt_airflow/store", "skillopt_airflow/sandbox", "skillopt_airflow/models", "local")
+    assert not any(name.startswith(folders) for name in files)
+    benchmark_files = {Path(name).name for name in files if name.startswith("skillopt_airflow/project/")}
     assert benchmark_files == {"adapter.py"}
+
+
+def test_the_image_gets_the_adapters_of_the_benchmarks_that_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    own = tmp_path / "mine"
+    own.mkdir()
+    (own / "adapter.py").write_text("BENCHMARK = 1\n")
+    monkeypatch.setenv(LIST_VARIABLE, f"searchqa,{own}")
+    adapters = {place.parent.name for place in image.program_files(image.ROOT) if place.name == "adapter.py"}
+    before = image.inputs_hash(image.ROOT, "codex")
+
+    assert adapters == {"searchqa", "mine"}
+    (own / "adapter.py").write_text("BENCHMARK = 2\n")
+    assert image.inputs_hash(image.ROOT, "codex") != before
+
+
+def test_no_image_is_built_for_a_folder_that_is_no_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(LIST_VARIABLE, f"searchqa,{tmp_path / 'mine'}")
+    with pytest.raises(ConfigError, match="mine is no folder with"):
+        image.program_files(image.ROOT)
 
 
 def test_the_gateways_image_gets_what_calls_a_model():
     files = {str(path) for path in image.gateway_files(image.ROOT)}
 
     assert {
-        "include/skillopt_airflow/gateway/model_gateway.py",
-        "include/skillopt_airflow/gateway/upstream.py",
-        "include/skillopt_airflow/core/types.py",
+        "skillopt_airflow/gateway/model_gateway.py",
+        "skillopt_airflow/gateway/upstream.py",
+        "skillopt_airflow/core/types.py",
     } <= files
-    assert not any(
-        name.startswith(("local/standin", "include/skillopt_airflow/rollout", "benchmarks")) for name in files
-    )
+    folders = ("local/standin", "skillopt_airflow/rollout", "skillopt_airflow/project")
+    assert not any(name.startswith(folders) for name in files)
 
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in image.RECIPES.values() if recipe.requirements])
@@ -61,9 +71,10 @@ def test_packages_have_the_versions_of_the_lock(recipe: image.Recipe):
 
 @pytest.mark.parametrize("name", ["sandbox", "codex"])
 def test_a_changed_input_is_another_image(tmp_path: Path, name: str):
-    for path in image.input_files(image.ROOT, name):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes((image.ROOT / path).read_bytes())
+    for path in image.input_files(image.ROOT, name).values():
+        copy = tmp_path / path.relative_to(image.ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
     before = image.inputs_hash(tmp_path, name)
 
     assert before == image.inputs_hash(image.ROOT, name)

@@ -103,19 +103,23 @@ def test_bad_overrides_are_explained(overrides: Any, said: str) -> None:
 
 
 def test_a_bad_benchmark_file_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(benchmarks.PROJECT_VARIABLE, str(tmp_path))
-    path = tmp_path / "benchmarks" / "mine" / "benchmark.yaml"
-    path.parent.mkdir(parents=True)
+    path = tmp_path / "mine" / "benchmark.yaml"
+    monkeypatch.setenv(benchmarks.LIST_VARIABLE, str(path.parent))
+    path.parent.mkdir()
     for text, said in (
-        ("train: [", "not YAML"),
-        ("train: {seeds: 1}", "train.seeds: no such key"),
-        ("- train", "expected keys and values"),
-        ("1: 2", "1: Keys should be strings"),
+        (b"train: [", "not YAML"),
+        (b"\xff\xfe\xfa", "not YAML"),
+        (b"train: {seeds: 1}", "train.seeds: no such key"),
+        (b"- train", "expected keys and values"),
+        (b"1: 2", "1: Keys should be strings"),
     ):
-        path.write_text(text)
+        path.write_bytes(text)
         with pytest.raises(ConfigError) as raised:
             params.benchmark_config("mine")
         assert str(raised.value).startswith(f"{path}: ")
         assert said in str(raised.value)
     path.write_text("# nothing set\n")
     assert params.benchmark_config("mine") == TrainConfig()
+    path.rename(path.with_name("adapter.py"))
+    with pytest.raises(ConfigError, match=f"{path}: it cannot be read: No such file"):
+        params.benchmark_config("mine")

@@ -16,7 +16,9 @@ def benchmark_config(benchmark: str) -> TrainConfig:
     path = benchmarks.folder(benchmark) / "benchmark.yaml"
     try:
         layer = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: it cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not YAML: {error}") from error
     try:
         return TrainConfig.from_layers({} if layer is None else layer)

@@ -72,7 +72,7 @@ def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, 
                 (folder / part / file).write_bytes(content)
         # Nothing of the worker's environment, which holds credentials; -P keeps the folder off the import path.
         env = {"PATH": os.defpath, "PYTHONPATH": PACKAGES, "LANG": "C.UTF-8", "HOME": name, "TMPDIR": name}
-        env[benchmarks.PROJECT_VARIABLE] = str(benchmarks.project().resolve())
+        env[benchmarks.LIST_VARIABLE] = str(benchmarks.folder(case.benchmark).absolute())
         try:
             done = subprocess.run(
                 [sys.executable, "-P", "-m", "skillopt_airflow.training.judging"],

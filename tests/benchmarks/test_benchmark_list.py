@@ -1,0 +1,84 @@
+"""The benchmarks that there are, by SKILLOPT_BENCHMARKS: names in benchmarks/, and folders elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.errors import ConfigError
+
+OURS = ["livemathematicianbench", "searchqa", "spreadsheetbench"]
+
+
+def make(folder: Path, adapter: str = "BENCHMARK = 'mine'\n") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "adapter.py").write_text(adapter)
+    return folder
+
+
+def listed(monkeypatch: pytest.MonkeyPatch, *entries: Path | str) -> None:
+    monkeypatch.setenv(benchmarks.LIST_VARIABLE, ",".join(map(str, entries)))
+
+
+@pytest.mark.parametrize("value", [None, "", " , "])
+def test_without_a_list_there_are_all_of_ours(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if value is None:
+        monkeypatch.delenv(benchmarks.LIST_VARIABLE, raising=False)
+    else:
+        monkeypatch.setenv(benchmarks.LIST_VARIABLE, value)
+    assert benchmarks.names() == OURS
+
+
+def test_a_list_holds_names_of_ours_and_folders_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = make(tmp_path / "mine")
+    listed(monkeypatch, " searchqa", f"{mine}/ ", "")
+    assert benchmarks.names() == ["mine", "searchqa"]
+    assert benchmarks.folder("mine") == mine
+    assert benchmarks.load("mine") == "mine"
+    with pytest.raises(ConfigError, match="'spreadsheetbench': there is none of this name; there are: mine, searchqa"):
+        benchmarks.load("spreadsheetbench")
+
+
+def test_the_seed_skill_lies_in_skills_or_beside_the_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = make(tmp_path / "mine")
+    listed(monkeypatch, mine, benchmarks.project() / "benchmarks" / "searchqa")
+    assert benchmarks.seed_skill("mine") == mine / "initial.md"
+    assert benchmarks.seed_skill("searchqa") == benchmarks.project() / "skills" / "searchqa" / "initial.md"
+
+
+def test_two_of_one_name_are_refused_and_the_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = make(tmp_path / "a" / "mine"), make(tmp_path / "b" / "mine")
+    listed(monkeypatch, one, "searchqa", other, "searchqa")
+    assert benchmarks.names() == ["mine", "searchqa"]
+    assert benchmarks.folder("searchqa").name == "searchqa"
+    with pytest.raises(ConfigError, match=f"two benchmarks are called mine: {one} and {other}"):
+        benchmarks.folder("mine")
+
+
+@pytest.mark.parametrize("entry", ["invoices", "/nowhere/invoices"])
+def test_an_entry_that_is_no_benchmark_is_told_what_there_is(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed(monkeypatch, "searchqa", entry)
+    with pytest.raises(ConfigError, match=r"invoices is no folder .* which has livemathematicianbench, searchqa"):
+        benchmarks.folder("invoices")
+
+
+@pytest.mark.parametrize("name", ["two words", "_mine", "mine_epoch", "mine_epoch_end", "a.b"])
+def test_a_name_that_cannot_be_a_part_of_dag_ids_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed(monkeypatch, make(tmp_path / name))
+    with pytest.raises(ConfigError, match=f"{name}: rename the folder"):
+        benchmarks.folder(name)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "said"),
+    [("x = (\n", "SyntaxError.*line 1"), ("import nosuch\n", "nosuch"), ("x = 1\n", "no attribute 'BENCHMARK'")],
+)
+def test_an_adapter_that_cannot_be_imported_is_named(
+    adapter: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = make(tmp_path / "mine", adapter)
+    listed(monkeypatch, mine)
+    with pytest.raises(ConfigError, match=f"{mine}/adapter.py: it cannot be imported: .*{said}"):
+        benchmarks.load("mine")
