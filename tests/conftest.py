@@ -1,4 +1,3 @@
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,13 +42,10 @@ def cli_docker_host(docker_host: str) -> str:
 def standin_url() -> Iterator[str]:
     """The base URL, /v1 included, of a stand-in that serves as long as the tests run."""
     from local.standin.server import StandInServer
+    from tests.served import served
 
-    with StandInServer("127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    with served(StandInServer("127.0.0.1", 0)) as server:
         yield server.base_url
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.dialect_server import Dialect, DialectServer, serving
+from tests.gateway.dialect_server import Dialect, DialectServer
 from tests.gateway.gateway_rig import Rig, rigs
+from tests.served import served
 
 Serve = Callable[[Dialect], DialectServer]
 
@@ -14,7 +15,7 @@ Serve = Callable[[Dialect], DialectServer]
 def provider() -> Iterator[Serve]:
     """Starts servers that speak a dialect."""
     with ExitStack() as servers:
-        yield lambda dialect: servers.enter_context(serving(dialect))
+        yield lambda dialect: servers.enter_context(served(DialectServer(dialect)))
 
 
 @pytest.fixture

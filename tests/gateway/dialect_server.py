@@ -1,9 +1,7 @@
 """A local server in the place of a provider: it refuses what the real one's documentation does not have."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -36,8 +34,6 @@ Dialect = Callable[[Request], Document | list[Document]]
 
 
 class DialectServer(ThreadingHTTPServer):
-    daemon_threads = True
-
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.dialect = dialect
@@ -50,19 +46,6 @@ class DialectServer(ThreadingHTTPServer):
     @property
     def last(self) -> Request:
         return self.requests[-1]
-
-
-@contextmanager
-def serving(dialect: Dialect) -> Iterator[DialectServer]:
-    server = DialectServer(dialect)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,6 +1,6 @@
 import re
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from skillopt_airflow.models.providers import check_sampling
 from tests.gateway import dialects
 from tests.gateway.dialect_server import Document, Refusal, Request
 from tests.models.conftest import Connect, Serve
+from tests.served import served
 
 
 class Server(ThreadingHTTPServer):
@@ -48,20 +49,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[int], Server]]:
-    servers: list[tuple[Server, threading.Thread]] = []
-
-    def start(status: int) -> Server:
-        server = Server(status)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        servers.append((server, thread))
-        return server
-
-    yield start
-    for server, thread in servers:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with ExitStack() as stack:
+        yield lambda status: stack.enter_context(served(Server(status)))
 
 
 def test_a_target(connect: Connect) -> None:

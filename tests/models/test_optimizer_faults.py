@@ -7,7 +7,8 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from skillopt_airflow.core.types import Edit, ModelCall, Patch
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.optimizer.select import select
-from tests.pipeline.faulty_model import faulty_model
+from tests.pipeline.faulty_model import FaultyModel
+from tests.served import served
 
 SKILL = "# Skill\n\n- Read the question.\n"
 
@@ -15,7 +16,7 @@ SKILL = "# Skill\n\n- Read the question.\n"
 @pytest.mark.slow
 def test_every_question_gets_its_answer_from_a_provider_that_keeps_failing(standin_url: str) -> None:
     calls: list[ModelCall] = []
-    with faulty_model(standin_url, hang=2.0) as server:
+    with served(FaultyModel(standin_url, hang=2.0)) as server:
         model = OpenAIChatModel("stand-in-optimizer", provider=OpenAIProvider(base_url=server.base_url, api_key="none"))
         with PydanticAIOptimizer(model, calls.append, max_attempts=12, call_timeout=0.5) as optimizer:
             for number in range(45):

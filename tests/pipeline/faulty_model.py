@@ -6,8 +6,6 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SHARES = {"busy": 0.20, "broken": 0.10, "hang": 0.05, "garbage": 0.05}
@@ -16,9 +14,11 @@ JSON = "application/json"
 
 
 class FaultyModel(ThreadingHTTPServer):
-    """Which try of a request fails, and how, is a function of the request alone."""
+    """Which try of a request fails, and how, is a function of the request alone.
 
-    daemon_threads = True
+    `hang` is how many seconds it sits on a request that it never answers.
+    """
+
     request_queue_size = 128
 
     def __init__(self, upstream: str, hang: float) -> None:
@@ -103,17 +103,3 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             # Whoever asked has given up.
             self.close_connection = True
-
-
-@contextmanager
-def faulty_model(upstream: str, hang: float) -> Iterator[FaultyModel]:
-    """A running server; `hang` is how many seconds it sits on a request that it never answers."""
-    server = FaultyModel(upstream, hang)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

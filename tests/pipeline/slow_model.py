@@ -1,15 +1,15 @@
 """A model server that passes everything on to another one, slowly enough to be interrupted."""
 
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.served import served
+
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
     upstream = ""
     delay = 0.0
 
@@ -50,11 +50,5 @@ def slow_model(upstream: str, delay: float) -> Iterator[str]:
     """The base URL of a server that takes `delay` seconds a call before it asks `upstream`."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.upstream, server.delay = upstream, delay
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

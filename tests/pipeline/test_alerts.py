@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +20,7 @@ from skillopt_airflow.pipeline import alerts
 from skillopt_airflow.pipeline.graph import dag_of
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from tests.served import served
 
 PROBE = Path(__file__).with_name("alert_probe.py")
 SECRET = "hook-token-7c1e"
@@ -59,12 +59,8 @@ class Hook:
 @pytest.fixture
 def hook() -> Iterator[Hook]:
     hook = Hook()
-    thread = threading.Thread(target=hook.server.serve_forever, args=(0.02,))
-    thread.start()
-    yield hook
-    hook.server.shutdown()
-    thread.join()
-    hook.server.server_close()
+    with served(hook.server):
+        yield hook
 
 
 def configured(**group: Any) -> TrainConfig:

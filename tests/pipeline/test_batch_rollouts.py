@@ -21,6 +21,7 @@ from skillopt_airflow.pipeline.graph import dag_of, evaluations
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import seed_and_final, workload
 from skillopt_airflow.training.run import TrainingRun
+from tests.served import served
 from tests.store.conftest import s3_endpoint
 from tests.training.in_process import Training, configured
 
@@ -33,18 +34,11 @@ BUCKET = "skillopt"
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInServer]:
-    import threading
-
-    server = StandInServer("127.0.0.1", 0)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    connection = {"conn_type": "pydanticai", "host": server.base_url, "password": "key"}
-    extra = {"extra": {"model": "openai:stand-in-target"}}
-    monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_TARGET", json.dumps(connection | extra))
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(StandInServer("127.0.0.1", 0)) as server:
+        connection = {"conn_type": "pydanticai", "host": server.base_url, "password": "key"}
+        extra = {"extra": {"model": "openai:stand-in-target"}}
+        monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_TARGET", json.dumps(connection | extra))
+        yield server
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from docker.errors import APIError
 
-from tests.pipeline.faulty_model import FaultyModel, faulty_model
+from tests.pipeline.faulty_model import FaultyModel
 from tests.pipeline.trained_run import SHORT, TrainedRun, create_connection, executions, stand_in, trajectories
+from tests.served import served
 
 pytestmark = pytest.mark.platform
 
@@ -60,7 +61,7 @@ class FaultyRun:
 def faulty(platform: Any) -> Iterator[FaultyRun]:
     name = f"faulty-{time.time_ns()}"
     engine = docker.DockerClient(base_url=platform.environment["DOCKER_HOST"])
-    with faulty_model(stand_in(platform), hang=10.0) as server:
+    with served(FaultyModel(stand_in(platform), hang=10.0)) as server:
         for role in ("target", "optimizer"):
             model = f"openai-chat:stand-in-{role}"
             create_connection(platform, f"skillopt_faulty_{role}", server.base_url, model, password=KEY)

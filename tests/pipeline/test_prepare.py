@@ -21,7 +21,8 @@ from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.triggered import configured, reopened
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.gateway import dialects
-from tests.gateway.dialect_server import serving
+from tests.gateway.dialect_server import DialectServer
+from tests.served import served
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 
@@ -69,7 +70,7 @@ def test_a_run_that_cannot_be(model: dict[str, Any], error: type[Exception], mes
 
 
 def test_a_server_without_the_path_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(dialects.vllm(parser=True)) as server:
+    with served(DialectServer(dialects.vllm(parser=True))) as server:
         fields = {"conn_type": "pydanticai", "host": f"{server.address}/v1", "extra": {"model": "openai-chat:m"}}
         monkeypatch.setenv("AIRFLOW_CONN_OWN", json.dumps(fields))
         with pytest.raises(

@@ -25,6 +25,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import kubernetes_validate
 
+from tests.served import served
+
 PROJECT = Path(__file__).parents[2]
 VERSION = "1.33"
 GRACE_SECONDS = 10
@@ -53,18 +55,16 @@ class FakeCluster:
     def __post_init__(self) -> None:
         handler = type("Handler", (_Handler,), {"cluster": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._serving = served(self._server)
 
     def __enter__(self) -> "FakeCluster":
-        self._thread.start()
+        self._serving.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         for name in list(self.pods):
             self.delete_pod(name, 0)
-        self._server.shutdown()
-        self._server.server_close()
+        self._serving.__exit__(*error)
 
     @property
     def connection(self) -> str:

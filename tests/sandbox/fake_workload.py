@@ -45,6 +45,12 @@ class FakeWorkload:
     image: str = HARNESSES["chat"].image
     one_item_each: bool = False
     allowance: RemainingBudget = field(default_factory=RemainingBudget)
+    ahead: list[int] = field(default_factory=list)
+    """By how many each question that `answer` got was ahead of the recorded rows."""
+
+    def answer(self, asked: Asked) -> Reply:
+        self.ahead.append(asked.number - len(self.trajectories))
+        return answer_all(asked)
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         return self.public_files

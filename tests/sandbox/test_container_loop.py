@@ -68,19 +68,13 @@ def test_containers_of_one_task_work_at_the_same_time_and_no_more_than_allowed(d
 
 @pytest.mark.engine
 def test_where_items_run_in_waves_the_next_container_waits_for_what_is_recorded(docker_host, client, workload):
-    ahead: list[int] = []
-
-    def count(asked: Asked) -> Reply:
-        ahead.append(asked.number - len(fake.trajectories))
-        return answer_all(asked)
-
-    with ScriptedProvider(count) as provider:
+    with ScriptedProvider(lambda asked: fake.answer(asked)) as provider:
         fake = workload(provider, count=6, concurrency=4, memory="128m")
         fake.one_item_each, fake.wave = True, 2
         fake.is_settled = lambda: len(fake.trajectories) >= 3
         FakeOperator(fake=fake, docker_url=docker_host).execute({})
 
-    assert max(ahead) <= 2
+    assert max(fake.ahead) <= 2
     assert 3 <= len(fake.trajectories) <= 5
     assert set(fake.statuses().values()) == {Status.OK}
     assert leftovers(client, fake) == []

@@ -113,18 +113,12 @@ def test_rows_arrive_while_the_container_still_works(remote):
 
 
 def test_items_run_in_waves(client, remote):
-    ahead: list[int] = []
-
-    def count(asked: Asked) -> Reply:
-        ahead.append(asked.number - len(fake.trajectories))
-        return answer_all(asked)
-
-    with ScriptedProvider(count) as provider:
+    with ScriptedProvider(lambda asked: fake.answer(asked)) as provider:
         fake = remote(provider, count=5, concurrency=4)
         fake.wave = 2
         fake.is_settled = lambda: len(fake.trajectories) >= 4
         run(fake)
-    assert max(ahead) <= 2
+    assert max(fake.ahead) <= 2
     assert 4 <= len(fake.trajectories) <= 5
     assert leftovers(client, fake) == volumes(client, fake) == []
 

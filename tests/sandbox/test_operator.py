@@ -311,19 +311,13 @@ def test_stored_rows_need_no_container(workload):
 
 @pytest.mark.engine
 def test_a_wave_begins_once_the_one_before_is_recorded(docker_host, client, workload):
-    ahead: list[int] = []
-
-    def count(asked: Asked) -> Reply:
-        ahead.append(asked.number - len(fake.trajectories))
-        return answer_all(asked)
-
-    with ScriptedProvider(count) as provider:
+    with ScriptedProvider(lambda asked: fake.answer(asked)) as provider:
         fake = workload(provider, count=5, concurrency=6)
         fake.wave = 2
         FakeOperator(fake=fake, docker_url=docker_host).execute({})
 
     assert fake.statuses() == {f"i-{n}": Status.OK for n in range(5)}
-    assert max(ahead) <= 2
+    assert max(fake.ahead) <= 2
     assert leftovers(client, fake) == []
 
 

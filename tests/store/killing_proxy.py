@@ -3,12 +3,13 @@
 import http.client
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from tests.served import served
 
 
 class KillingProxy:
@@ -68,13 +69,5 @@ def proxied(proxy: KillingProxy) -> Iterator[str]:
 
     for method in ("GET", "PUT", "HEAD", "POST", "DELETE"):
         setattr(Handler, f"do_{method}", lambda request: proxy.forward(request))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
         yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

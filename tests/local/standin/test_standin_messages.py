@@ -5,8 +5,6 @@ from typing import Any
 import anthropic
 import pytest
 from anthropic.types import ToolParam, ToolUseBlock
-from pydantic import BaseModel
-from pydantic_ai import Agent, ToolOutput
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
@@ -14,11 +12,8 @@ from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin import messages_wire as messages
 from skillopt_airflow.core.errors import ModelError
+from tests.local.standin.questions import CONTEXT, SYSTEM, USER, ranked
 
-CONTEXT = "[DOC] [TLE] Strelsau [PAR] Strelsau is the capital of Ruritania. [DOC] [TLE] Map [PAR] Ruritania, Strelsau"
-SYSTEM, USER = BENCHMARK.messages(
-    {"question": "Ruritania has this capital", "context": CONTEXT}, "- Leave out words of the question."
-)
 ASKED: dict[str, Any] = {
     "model": "stand-in-target",
     "max_tokens": 100,
@@ -26,11 +21,6 @@ ASKED: dict[str, Any] = {
     "messages": [{"role": "user", "content": USER.content}],
 }
 SEARCH: ToolParam = {"name": "search_documents", "input_schema": {"type": "object", "properties": {}}}
-RANK = '<skill>\nx\n</skill>\n\n<edits>\n[{"index": 0, "op": "append", "content": "- x"}]\n</edits>'
-
-
-class RankResult(BaseModel):
-    order: list[int]
 
 
 @pytest.fixture
@@ -94,17 +84,13 @@ def test_a_tool_is_called_and_its_result_answered_from(client: anthropic.Anthrop
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_pydantic_ai_gets_an_optimizers_answer(standin_url: str, streamed: bool) -> None:
-    async def ask() -> RankResult:
+    async def ask() -> list[int]:
         base_url = standin_url.removesuffix("/v1")
         async with anthropic.AsyncAnthropic(base_url=base_url, api_key="none") as client:
             model = AnthropicModel("stand-in-optimizer", provider=AnthropicProvider(anthropic_client=client))
-            agent = Agent(model, output_type=ToolOutput(RankResult, name="rank_result"))
-            if not streamed:
-                return (await agent.run(RANK)).output
-            async with agent.run_stream(RANK) as run:
-                return await run.get_output()
+            return await ranked(model, streamed)
 
-    assert asyncio.run(ask()).order == [0]
+    assert asyncio.run(ask()) == [0]
 
 
 def test_a_system_message_among_the_turns_is_an_instruction() -> None:

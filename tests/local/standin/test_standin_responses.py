@@ -6,8 +6,6 @@ from typing import Any
 import openai
 import pytest
 from openai.types.responses import ResponseFunctionToolCall
-from pydantic import BaseModel
-from pydantic_ai import Agent, ToolOutput
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -15,22 +13,14 @@ from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin import responses_wire as responses
 from skillopt_airflow.core.errors import ModelError
+from tests.local.standin.questions import CONTEXT, SYSTEM, USER, ranked
 
-CONTEXT = "[DOC] [TLE] Strelsau [PAR] Strelsau is the capital of Ruritania. [DOC] [TLE] Map [PAR] Ruritania, Strelsau"
-SYSTEM, USER = BENCHMARK.messages(
-    {"question": "Ruritania has this capital", "context": CONTEXT}, "- Leave out words of the question."
-)
 SEARCH: dict[str, Any] = {
     "type": "function",
     "name": "search_documents",
     "parameters": {"type": "object", "properties": {"query": {"type": "string"}}},
     "strict": False,
 }
-RANK = '<skill>\nx\n</skill>\n\n<edits>\n[{"index": 0, "op": "append", "content": "- x"}]\n</edits>'
-
-
-class RankResult(BaseModel):
-    order: list[int]
 
 
 @pytest.fixture
@@ -91,16 +81,12 @@ def test_a_tool_is_called_and_its_result_answered_from(client: openai.OpenAI) ->
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_pydantic_ai_gets_an_optimizers_answer(standin_url: str, streamed: bool) -> None:
-    async def ask() -> RankResult:
+    async def ask() -> list[int]:
         async with openai.AsyncOpenAI(base_url=standin_url, api_key="none") as client:
             model = OpenAIResponsesModel("stand-in-optimizer", provider=OpenAIProvider(openai_client=client))
-            agent = Agent(model, output_type=ToolOutput(RankResult, name="rank_result"))
-            if not streamed:
-                return (await agent.run(RANK)).output
-            async with agent.run_stream(RANK) as run:
-                return await run.get_output()
+            return await ranked(model, streamed)
 
-    assert asyncio.run(ask()).order == [0]
+    assert asyncio.run(ask()) == [0]
 
 
 def test_reasoning_and_free_form_tools_are_left_aside() -> None:

@@ -8,8 +8,8 @@ import pytest
 from openai.types.chat import ChatCompletionToolParam
 
 from benchmarks.searchqa.adapter import BENCHMARK
+from tests.local.standin.questions import CONTEXT, SYSTEM, USER
 
-CONTEXT = "[DOC] [TLE] Strelsau [PAR] Strelsau is the capital of Ruritania. [DOC] [TLE] Map [PAR] Ruritania, Strelsau"
 SKILL = "- Leave out words of the question."
 
 
@@ -43,13 +43,12 @@ def test_answers_as_target_and_says_what_it_is(client: openai.OpenAI) -> None:
 
 
 def test_answers_a_question_about_its_own_answer(client: openai.OpenAI) -> None:
-    system, user = BENCHMARK.messages({"question": "Ruritania has this capital", "context": CONTEXT}, SKILL)
     given = ask(client).choices[0].message.content
     completion = client.chat.completions.create(
         model="stand-in-target",
         messages=[
-            {"role": "system", "content": system.content},
-            {"role": "user", "content": user.content},
+            {"role": "system", "content": SYSTEM.content},
+            {"role": "user", "content": USER.content},
             {"role": "assistant", "content": given},
             {"role": "user", "content": "Which words made you choose this answer?"},
         ],
@@ -93,10 +92,9 @@ def test_serves_sixteen_clients_at_once(client: openai.OpenAI) -> None:
 
 
 def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
-    system, user = BENCHMARK.messages({"question": "Ruritania has this capital", "context": CONTEXT}, SKILL)
     with client.chat.completions.stream(
         model="stand-in-target",
-        messages=[{"role": "system", "content": system.content}, {"role": "user", "content": user.content}],
+        messages=[{"role": "system", "content": SYSTEM.content}, {"role": "user", "content": USER.content}],
         stream_options={"include_usage": True},
     ) as stream:
         final = [event for event in stream if event.type == "chunk"] and stream.get_final_completion()
