@@ -15,7 +15,7 @@ class Ollama(OpenAIChat):
     address = "https://ollama.invalid/v1"
     key_header = "x-own-key"
     headers = {"x-own-version": "7"}
-    completion_tokens = "answered_tokens"
+    completion_tokens = ("answered_tokens",)
 
     def sampling(self, seed=None, reasoning_effort=None, thinking=None):
         """Return nothing."""

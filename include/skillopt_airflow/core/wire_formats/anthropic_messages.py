@@ -15,8 +15,7 @@ class AnthropicMessages(WireFormat):
     headers = {"anthropic-version": "2023-06-01"}  # noqa: RUF012 - annotated in the base
     # The header anthropic-beta says the same.
     queries = (b"", b"beta=true")
-    prompt_tokens = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    completion_tokens = "output_tokens"
+    beside_prompt = ("cache_read_input_tokens", "cache_creation_input_tokens")
     usage_within = "message"
     usage_at_end = False
     limits = ("max_tokens",)

@@ -12,8 +12,6 @@ class OpenAIChat(WireFormat):
     address = "https://api.openai.com/v1"
     below_deployment = True
     event_field = ("choices", list)
-    prompt_tokens = ("prompt_tokens",)
-    completion_tokens = "completion_tokens"
     limits = ("max_tokens", "max_completion_tokens")
 
     def is_answer(self, document: JsonObject) -> bool:

@@ -11,8 +11,6 @@ class OpenAIResponses(WireFormat):
     aliases = ("openai-responses",)
     path = "responses"
     address = "https://api.openai.com/v1"
-    prompt_tokens = ("input_tokens",)
-    completion_tokens = "output_tokens"
     usage_within = "response"
     limits = ("max_output_tokens",)
 

@@ -46,10 +46,12 @@ class WireFormat(ABC):
 
     event_field: ClassVar[tuple[str, type]] = ("type", str)
     """A field of the events of a stream, and what it holds."""
-    prompt_tokens: ClassVar[tuple[str, ...]]
-    """Counts of a `usage` object that add up to the prompt."""
-    completion_tokens: ClassVar[str]
-    """The count of the answer."""
+    prompt_tokens: ClassVar[tuple[str, ...]] = ("prompt_tokens", "input_tokens")
+    """Names of the prompt's count in a `usage` object; some proxies answer one format with the names of another."""
+    beside_prompt: ClassVar[tuple[str, ...]] = ()
+    """Counts of a `usage` object that the prompt's leaves out."""
+    completion_tokens: ClassVar[tuple[str, ...]] = ("completion_tokens", "output_tokens")
+    """Names of the answer's count."""
     usage_within: ClassVar[str] = ""
     """Field whose object holds `usage` in the events of a stream, where it does not always stand at the top."""
     usage_at_end: ClassVar[bool] = True
@@ -83,9 +85,12 @@ class WireFormat(ABC):
         """Return the usage that an answer, or the data of one event, tells."""
         usages = list(self._usages(document))
         return Tokens(
-            prompt=max([0, *(sum(count(usage, name) for name in self.prompt_tokens) for usage in usages)]),
-            completion=max([0, *(count(usage, self.completion_tokens) for usage in usages)]),
+            prompt=max([0, *map(self._prompt, usages)]),
+            completion=max([0, *(count(usage, *self.completion_tokens) for usage in usages)]),
         )
+
+    def _prompt(self, usage: JsonObject) -> int:
+        return count(usage, *self.prompt_tokens) + sum(count(usage, name) for name in self.beside_prompt)
 
     def _usages(self, document: JsonObject) -> Iterator[JsonObject]:
         for holder in (document, document.get(self.usage_within)):
