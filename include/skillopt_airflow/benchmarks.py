@@ -1,4 +1,4 @@
-"""Find and load the benchmarks: one folder each; the `adapter.py` of a folder holds a `BENCHMARK`."""
+"""Find and load the benchmarks: one folder each, with a section `task` in benchmark.yaml or an adapter.py."""
 
 import os
 import re
@@ -10,8 +10,10 @@ from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 
+from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.task_group import TaskGroup
 
 LIST_VARIABLE = "SKILLOPT_BENCHMARKS"
 """Environment variable: the benchmarks that there are, separated by commas. Each is a name in benchmarks/ or the
@@ -63,18 +65,22 @@ def seed_skill(name: str) -> Path:
     return (home / "skills" / name if place.parent == home / "benchmarks" else place) / SEED_FILE
 
 
-def load(name: str) -> Benchmark:
-    """Return the benchmark of a folder.
+def load(name: str, task: TaskGroup | None = None) -> Benchmark:
+    """Return the benchmark that a section `task` declares or, without one, that the adapter of a folder holds.
 
     Raises:
         ConfigError: there is none of this name, or its adapter cannot be imported; the text names the file.
     """
+    if task is not None:
+        return declared(task)
+    file = folder(name) / "adapter.py"
+    if not file.is_file():
+        raise ConfigError(f"{file.parent}: give benchmark.yaml a section task (docs/tasks.md), or add an adapter.py")
     try:
         benchmark: Benchmark = load_file(name, "adapter").BENCHMARK
     except ConfigError:
         raise
     except Exception as error:
-        file = folder(name) / "adapter.py"
         raise ConfigError(f"{file}: it cannot be imported: {type(error).__name__}: {error}") from error
     return benchmark
 

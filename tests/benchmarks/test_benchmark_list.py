@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.declared_task import DeclaredTask
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 OURS = ["livemathematicianbench", "searchqa", "spreadsheetbench"]
 
@@ -37,6 +39,19 @@ def test_a_list_holds_names_of_ours_and_folders_elsewhere(tmp_path: Path, monkey
     assert benchmarks.load("mine") == "mine"
     with pytest.raises(ConfigError, match="'spreadsheetbench': there is none of this name; there are: mine, searchqa"):
         benchmarks.load("spreadsheetbench")
+
+
+def test_a_benchmark_is_declared_or_programmed_and_not_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = make(tmp_path / "mine")
+    listed(monkeypatch, mine)
+    (mine / "benchmark.yaml").write_text("task: {prompt: x, reference: y, score: {by: exact}}\n")
+    with pytest.raises(ConfigError, match=r"mine/benchmark\.yaml: the section task and adapter\.py both define"):
+        benchmark_config("mine")
+    (mine / "adapter.py").unlink()
+    assert isinstance(benchmarks.load("mine", benchmark_config("mine").task), DeclaredTask)
+    (mine / "benchmark.yaml").write_text("train: {seed: 1}\n")
+    with pytest.raises(ConfigError, match=r"mine: give benchmark\.yaml a section task .*, or add an adapter\.py"):
+        benchmarks.load("mine", benchmark_config("mine").task)
 
 
 def test_the_seed_skill_lies_in_skills_or_beside_the_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

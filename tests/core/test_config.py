@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import TrainConfig, fields_by_path, nest
+from skillopt_airflow.core.config import TrainConfig, changed_paths, fields_by_path, nest
 from skillopt_airflow.core.errors import ConfigError
 
 PROJECT = Path(__file__).parents[2]
@@ -18,6 +18,13 @@ CALLED = {
     "sandbox": ("limits",),
 }
 """What the code calls a group that it is handed alone."""
+TASK: dict[str, Any] = {
+    "prompt": "{{ question }}",
+    "reference": "answer",
+    "answer": {"from": "tags", "tag": "final"},
+    "score": {"by": "number", "relative": 0.1},
+}
+DECLARED = {"task": TASK}
 
 
 def sources() -> str:
@@ -35,8 +42,37 @@ def test_every_knob_is_documented_in_a_sentence(path: str) -> None:
 
 
 def test_every_group_is_listed() -> None:
-    dumped = TrainConfig().model_dump()
+    dumped = TrainConfig.from_layers(DECLARED).model_dump()
     assert [f"{group}.{key}" for group, keys in dumped.items() for key in keys] == list(fields_by_path())
+
+
+def test_a_task_is_stored_and_read_as_it_was_written() -> None:
+    config = TrainConfig.from_layers(DECLARED)
+    assert TrainConfig.model_validate_json(config.model_dump_json()) == config
+    assert TrainConfig.from_layers(config.model_dump()) == config
+    assert config.model_dump()["task"] == TASK | {"id": None, "files": (), "score": TASK["score"] | {"absolute": 0.0}}
+
+
+def test_a_group_that_is_not_there_stays_so() -> None:
+    assert TrainConfig().task is None
+    assert TrainConfig.from_layers(TrainConfig().model_dump(), {"task": None}).task is None
+    assert TrainConfig.from_layers(DECLARED, {"task": None}).task is None
+
+
+def test_a_run_overrides_a_key_of_a_rule_or_chooses_another() -> None:
+    config = TrainConfig.from_layers(DECLARED)
+    nearer = TrainConfig.from_layers(config.model_dump(), nest({"task.score.relative": 0.01}))
+    assert changed_paths(config, nearer) == ["task.score"]
+    assert nearer.model_dump()["task"]["score"] == {"by": "number", "absolute": 0.0, "relative": 0.01}
+    other = TrainConfig.from_layers(config.model_dump(), nest({"task.score": {"by": "exact"}, "task.id": "key"}))
+    assert changed_paths(config, other) == ["task.id", "task.score"]
+
+
+def test_every_knob_that_differs_is_named() -> None:
+    one = TrainConfig.from_layers({"train": {"seed": 1}})
+    assert changed_paths(one, one) == []
+    assert changed_paths(one, TrainConfig()) == ["train.seed"]
+    assert changed_paths(TrainConfig(), TrainConfig.from_layers(DECLARED))[:2] == ["task.prompt", "task.reference"]
 
 
 def test_every_knob_is_read_somewhere() -> None:
@@ -128,6 +164,19 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
         ({"storage.prefix": "team"}, ["storage.prefix = 'team'"]),
         ({"storage.prefix": "/"}, ["storage.prefix = '/'"]),
         ({"sandbox.memory": "lots"}, ["sandbox.memory = 'lots'"]),
+        ({"task": 5}, ["task: expected keys and values, got 5"]),
+        ({"task.promt": "x"}, ["task.promt: no such key; allowed here: prompt, reference, id, answer, score, files"]),
+        ({"task": TASK | {"prompt": ""}}, ["task.prompt = ''"]),
+        ({"task": {"prompt": "x"}}, ["task.reference: this key is required; task.score: this key is required"]),
+        (
+            {"task": TASK | {"score": {"by": "eaxct"}}},
+            ["task.score = {'by': 'eaxct'}: expected", "f1, contains"],
+        ),
+        (
+            {"task": TASK | {"score": {"by": "number", "rel": 1}}},
+            ["number.rel: no such key; allowed here: by, abs"],
+        ),
+        ({"task": TASK | {"answer": "tags"}}, ["task.answer = 'tags': expected the key 'from' with one of: tags"]),
     ],
 )
 def test_bad_overrides_are_explained(overrides: dict[str, Any], said: list[str]) -> None:

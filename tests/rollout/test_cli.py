@@ -28,6 +28,9 @@ class Folders:
     inputs: str
     outputs: str
 
+    def input_names(self) -> Sequence[str]:
+        return ()
+
     async def run_python(self, code: str) -> str:
         raise NotImplementedError
 

@@ -29,7 +29,7 @@ def measured_night() -> TrainingRun:
         nights.publish(text)
     config = configured("searchqa", {"model.target": nights.target})
     training = Training(config, name="regate-night", store=nights.store)
-    items, quality = checked_items(training.run, "fresh", {Split.FRESH: healthy(1, 6)})
+    items, quality = checked_items(training.run, training.config, "fresh", {Split.FRESH: healthy(1, 6)})
     settle(training.run, config, items, quality, "sha256:in-process", {"target": None, "optimizer": None})
     contest = contest_of(date(1), nights.artifacts, SkillDocument(SEED))
     training.run_containers(plan_night(training.run, contest, [CHAMPION, SEED, FORMER]))

@@ -46,5 +46,5 @@ def test_items_get_the_hashes_of_their_files_which_are_stored_once(run: Training
 
 
 def test_a_missing_file_is_named_with_its_row_and_item(run: TrainingRun, folder: DataFiles, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"val row 1, item b: {tmp_path}/books/none\.xlsx: No such file"):
+    with pytest.raises(DataError, match=rf"val row 2, item b: {tmp_path}/books/none\.xlsx: No such file"):
         store_files(run, {Split.VAL: [item("a"), item("b", "none.xlsx")]}, folder)

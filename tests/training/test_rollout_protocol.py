@@ -1,6 +1,7 @@
 from pathlib import Path
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.rollout_protocol import PROTOCOL, rollout_program
 from tests.training.in_process import Training, configured
@@ -21,6 +22,17 @@ def test_a_rebuilt_image_of_the_project_pays_nothing_again(tmp_path: Path) -> No
 def test_an_image_of_the_users_own_counts_by_its_digest() -> None:
     config = configured("searchqa", {"sandbox.image": "registry.example/mine:1"})
     assert rollout_program(config, "sha256:one", FOLDER) == "sha256:one"
+
+
+def test_a_declared_task_counts_by_its_section(tmp_path: Path) -> None:
+    section = {"task": {"prompt": "{{ q }}", "reference": "a", "score": {"by": "exact"}}}
+    config = TrainConfig.from_layers(section)
+    program = rollout_program(config, "sha256:one", tmp_path)
+    assert program.startswith(f"protocol-{PROTOCOL}/task-")
+    other = TrainConfig.from_layers(section, nest({"task.score.normalised": True}))
+    assert rollout_program(other, "sha256:one", tmp_path) != program
+    mine = TrainConfig.from_layers(section, nest({"sandbox.image": "registry.example/mine:1"}))
+    assert rollout_program(mine, "sha256:one", tmp_path) == program.replace(f"protocol-{PROTOCOL}", "sha256:one")
 
 
 def test_a_run_keeps_the_program_that_it_was_prepared_with() -> None:

@@ -6,26 +6,22 @@ a run's overrides.
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from skillopt_airflow.core.config_group import Group
 from skillopt_airflow.core.config_layers import explain, merge_layers
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.task_group import RULE_KEYS, TaskGroup
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Effort = Literal["minimal", "low", "medium", "high"]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 ObjectName = Annotated[str, Field(min_length=1)]
-
-
-class Group(BaseModel):
-    """Base of the groups: frozen, closed to unknown keys, each field documented in place."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class TrainGroup(Group):
@@ -355,6 +351,8 @@ class TrainConfig(Group):
     regate: RegateGroup = RegateGroup()
     retention: RetentionGroup = RetentionGroup()
     alerts: AlertsGroup = AlertsGroup()
+    task: TaskGroup | None = None
+    """The task by its data alone; None where the benchmark's adapter.py defines it."""
 
     @property
     def image(self) -> str:
@@ -371,7 +369,7 @@ class TrainConfig(Group):
         try:
             return cls.model_validate(merge_layers(layers, cls.model_fields))
         except ValidationError as error:
-            raise ConfigError(explain(error, fields_by_path())) from None
+            raise ConfigError(explain(error, [*fields_by_path(), *RULE_KEYS])) from None
 
 
 def nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -386,7 +384,19 @@ def fields_by_path() -> dict[str, FieldInfo]:
     """Return every knob by its dotted path, in the order of the groups."""
     paths: dict[str, FieldInfo] = {}
     for group, field in TrainConfig.model_fields.items():
-        group_type = field.annotation
-        if isinstance(group_type, type) and issubclass(group_type, Group):
-            paths |= {f"{group}.{key}": knob for key, knob in group_type.model_fields.items()}
+        for group_type in get_args(field.annotation) or (field.annotation,):
+            if isinstance(group_type, type) and issubclass(group_type, Group):
+                paths |= {f"{group}.{key}": knob for key, knob in group_type.model_fields.items()}
     return paths
+
+
+def changed_paths(config: TrainConfig, other: TrainConfig) -> list[str]:
+    """Return the paths of the knobs whose values differ, in the order of the groups."""
+    one, two = (_values_by_path(each.model_dump(mode="json")) for each in (config, other))
+    return [path for path in one if one[path] != two[path]]
+
+
+def _values_by_path(dumped: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the knobs' values; those of a group that is None are None."""
+    split = ((path, *path.split(".")) for path in fields_by_path())
+    return {path: None if dumped[group] is None else dumped[group][key] for path, group, key in split}

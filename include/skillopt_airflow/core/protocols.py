@@ -60,6 +60,18 @@ class Workspace(Protocol):
     outputs: str
     """Working folder of the code; what lies in it at the end goes to the scorer."""
 
+    def input_names(self) -> Sequence[str]:
+        """Return the names of the item's files, in alphabetical order."""
+        ...
+
+    def read_input(self, name: str) -> bytes:
+        """Return the content of one of the item's files.
+
+        Raises:
+            FileNotFoundError: none of them has the name; the text lists those that there are.
+        """
+        ...
+
     async def run_python(self, code: str) -> str:
         """Run a program in a process of its own, within the limits; return its output and how it ended."""
         ...

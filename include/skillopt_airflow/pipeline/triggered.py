@@ -33,7 +33,7 @@ def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[Trainin
     """
     config = configured(benchmark, form)
     run = open_run(RunRef(benchmark=benchmark, run=name, storage=config.storage))
-    check_batch(config, run.benchmark)
+    check_batch(config, benchmarks.load(benchmark, config.task))
     return run, config
 
 
@@ -67,7 +67,7 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     """
     config = params.run_config(params.benchmark_config(benchmark), form)
     model = config.model
-    check_requirements(model, benchmarks.load(benchmark))
+    check_requirements(model, benchmarks.load(benchmark, config.task))
     named = {
         "target": connection.model_name(model.target_conn_id, model.target),
         "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),

@@ -130,7 +130,7 @@ class CLIHarness(ABC):
 
     def _task(self, item: PublicItem, workspace: Workspace) -> str:
         """Return the text of the chat harness or, where there are files, the task of an agent."""
-        if self.benchmark.runs_code and isinstance(self.benchmark, OffersTools):
+        if isinstance(self.benchmark, OffersTools) and (self.benchmark.runs_code or workspace.input_names()):
             return (
                 f"{self.benchmark.task(item.public)}\n\n"
                 f"The files that you are given lie in {workspace.inputs} ($INPUTS). "

@@ -43,7 +43,7 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
         gateway: path of the model gateway's unix socket, or its address `http://host:port`.
     """
     job = Job.read(in_folder)
-    benchmark = benchmarks.load(job.settings.benchmark)
+    benchmark = benchmarks.load(job.settings.benchmark, job.settings.task)
     free = asyncio.Semaphore(job.settings.concurrency)
     async with forwarded(gateway) as base_url, aclosing(runner(job.settings, benchmark, base_url)) as running:
 

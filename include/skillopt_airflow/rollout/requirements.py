@@ -1,6 +1,7 @@
 """Checks that a benchmark and the settings fit the harness, before anything runs."""
 
 from skillopt_airflow.core.config import ModelGroup
+from skillopt_airflow.core.declared_task import DeclaredFilesTask
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.protocols import Benchmark, OffersTools
@@ -16,7 +17,8 @@ def with_tools(benchmark: Benchmark) -> OffersTools:
         others = " or ".join(name for name, harness in HARNESSES.items() if not harness.needs_tools)
         raise ConfigError(
             f"model.harness = 'tools': this benchmark has no tools; use harness {others}, or give its adapter the "
-            "methods task and tools (OffersTools in include/skillopt_airflow/core/protocols.py)"
+            "methods task and tools (OffersTools in include/skillopt_airflow/core/protocols.py), or its section task "
+            "the key files"
         )
     return benchmark
 
@@ -27,7 +29,14 @@ def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
     Raises:
         ConfigError: naming the key and what to do.
     """
-    if not HARNESSES[model.harness].needs_tools:
+    harness = HARNESSES[model.harness]
+    if isinstance(benchmark, DeclaredFilesTask) and not (harness.needs_tools or harness.is_cli):
+        agents = " or ".join(name for name, one in HARNESSES.items() if one.needs_tools or one.is_cli)
+        raise ConfigError(
+            f"model.harness = {model.harness!r}: the items have files (task.files), which an agent has to read; set "
+            f"model.harness to {agents}"
+        )
+    if not harness.needs_tools:
         return
     with_tools(benchmark)
     if model.max_turns < 2:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from skillopt_airflow.core.config import Effort
 from skillopt_airflow.core.harnesses import HarnessName
+from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import Dialect
 
@@ -14,6 +15,8 @@ class RolloutSettings(Value):
     """The settings of all items of a container."""
 
     benchmark: str = Field(min_length=1)
+    task: TaskGroup | None = None
+    """The benchmark, if it is declared by its data alone; no adapter of it is in the image then."""
     harness: HarnessName = "chat"
     dialect: Dialect
     """The wire format of the model calls."""

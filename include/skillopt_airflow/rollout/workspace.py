@@ -5,6 +5,7 @@ import re
 import stat
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
@@ -21,6 +22,17 @@ class ItemFolders:
         self.inputs = str(inputs)
         self.outputs = str(outputs)
         self._code_timeout = code_timeout
+
+    def input_names(self) -> Sequence[str]:
+        """Return the names of the item's files; none where it has no folder of files."""
+        folder = Path(self.inputs)
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+    def read_input(self, name: str) -> bytes:
+        """Return a file's content; what is no name of one, such as a path, raises FileNotFoundError."""
+        if name not in self.input_names():
+            raise FileNotFoundError(f"there is no file {name!r}; there are: {', '.join(self.input_names()) or 'none'}")
+        return Path(self.inputs, name).read_bytes()
 
     async def run_python(self, code: str) -> str:
         """Run a program in the outputs folder; return up to 20 KB of what it printed, and how it ended.

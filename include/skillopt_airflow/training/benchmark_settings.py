@@ -21,6 +21,9 @@ def benchmark_config(benchmark: str) -> TrainConfig:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not YAML: {error}") from error
     try:
-        return TrainConfig.from_layers({} if layer is None else layer)
+        config = TrainConfig.from_layers({} if layer is None else layer)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+    if config.task is not None and path.with_name("adapter.py").is_file():
+        raise ConfigError(f"{path}: the section task and adapter.py both define the benchmark; remove one of them")
+    return config

@@ -75,7 +75,7 @@ def prepare_night(
         )
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     settled = nights.read(date) is not None
-    items, quality = checked_items(run, folder, {Split.FRESH: records})
+    items, quality = checked_items(run, config, folder, {Split.FRESH: records})
     if settled:
         # Later a training may well use what was fresh on its day.
         quality = stored_quality(run) or quality

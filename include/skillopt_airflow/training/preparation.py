@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import Prices, unpriced
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
 from skillopt_airflow.core.protocols import Benchmark
@@ -102,12 +102,16 @@ def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = 
     else:
         splits = {Split(name): rows for name, rows in read.items()}
     return checked_items(
-        run, f"data.uri = {data.uri}", {split: take(rows, data.limit) for split, rows in splits.items()}, needs
+        run, config, f"data.uri = {data.uri}", {split: take(rows, data.limit) for split, rows in splits.items()}, needs
     )
 
 
 def checked_items(
-    run: TrainingRun, source: str, records: Mapping[Split, list[JsonObject]], needs: "Sequence[Need]" = ()
+    run: TrainingRun,
+    config: TrainConfig,
+    source: str,
+    records: Mapping[Split, list[JsonObject]],
+    needs: "Sequence[Need]" = (),
 ) -> "tuple[Items, QualityReport]":
     """Return the records as items, after the data quality suite has passed; `source` is where they come from.
 
@@ -116,7 +120,7 @@ def checked_items(
     """
     from skillopt_airflow.quality.records import check_splits
 
-    benchmark = run.benchmark
+    benchmark = benchmarks.load(run.ref.benchmark, config.task)
     quality = check_splits(
         source,
         {str(split): rows for split, rows in records.items()},
@@ -126,7 +130,7 @@ def checked_items(
         needs,
     )
     stop_if_failed(run, quality)
-    return {split: _items(benchmark, split, rows) for split, rows in records.items()}, quality
+    return {split: _items(benchmark, f"{source}: {split}", rows) for split, rows in records.items()}, quality
 
 
 def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
@@ -151,7 +155,9 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
             raise DataError(f"{split} row {row}, item {item.id}: {error}") from error
         return item.model_copy(update=found)
 
-    return {split: [stored(split, row, item) for row, item in enumerate(rows)] for split, rows in items.items()}
+    return {
+        split: [stored(split, row, item) for row, item in enumerate(rows, start=1)] for split, rows in items.items()
+    }
 
 
 def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
@@ -177,13 +183,9 @@ def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
         ConfigError: it has states of other settings; the text names the keys.
     """
     try:
-        before = run.store.get_model(run.keys.config, RunRecord).config.model_dump(mode="json")
+        changed = changed_paths(run.store.get_model(run.keys.config, RunRecord).config, config)
     except ObjectMissing:
         return
-    now = config.model_dump(mode="json")
-    changed = [
-        f"{group}.{key}" for group, knobs in now.items() for key, value in knobs.items() if before[group][key] != value
-    ]
     if changed and run.store.exists(run.keys.runtime_state):
         raise ConfigError(
             f"run {run.ref.run} has steps under other settings, and its settings changed since: {', '.join(changed)}; "
@@ -271,11 +273,11 @@ def _files(run: TrainingRun, config: TrainConfig) -> "DataFiles":
     return DataFiles.of(config.data, benchmarks.folder(run.ref.benchmark), run.connections.s3_client(config.storage))
 
 
-def _items(benchmark: Benchmark, split: Split, records: Sequence[JsonObject]) -> list[Item]:
+def _items(benchmark: Benchmark, split: str, records: Sequence[JsonObject]) -> list[Item]:
     items = []
-    for row, record in enumerate(records):
+    for row, record in enumerate(records, start=1):
         try:
             items.append(benchmark.item(record))
         except DataError as error:
-            raise DataError(f"{split} row {row}: {error}") from error
+            raise DataError(f"{split} row {row} (id {benchmark.identity(record)}): {error}") from error
     return items

@@ -113,8 +113,8 @@ class TrainingRun:
 
     @cached_property
     def benchmark(self) -> Benchmark:
-        """The benchmark's adapter."""
-        return benchmarks.load(self.ref.benchmark)
+        """The benchmark, as the run's configuration declares it, or its adapter."""
+        return benchmarks.load(self.ref.benchmark, self.config.task)
 
     def seed_skill(self) -> SkillDocument:
         """Read the skill that a training of the benchmark starts from.
@@ -258,6 +258,7 @@ class TrainingRun:
         return RolloutSettings.model_validate(
             {
                 "benchmark": self.ref.benchmark,
+                "task": self.config.task,
                 "harness": chosen.harness,
                 "max_turns": chosen.max_turns,
                 "reasoning_effort": chosen.reasoning_effort,

@@ -1,0 +1,169 @@
+"""A benchmark by the section `task` of its benchmark.yaml."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import cached_property
+
+from pydantic import JsonValue
+
+from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.prompt_template import PromptTemplate
+from skillopt_airflow.core.protocols import Benchmark, Workspace
+from skillopt_airflow.core.record_fields import unusable
+from skillopt_airflow.core.task_group import TaskGroup
+from skillopt_airflow.core.types import (
+    FILE_NAME,
+    Item,
+    ItemFile,
+    JsonObject,
+    Message,
+    Score,
+    Trajectory,
+    canonical_json,
+    sha256,
+)
+
+PROMPT, REFERENCE = "prompt", "reference"
+ID_CHARS = 16
+"""Of the hash that is the id of a record without one."""
+MAX_READ_CHARS = 20_000
+"""Characters that one call of read_file returns."""
+
+
+def declared(task: TaskGroup) -> Benchmark:
+    """Return the benchmark that the section describes; one with files offers tools to read them."""
+    return DeclaredFilesTask(task) if task.files else DeclaredTask(task)
+
+
+class DeclaredTask:
+    """Items with the rendered prompt as their public part, beside the columns that the rule of scoring reads."""
+
+    runs_code = False
+    text_columns: tuple[str, ...] = ()
+    list_columns: tuple[str, ...] = ()
+
+    def __init__(self, task: TaskGroup) -> None:
+        self._section = task
+
+    def identity(self, record: JsonObject) -> str:
+        """Return the text or number of the id's column, or the record's hash.
+
+        Raises:
+            DataError: the column holds neither.
+        """
+        task = self._section
+        if task.id is None:
+            return sha256(canonical_json(record))[:ID_CHARS]
+        value = record.get(task.id)
+        if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+            raise unusable((task.id,), "a non-empty text or a whole number", value)
+        return str(value).strip()
+
+    def item(self, record: JsonObject) -> Item:
+        """Render the prompt, and check the reference.
+
+        Raises:
+            ConfigError: the prompt is no template, or shows the reference.
+            DataError: a column is missing or not usable; the message names it.
+        """
+        task = self._section
+        public: JsonObject = {PROMPT: self._prompt.render(record)}
+        public |= {column: _present(record, column, "task.score") for column in task.score.columns}
+        reference = _present(record, task.reference, "task.reference")
+        try:
+            task.score.check(reference, public)
+        except DataError as error:
+            raise DataError(f"{task.reference}: {error}") from error
+        return Item(id=self.identity(record), public=public, reference={REFERENCE: reference})
+
+    def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
+        """Return the skill as system message, and the prompt."""
+        return (Message(role="system", content=skill), Message(role="user", content=str(public[PROMPT])))
+
+    def answer(self, response: str) -> str:
+        """Take the answer by the section's rule."""
+        task = self._section
+        return task.answer.extract(response)
+
+    def score(self, item: Item, trajectory: Trajectory) -> Score:
+        """Compare the answer with the reference by the section's rule."""
+        task = self._section
+        return task.score.judge(trajectory.answer, item.reference[REFERENCE], item.public)
+
+    @cached_property
+    def _prompt(self) -> PromptTemplate:
+        task = self._section
+        prompt = PromptTemplate("task.prompt", task.prompt)
+        if task.reference in prompt.columns:
+            raise ConfigError(
+                f"task.prompt shows the target the column {task.reference}, which is the answer (task.reference): "
+                "leave it out of the prompt"
+            )
+        return prompt
+
+
+class DeclaredFilesTask(DeclaredTask):
+    """Items with files, which an agent reads: by tools in harness tools, by its own means in an agent CLI."""
+
+    def item(self, record: JsonObject) -> Item:
+        """Return the item with its files; raise as `DeclaredTask.item` does."""
+        item = super().item(record)
+        paths = [path for entry in self._section.files for path in _paths(entry, record)]
+        files = tuple(ItemFile(name=_plain_name(path), path=path) for path in paths)
+        names = [file.name for file in files]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice or not files:
+            raise DataError(f"task.files: {f'two files are called {twice[0]}' if twice else 'the record has no file'}")
+        return item.model_copy(update={"files": files})
+
+    def task(self, public: JsonObject) -> str:
+        """Return the prompt; the tools, or the agent's own words, tell where the files are."""
+        return str(public[PROMPT])
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
+        """Return the tools that list the item's files and read one."""
+
+        async def list_files() -> str:
+            """List the names of the task's files."""
+            return "\n".join(workspace.input_names())
+
+        async def read_file(name: str, start: int = 0) -> str:
+            """Read a text file of the task, from a character on; says how many characters follow.
+
+            Args:
+                name: one of the names that list_files returns.
+                start: the number of characters to skip.
+            """
+            text = workspace.read_input(name).decode()
+            end = max(0, start) + MAX_READ_CHARS
+            rest = f"\n[{len(text) - end} more characters; read on with start={end}]" if len(text) > end else ""
+            return text[max(0, start) : end] + rest
+
+        return (list_files, read_file)
+
+
+def _present(record: JsonObject, column: str, key: str) -> JsonValue:
+    value = record.get(column)
+    if value is None:
+        raise DataError(f"{key}: the record has no {column!r}; its columns are: {', '.join(record)}")
+    return value
+
+
+def _paths(entry: str, record: JsonObject) -> Iterator[str]:
+    """Yield the paths of an entry of task.files: those of a column, or the one of a template."""
+    if "{{" in entry:
+        yield PromptTemplate("task.files", entry).render(record).strip("/ ")
+        return
+    value = _present(record, entry, "task.files")
+    for path in value if isinstance(value, list) else [value]:
+        if not isinstance(path, str) or not path.strip("/ "):
+            raise unusable((entry,), "the path of a file below the data's folder, or a list of them", value)
+        yield path.strip("/ ")
+
+
+def _plain_name(path: str) -> str:
+    """Return the file's name as the target sees it: without * and characters that are not plain."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", path.rpartition("/")[2].replace("*", "")).lstrip(".")
+    if not re.fullmatch(FILE_NAME, name):
+        raise DataError(f"task.files: {path!r} does not end in the name of a file")
+    return name

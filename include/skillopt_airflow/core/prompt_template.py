@@ -1,0 +1,67 @@
+"""Rendering a template over the columns of a record, with errors that name key, line and column."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.types import JsonObject
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
+WHOLE = "record"
+"""The variable that holds the record itself, for columns whose names are no names of variables."""
+
+
+class PromptTemplate:
+    """A Jinja template of a user's; Jinja is imported at its use, because the sandbox image does without it."""
+
+    def __init__(self, key: str, source: str) -> None:
+        """Keep the source; `key` is where it stands."""
+        self._key = key
+        self._source = source
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The variables that the template reads.
+
+        Raises:
+            ConfigError: it is no template.
+        """
+        from jinja2 import TemplateSyntaxError, meta
+
+        try:
+            return frozenset(meta.find_undeclared_variables(self._environment.parse(self._source)))
+        except TemplateSyntaxError as error:
+            raise ConfigError(f"{self._key}: line {error.lineno}: no Jinja template: {error.message}") from error
+
+    def render(self, record: JsonObject) -> str:
+        """Return the text for a record; a column that is null is missing.
+
+        Raises:
+            DataError: the record lacks a column, or has a value that the template cannot use.
+        """
+        from jinja2 import TemplateError, UndefinedError
+
+        present = {column: value for column, value in record.items() if value is not None}
+        try:
+            return self._template.render({WHOLE: present} | present)
+        except UndefinedError as error:
+            columns = ", ".join(present)
+            raise DataError(f"{self._key}: {error.message}; the columns of the record are: {columns}") from error
+        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise DataError(f"{self._key}: {type(error).__name__}: {error}") from error
+
+    @cached_property
+    def _template(self) -> "Template":
+        # Tells what is wrong with the source.
+        _ = self.columns
+        return self._environment.from_string(self._source)
+
+    @cached_property
+    def _environment(self) -> "Environment":
+        from jinja2 import StrictUndefined
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        # The prompt is text for a model, in which an escaped < would be wrong.
+        return ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)

@@ -1,0 +1,43 @@
+"""The section `task` of a benchmark.yaml: a benchmark by its data alone, without Python (docs/tasks.md)."""
+
+from typing import Annotated, Any
+
+from pydantic import Field, SerializeAsAny, field_serializer
+
+from skillopt_airflow.core.config_group import Group
+from skillopt_airflow.core.scoring import ANSWER_RULES, SCORING_RULES, AnswerRule, ScoringRule
+from skillopt_airflow.core.scoring.extraction import InTags
+
+Column = Annotated[str, Field(min_length=1)]
+
+
+class TaskGroup(Group):
+    """The columns of a record, the prompt made of them, and how an answer is taken and scored."""
+
+    prompt: Annotated[str, Field(min_length=1)]
+    """Jinja template of the message to the target; its variables are the columns of a record."""
+    reference: Column
+    """Column of the right answer, in the form that the rule of scoring takes."""
+    id: Column | None = None
+    """Column of a text or whole number that no two records share; a hash of the whole record when unset."""
+    answer: SerializeAsAny[AnswerRule] = InTags()
+    """The rule that takes the answer from a response: `from` names it, and it may have keys of its own."""
+    score: SerializeAsAny[ScoringRule]
+    """The rule that compares the answer with the reference: `by` names it, and it may have keys of its own."""
+    files: tuple[Column, ...] = ()
+    """Files of an item, as paths below the data's folder: a column that holds one or a list, or a template of one with
+    {{ }}, where * in the file's name stands for any characters. They need harness tools, codex or claude_code."""
+
+    @field_serializer("answer")
+    def _as_written(self, rule: AnswerRule) -> dict[str, Any]:
+        """Return the rule with the key `from`, by which it is found again; a field cannot have that name."""
+        return rule.model_dump(by_alias=True)
+
+
+RULE_KEYS = tuple(
+    f"task.{knob}.{name}.{field.alias or key}"
+    for knob, rules in (("answer", ANSWER_RULES), ("score", SCORING_RULES))
+    for name, rule in rules.items()
+    for key, field in rule.model_fields.items()
+)
+"""The keys of all rules, as an error about one has them: behind the name of the rule."""

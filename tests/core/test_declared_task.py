@@ -1,0 +1,192 @@
+"""Benchmarks by a yaml alone: a number, a choice, fields of a JSON object, files."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.declared_task import MAX_READ_CHARS, DeclaredFilesTask, declared
+from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.protocols import Benchmark, OffersTools
+from skillopt_airflow.core.types import JsonObject, Status, Trajectory
+from skillopt_airflow.rollout.workspace import ItemFolders
+
+NUMBER = """
+task:
+  prompt: |
+    {{ question }}
+
+    Think step by step, and give the number in the last line.
+  reference: answer
+  answer: {from: last_line}
+  score: {by: number}
+"""
+CHOICE = r"""
+task:
+  id: number
+  prompt: |-
+    {{ question }}
+    {% for option in options %}
+    {{ "ABCDEFGHIJ"[loop.index0] }}. {{ option }}
+    {%- endfor %}
+  reference: correct
+  answer: {from: choice}
+  score: {by: choice, choices: options}
+"""
+EXTRACTION = """
+task:
+  id: id
+  prompt: "Give sender, date and total of this invoice as JSON.\n\n{{ text }}"
+  reference: fields
+  answer: {from: json}
+  score:
+    by: json
+    fields:
+      sender: {by: exact, normalised: true}
+      total: {by: number, absolute: 0.01}
+"""
+FILES = """
+task:
+  id: id
+  prompt: "{{ question }} The contract is in your files."
+  reference: answers
+  score: {by: anls}
+  files: ["contracts/{{ id }}-*.txt", annexes]
+"""
+SUM: JsonObject = {"question": "3 boxes of 6 eggs?", "answer": "3 x 6 = <<3*6=18>>18\n#### 18"}
+CAPITAL: JsonObject = {"number": 7, "question": "Which is a capital?", "options": ["Lyon", "Rome"], "correct": "Rome"}
+INVOICE: JsonObject = {
+    "id": "i-1",
+    "text": "ACME Ltd, 3 May, 1,204.50",
+    "fields": {"sender": "ACME", "total": 1204.5, "x": 0},
+}
+CONTRACT: JsonObject = {"id": "c1", "question": "Who rents?", "answers": ["Ms Weber"], "annexes": ["a/plan 1.txt"]}
+
+
+def benchmark(source: str) -> Benchmark:
+    task = TrainConfig.from_layers(yaml.safe_load(source)).task
+    assert task is not None
+    return declared(task)
+
+
+@pytest.mark.parametrize(
+    ("source", "record", "response", "hard", "soft"),
+    [
+        pytest.param(NUMBER, SUM, "3 x 6\n= 18", 1.0, 1.0, id="the number in the last line"),
+        pytest.param(NUMBER, SUM, "18\nSo it is $18.00.", 1.0, 1.0, id="another spelling of it"),
+        pytest.param(NUMBER, SUM, "It is 17", 0.0, 0.0, id="another number"),
+        pytest.param(NUMBER, SUM, "18\nI think so", 0.0, 0.0, id="no number in the last line"),
+        pytest.param(CHOICE, CAPITAL, "The answer is B.", 1.0, 1.0, id="the letter"),
+        pytest.param(CHOICE, CAPITAL, "<answer>Rome</answer>", 1.0, 1.0, id="the text of the choice"),
+        pytest.param(CHOICE, CAPITAL, "A", 0.0, 0.0, id="another letter"),
+        pytest.param(CHOICE, CAPITAL, "A or B", 0.0, 0.0, id="two letters"),
+        pytest.param(EXTRACTION, INVOICE, '{"sender": "Acme", "total": "1204.5"}', 1.0, 1.0, id="all fields"),
+        pytest.param(
+            EXTRACTION, INVOICE, 'So:\n```json\n{"sender": "ACME", "total": 12}\n```', 0.0, 0.5, id="one field"
+        ),
+        pytest.param(EXTRACTION, INVOICE, "ACME, 1204.50", 0.0, 0.0, id="no JSON"),
+        pytest.param(FILES, CONTRACT, "<answer>Ms. Weber</answer>", 0.0, 8 / 9, id="nearly the name"),
+        pytest.param(FILES, CONTRACT, "<answer>ms weber</answer>", 1.0, 1.0, id="the name"),
+    ],
+)
+def test_scores(source: str, record: JsonObject, response: str, hard: float, soft: float) -> None:
+    task = benchmark(source)
+    item = task.item(record)
+    judged = task.score(item, Trajectory(item_id=item.id, status=Status.OK, answer=task.answer(response)))
+    assert (judged.hard, judged.soft) == (hard, pytest.approx(soft))
+    assert judged.feedback
+
+
+def test_the_target_gets_the_skill_and_the_rendered_prompt_and_nothing_of_the_reference() -> None:
+    task = benchmark(CHOICE)
+    item = task.item(CAPITAL)
+    system, user = task.messages(item.public, "the skill")
+    assert (system.role, system.content) == ("system", "the skill")
+    assert (user.role, user.content) == ("user", "Which is a capital?\n\nA. Lyon\nB. Rome")
+    assert (item.id, item.reference) == ("7", {"reference": "Rome"})
+    assert set(item.public) == {"prompt", "options"}
+
+
+def test_a_record_without_an_id_is_known_by_what_it_holds() -> None:
+    task = benchmark(NUMBER)
+    assert task.item(SUM).id == task.identity(dict(reversed(SUM.items())))
+    assert task.identity(SUM) != task.identity(SUM | {"question": "another"})
+
+
+@given(st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=4))
+def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> None:
+    for source in (NUMBER, CHOICE, EXTRACTION, FILES):
+        with pytest.raises(DataError, match=r"task\.|expected"):
+            benchmark(source).item(record)
+
+
+@pytest.mark.parametrize(
+    ("source", "record", "message"),
+    [
+        (NUMBER, {"answer": "18"}, r"^task\.prompt: 'question' is undefined; the columns of the record are: answer$"),
+        (NUMBER, {"question": "?"}, r"^task\.reference: the record has no 'answer'; its columns are: question$"),
+        (NUMBER, SUM | {"answer": "many"}, r"^answer: expected one number, got 'many'"),
+        (CHOICE, CAPITAL | {"number": 1.5}, r"^number: expected a non-empty text or a whole number, got 1\.5"),
+        (CHOICE, CAPITAL | {"options": "A, B"}, r"^correct: options: expected a list of at most 26 texts"),
+        (
+            CHOICE,
+            CAPITAL | {"correct": "Paris"},
+            r"^correct: expected one choice, by its letter \(A to B\) or",
+        ),
+        (EXTRACTION, INVOICE | {"fields": {"sender": "A"}}, r"^fields: expected an object with the field 'total'"),
+        (FILES, CONTRACT | {"annexes": 5}, r"^annexes: expected the path of a file below the data's folder, or a list"),
+        (FILES, CONTRACT | {"annexes": ["x/a.txt", "y/a.txt"]}, r"^task\.files: two files are called a\.txt"),
+        (FILES, CONTRACT | {"annexes": ["x/.."]}, r"^task\.files: 'x/\.\.' does not end in the name of a file"),
+    ],
+)
+def test_what_is_wrong_with_a_record_is_named_by_key(source: str, record: JsonObject, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        benchmark(source).item(record)
+
+
+def test_a_prompt_that_shows_the_answer_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"task\.prompt shows the target the column answer, which is the answer"):
+        benchmark(NUMBER.replace("{{ question }}", "{{ question }} {{ answer }}")).item(SUM)
+
+
+def test_files_go_to_the_target_under_plain_names() -> None:
+    files = benchmark(FILES).item(CONTRACT).files
+    assert [(file.name, file.path) for file in files] == [
+        ("c1-.txt", "contracts/c1-*.txt"),
+        ("plan_1.txt", "a/plan 1.txt"),
+    ]
+    one = benchmark(FILES).item(CONTRACT | {"annexes": "b.md"}).files[1]
+    assert (one.name, one.path) == ("b.md", "b.md")
+
+
+def test_only_a_task_with_files_offers_tools() -> None:
+    assert not isinstance(benchmark(NUMBER), OffersTools)
+    assert isinstance(benchmark(FILES), OffersTools)
+
+
+def test_the_tools_read_the_items_files_and_no_others(tmp_path: Path) -> None:
+    text = "é" * MAX_READ_CHARS + "end"
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "b.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "in" / "a.txt").write_text("short", encoding="utf-8")
+    (tmp_path / "secret.txt").write_text("secret")
+    task = benchmark(FILES)
+    assert isinstance(task, DeclaredFilesTask)
+    assert task.task({"prompt": "Who?"}) == "Who?"
+    list_files, read_file = task.tools({}, ItemFolders(tmp_path / "in", tmp_path / "out", 1.0))
+
+    def read(*arguments: Any) -> str:
+        return asyncio.run(read_file(*arguments))  # type: ignore[arg-type]
+
+    assert asyncio.run(list_files()) == "a.txt\nb.txt"  # type: ignore[arg-type]
+    assert read("a.txt") == "short"
+    assert read("b.txt").endswith(f"é\n[3 more characters; read on with start={MAX_READ_CHARS}]")
+    assert read("b.txt", MAX_READ_CHARS) == "end"
+    for name in ("../secret.txt", str(tmp_path / "secret.txt"), "c.txt"):
+        with pytest.raises(FileNotFoundError, match=r"there is no file .*; there are: a\.txt, b\.txt"):
+            read(name)
