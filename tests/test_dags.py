@@ -2,12 +2,14 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
@@ -45,6 +47,17 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
+
+
+@pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
+def test_the_process_of_a_task_builds_the_dags_of_one_benchmark(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    all_dags = {value.dag_id for value in runpy.run_path(str(path)).values() if isinstance(value, DAG)}
+    for dag_id in all_dags:
+        # Airflow's own way to tell a DAG file so.
+        monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", dag_id)
+        built = {value.dag_id for value in runpy.run_path(str(path)).values() if isinstance(value, DAG)}
+        assert dag_id in built
+        assert built < all_dags
 
 
 @pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
