@@ -2,11 +2,13 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ConfigError, ModelOutputError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision
@@ -505,16 +507,45 @@ TINY = {
 }
 
 
+@dataclass
+class LeftBehind:
+    """What the process of a run would leave if it died now: its objects, and what a scheduler knows of its tasks."""
+
+    objects: dict[str, bytes]
+    done: dict[str, Any]
+
+    @classmethod
+    def of(cls, training: Training) -> "LeftBehind":
+        return cls(dict(training.store.objects), dict(training.done))
+
+    def resumed(self, config: TrainConfig) -> Training:
+        store = LocalStore()
+        store.objects |= self.objects
+        return Training(config, store=store, done=self.done)
+
+
+@dataclass(eq=False)
+class WatchedTraining(Training):
+    """Keeps what it would leave if it died behind the work of a task, before its end is known, by task."""
+
+    left: dict[str, LeftBehind] = field(default_factory=dict)
+
+    def task(self, name: str, work: Callable[[], Any]) -> Any:
+        def watched() -> Any:
+            result = work()
+            self.left[name] = LeftBehind.of(self)
+            return result
+
+        return super().task(name, watched)
+
+
 def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
-    whole = Training.of(**TINY)
+    whole = WatchedTraining.of(**TINY)
     expected = whole()
     expected_bytes = whole.store.objects[whole.run.keys.moment(whole.run.timeline[-1]).state]
     assert len(whole.order) > 30
     for task in whole.order:
-        first = Training(whole.config, interrupt_after=task)
-        with pytest.raises(InterruptedRun):
-            first()
-        resumed = Training(whole.config, store=first.store, done=first.done)
+        resumed = whole.left[task].resumed(whole.config)
         assert resumed() == expected
         key = resumed.run.keys.moment(resumed.run.timeline[-1]).state
         assert resumed.store.objects[key] == expected_bytes
@@ -522,26 +553,13 @@ def test_a_run_that_is_interrupted_after_any_task_ends_like_one_that_is_not() ->
 
 def test_a_run_whose_process_dies_at_any_write_ends_like_one_that_does_not() -> None:
     whole = Training.of(**TINY)
+    left: list[LeftBehind] = []
+    whole.store.before_write = lambda key: left.append(LeftBehind.of(whole))
     expected = whole()
-    writes = sum(key.endswith((".json", ".md")) for key in whole.store.objects)
-    deaths = 0
-    for fatal in range(1, writes, 7):
-        store, done = LocalStore(), {}
-        count = 0
-
-        def dies(key: str, fatal: int = fatal) -> None:
-            nonlocal count
-            count += 1
-            if count == fatal:
-                raise InterruptedRun(key)
-
-        store.before_write = dies
-        try:
-            Training(whole.config, store=store, done=done)()
-        except InterruptedRun:
-            deaths += 1
-            assert Training(whole.config, store=store, done=done)() == expected
-    assert deaths > 5
+    deaths = left[::11]
+    assert len(deaths) > 5
+    for death in deaths:
+        assert death.resumed(whole.config)() == expected
 
 
 def test_no_answer_is_paid_twice_when_a_task_is_done_again() -> None:

@@ -1,7 +1,10 @@
 """A run's report as a page."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
+
+from jinja2 import Template
 
 from skillopt_airflow.core.gate import Action
 from skillopt_airflow.report import plots, summary
@@ -42,6 +45,20 @@ class SkillLine(NamedTuple):
 
 def render(view: ReportView) -> str:
     """Return the page as UTF-8 text; equal views give equal pages."""
+    return _template().render(
+        view=view,
+        outcome=summary.outcome(view),
+        total=summary.total(view.costs),
+        seconds=summary.total_seconds(moment.seconds for moment in view.moments),
+        skill_lines=list(skill_lines(view)),
+        learning_curve=plots.learning_curve(view),
+        costs=plots.costs(view.costs) if view.costs else "",
+    )
+
+
+@cache
+def _template() -> Template:
+    """Return the compiled template; compiling takes longer than filling it in."""
     environment = html_environment(kept="\t\n")
     environment.filters |= {
         "score": summary.score,
@@ -51,15 +68,7 @@ def render(view: ReportView) -> str:
         "verdict": verdict,
         "diff_lines": diff_lines,
     }
-    return environment.get_template("report.html").render(
-        view=view,
-        outcome=summary.outcome(view),
-        total=summary.total(view.costs),
-        seconds=summary.total_seconds(moment.seconds for moment in view.moments),
-        skill_lines=list(skill_lines(view)),
-        learning_curve=plots.learning_curve(view),
-        costs=plots.costs(view.costs) if view.costs else "",
-    )
+    return environment.get_template("report.html")
 
 
 def verdict(moment: MomentView) -> VerdictSign:
