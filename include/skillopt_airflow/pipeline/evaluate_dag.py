@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, chain, get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.addresses import evaluate_dag_id
@@ -80,10 +78,9 @@ def score(run: JsonObject) -> JsonObject:
     """Compute intervals and the comparison; return the whole result."""
     from skillopt_airflow.training.scorecard import scorecard
 
-    try:
-        return scorecard(open_run(run), _question(get_current_context()["params"])).model_dump(mode="json")
-    except DataError as error:
-        raise AirflowFailException(str(error)) from None
+    with wrong_input_fails():
+        card = scorecard(open_run(run), _question(get_current_context()["params"]))
+    return card.model_dump(mode="json")
 
 
 def _question(form: Mapping[str, Any]) -> "Question":

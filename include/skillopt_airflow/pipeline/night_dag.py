@@ -8,7 +8,6 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import Conflict, DataError
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.addresses import regate_dag_id, rollback_dag_id
 from skillopt_airflow.pipeline.airflow_connections import open_run
@@ -115,10 +114,8 @@ def settle_night(run: JsonObject) -> JsonObject:
     from skillopt_airflow.training.transfer import write_transfers
 
     opened = open_run(run)
-    try:
+    with wrong_input_fails():
         row = settle_night(opened)
-    except DataError as error:
-        raise AirflowFailException(str(error)) from None
     write_transfers(opened, base_target(opened.ref.benchmark))
     return {"date": row.night.date, **row.judgement.model_dump(mode="json")}
 
@@ -129,10 +126,8 @@ def demote(benchmark: str, run: JsonObject) -> JsonObject:
     from skillopt_airflow.training.night import demote
 
     opened = open_run(run)
-    try:
+    with wrong_input_fails():
         alias = demote(opened)
-    except Conflict as error:
-        raise AirflowFailException(str(error)) from None
     if alias is None:
         raise AirflowSkipException("the champion has moved meanwhile")
     announce(get_current_context(), benchmark, opened.published, alias)

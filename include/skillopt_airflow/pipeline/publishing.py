@@ -276,10 +276,8 @@ def move_back(benchmark: str, reference: JsonObject) -> JsonObject:
     from skillopt_airflow.training.rollback import roll_back
 
     artifacts, request = _rollback(reference)
-    try:
+    with wrong_input_fails():
         alias = roll_back(artifacts, request)
-    except Conflict as error:
-        raise AirflowFailException(str(error)) from None
     announce(get_current_context(), benchmark, artifacts, alias)
     return alias.model_dump(mode="json")
 

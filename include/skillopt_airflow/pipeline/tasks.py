@@ -3,9 +3,8 @@
 from typing import Any
 
 from airflow.sdk import get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
-from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.timeline import Moment, MomentKind
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
@@ -45,10 +44,8 @@ def start(run: JsonObject) -> None:
     """Turn the seed's evaluation into the state that the first step starts from."""
     from skillopt_airflow.training.seed_and_final import start
 
-    try:
+    with wrong_input_fails():
         start(open_run(run))
-    except DataError as error:
-        raise AirflowFailException(str(error)) from None
 
 
 @task
