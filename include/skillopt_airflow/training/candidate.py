@@ -64,8 +64,7 @@ def scores_around(run: TrainingRun, before: RunState, decision: GateDecision) ->
     """Return the means of current skill and candidate on the same items; a bound for a candidate rejected early."""
     if decision.bound is None:
         return decision.against_current.other_score, decision.against_current.score
-    rules = run.config.evaluation
-    return before.current.evaluation.mean(rules.gate_metric, rules.gate_mixed_weight), decision.bound
+    return before.current.evaluation.gate_mean(run.config.evaluation), decision.bound
 
 
 def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:

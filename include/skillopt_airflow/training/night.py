@@ -62,10 +62,7 @@ def settle_night(run: TrainingRun) -> LedgerRow:
                 previous=contest.previous,
                 items=len(champion.scores),
                 metric=rules.gate_metric,
-                scores={
-                    role: evaluation.mean(rules.gate_metric, rules.gate_mixed_weight)
-                    for role, evaluation in evaluations.items()
-                },
+                scores={role: evaluation.gate_mean(rules) for role, evaluation in evaluations.items()},
                 against_seed=paired(champion, evaluations["seed"], rules),
                 against_previous=(
                     paired(champion, evaluations["previous"], rules) if "previous" in evaluations else None
