@@ -6,12 +6,14 @@ import pytest
 from pydantic import SecretStr
 
 from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, Status
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
-from tests.rollout.wire import DIALECTS
+from tests.rollout.wire import DIALECTS, calls, results
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 
 MODEL = "stand-in-target"
@@ -55,6 +57,35 @@ def test_the_stand_in_searches(dialect: str, docker_host: str, standin_url: str)
 
     assert {row.item_id: row.status for row in fake.trajectories} == dict.fromkeys(("i-0", "i-1", "i-2"), Status.OK)
     assert {(row.calls, row.messages[3].role) for row in fake.trajectories} == {(2, "tool")}
+
+
+@pytest.mark.engine
+def test_a_task_that_no_image_knows_travels_with_the_settings(docker_host: str):
+    def answer(asked: Asked) -> Reply:
+        told = results(asked)
+        if len(told) < 2:
+            return calls("openai-chat", *(("read_file", {"name": told[0]}) if told else ("list_files", {})))
+        return completion(f"I read: {told[1]}\n[[{told[1].split()[-1]}]]")
+
+    task = TaskGroup.model_validate(
+        {
+            "prompt": "{{ question }}",
+            "reference": "answer",
+            "answer": {"from": "regex", "pattern": r"\[\[(.*)\]\]"},
+            "score": {"by": "exact"},
+            "files": ["path"],
+        }
+    )
+    items = [declared(task).item({"question": "Who rents?", "answer": "Weber", "path": "a/contract.txt"})]
+    with ScriptedProvider(answer) as provider:
+        changed = {"benchmark": "contracts", "task": task}
+        fake = workload("tools", "openai-chat", provider.base_url, items, **changed)
+        fake.public_files = {"contract.txt": b"The tenant is Ms Weber"}
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    (row,) = fake.trajectories
+    assert (row.status, row.error, row.answer) == (Status.OK, "", "Weber")
+    assert row.messages[1].content == "Who rents?"
 
 
 @pytest.mark.engine

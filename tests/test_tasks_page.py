@@ -1,0 +1,55 @@
+"""What docs/tasks.md shows of a task can be written so."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.declared_task import declared
+from skillopt_airflow.core.scoring import ANSWER_RULES, SCORING_RULES
+from skillopt_airflow.core.task_group import TaskGroup
+
+PROJECT = Path(__file__).parents[1]
+PAGE, README = ((PROJECT / page).read_text(encoding="utf-8") for page in ("docs/tasks.md", "README.md"))
+LAYERS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+RULES = {
+    kind: [yaml.safe_load(rule) for rule in re.findall(rf"^\| `(\{{{kind}: .*?\}})` \|", PAGE, re.MULTILINE)]
+    for kind in ("from", "by")
+}
+RECORD: dict[str, Any] = {"id": "c1", "question": "Why?", "answer": "So.", "annexes": ["a/plan.txt"]}
+
+
+def task(section: dict[str, Any]) -> TaskGroup:
+    read = TrainConfig.from_layers({"task": section}).task
+    assert read is not None
+    return read
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_section_makes_an_item_of_a_record(layer: dict[str, Any]) -> None:
+    config = TrainConfig.from_layers(layer)
+    assert config.task is not None
+    assert declared(config.task).item(RECORD).public["prompt"]
+
+
+def test_every_key_and_every_rule_is_shown() -> None:
+    assert set(re.findall(r"^\| `task\.(\w+)` \| [^`]", PAGE, re.MULTILINE)) >= set(TaskGroup.model_fields) - {"prompt"}
+    assert [rule["from"] for rule in RULES["from"]] == list(ANSWER_RULES)
+    assert [rule["by"] for rule in RULES["by"]] == list(SCORING_RULES)
+
+
+@pytest.mark.parametrize("rule", [*RULES["from"], *RULES["by"]], ids=str)
+def test_every_rule_is_read_with_all_the_keys_that_it_has(rule: dict[str, Any]) -> None:
+    section = {"prompt": "x", "reference": "y", "score": {"by": "exact"}}
+    read = task(section | {"answer" if "from" in rule else "score": rule})
+    chosen = read.answer if "from" in rule else read.score
+    assert {field.alias or key for key, field in type(chosen).model_fields.items()} == set(rule)
+
+
+def test_the_readme_shows_the_task_of_its_example() -> None:
+    [shown] = [block for block in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if block.startswith("task:")]
+    example = yaml.safe_load((PROJECT / "examples/capitals/benchmark/benchmark.yaml").read_text(encoding="utf-8"))
+    assert yaml.safe_load(shown) == {"task": example["task"]}
