@@ -1,40 +1,37 @@
-"""Command line of the local platform: `python -m local up|down|status|demo`, or `image NAME`."""
+"""Command line of the local platform: `python -m local up|down|status|demo`, `image NAME` or `try BENCHMARK`."""
 
 import argparse
+import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from local.environment import HOME_VARIABLE
+from local.environment import HOME_VARIABLE, inherited, own_variables
 from local.home import ADMIN, PROJECT, Home
 from skillopt_airflow.core.errors import ImageMissing, SkillOptError
+from skillopt_airflow.core.types import DATA_SPLITS, Split
 
 DEFAULT_HOME = PROJECT / ".local"
+TRY = (
+    "Run a few items of a benchmark with the real harness and model gateway, and print prompts, replies, scores and "
+    "cost; without Airflow, S3 or a database. The model is that of AIRFLOW_CONN_SKILLOPT_TARGET, else the offline "
+    "stand-in. Where the model's code runs (a benchmark with runs_code, an agent CLI), each item has its sandbox "
+    "container, as in a run, which needs a Docker engine; else the rollout program is a plain child process."
+)
 
 
 def main(arguments: list[str]) -> int:
     """Run one command; 0 if it did what was asked."""
-    parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
-    parser.add_argument("command", choices=["up", "down", "status", "demo", "image"])
-    parser.add_argument(
-        "names", nargs="*", help="of image: sandbox, codex, claude_code or gateway; `up` builds the first"
-    )
-    parser.add_argument("--home", type=Path, default=DEFAULT_HOME, help="folder of all state (default: %(default)s)")
-    options = parser.parse_args(arguments)
-    if options.names and options.command != "image":
-        parser.error(f"{options.command} takes no names")
+    options = _parser().parse_args(arguments)
     home = Home.at(options.home)
     _carry_home(home, arguments)
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, _interrupt)
-    commands = {"up": _up, "down": _down, "status": _status, "demo": _demo}
     try:
-        if options.command == "image":
-            return _image(home, options.names)
-        return commands[options.command](home)
+        return int(options.run(home, options))
     except SkillOptError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -43,11 +40,47 @@ def main(arguments: list[str]) -> int:
         return 130
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
+    folder: dict[str, Any] = {"type": Path, "help": f"folder of all state (default: {DEFAULT_HOME})"}
+    parser.add_argument("--home", default=DEFAULT_HOME, **folder)
+    # Without a default here, or it would win over what stands before the command.
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--home", default=argparse.SUPPRESS, **folder)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, run, text in (
+        ("up", _up, "start the platform"),
+        ("down", _down, "stop it; the data stays"),
+        ("status", _status, "what runs, and where"),
+        ("demo", _demo, "start it and train the sample benchmark"),
+    ):
+        commands.add_parser(name, parents=[common], help=text).set_defaults(run=run)
+    images = commands.add_parser("image", parents=[common], help="build images")
+    images.add_argument("names", nargs="*", help="sandbox, codex, claude_code or gateway; `up` builds the first")
+    images.set_defaults(run=_image)
+    _add_try(commands.add_parser("try", parents=[common], help=TRY, description=TRY))
+    return parser
+
+
+def _add_try(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("benchmark", help="a folder of benchmarks/")
+    parser.add_argument("--items", type=_positive, default=3, help="items, from the beginning (default: %(default)s)")
+    parser.add_argument("--split", choices=[*DATA_SPLITS], type=Split, default=Split.TRAIN, help="default: %(default)s")
+    parser.add_argument("--skill", type=Path, help="Markdown file of a skill (default: the seed skill)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as model.max_turns=3")
+    parser.set_defaults(run=_try)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
+    return int(text)
+
+
 def _carry_home(home: Home, arguments: list[str]) -> None:
     """Start this program again with the home in its environment, so that `down` finds it and its children."""
     if os.environ.get(HOME_VARIABLE) != str(home.root):
-        variables = {**os.environ, HOME_VARIABLE: str(home.root)}
-        variables.pop("PYTHONDONTWRITEBYTECODE", None)
+        variables = inherited(os.environ) | own_variables(home, os.environ)
         os.execve(sys.executable, [sys.executable, "-m", "local", *arguments], variables)
 
 
@@ -55,7 +88,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _up(home: Home) -> int:
+def _up(home: Home, _: Any) -> int:
     from local import platform, shell_commands
     from local.environment import airflow_url, s3_url
 
@@ -67,7 +100,7 @@ def _up(home: Home) -> int:
     return 0
 
 
-def _down(home: Home) -> int:
+def _down(home: Home, _: Any) -> int:
     from local import platform
 
     platform.down(home)
@@ -75,7 +108,7 @@ def _down(home: Home) -> int:
     return 0
 
 
-def _status(home: Home) -> int:
+def _status(home: Home, _: Any) -> int:
     from local import airflow_services, platform, shell_commands
     from local.environment import airflow_url
 
@@ -92,9 +125,10 @@ def _status(home: Home) -> int:
     return int("stopped" in states.values())
 
 
-def _image(home: Home, names: Sequence[str]) -> int:
+def _image(home: Home, options: argparse.Namespace) -> int:
     from local import engine, image
 
+    names: list[str] = options.names
     unknown = sorted(set(names) - set(image.RECIPES))
     if unknown or not names:
         raise ImageMissing(f"no image {', '.join(unknown) or 'named'}: choose from {', '.join(image.RECIPES)}")
@@ -103,11 +137,20 @@ def _image(home: Home, names: Sequence[str]) -> int:
     return 0
 
 
-def _demo(home: Home) -> int:
+def _demo(home: Home, _: Any) -> int:
     from local import platform
     from local.demo import run
 
     return run(home, platform.up(home))
+
+
+def _try(home: Home, options: argparse.Namespace) -> int:
+    # Airflow reads this when it is imported. What goes wrong is in the rows, and in the error.
+    os.environ["AIRFLOW__LOGGING__LOGGING_LEVEL"] = "ERROR"
+    logging.disable(logging.WARNING)
+    from local.try_benchmark import Asked, run
+
+    return run(home, Asked(options.benchmark, options.items, options.split, options.skill, options.set))
 
 
 if __name__ == "__main__":

@@ -46,19 +46,26 @@ def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str])
         if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", LIST_VARIABLE))
     }
     return (
-        {
-            HOME_VARIABLE: str(home.root),
+        own_variables(home, outer)
+        | {
             "SPT_NOENV": "1",  # else a process that sets its title wipes the line above, and `down` does not see it
             "PYTHONPATH": os.pathsep.join([str(PROJECT / "include"), str(PROJECT)]),
             "PYTHONUNBUFFERED": "1",
-            "NO_PROXY": _with_loopback(outer.get("NO_PROXY", outer.get("no_proxy", ""))),
         }
         | ({"DOCKER_HOST": settings.docker_host} if settings.docker_host else {})
         | {f"AIRFLOW__{name}": value for name, value in _airflow(home, settings).items()}
-        | {"AIRFLOW_HOME": str(home.airflow)}
         | _connections(settings)
         | user
     )
+
+
+def own_variables(home: Home, outer: Mapping[str, str]) -> dict[str, str]:
+    """Return what every process has that works for the home, part of the platform or not."""
+    return {
+        HOME_VARIABLE: str(home.root),
+        "AIRFLOW_HOME": str(home.airflow),
+        "NO_PROXY": _with_loopback(outer.get("NO_PROXY", outer.get("no_proxy", ""))),
+    }
 
 
 def stand_in_serves(outer: Mapping[str, str]) -> bool:

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.sandbox import docker_connection
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE, host_options
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
 from skillopt_airflow.sandbox.gateway_container import GatewayContainer
-from skillopt_airflow.sandbox.labels import GRACE_SECONDS, expiry, identity, remove_container
+from skillopt_airflow.sandbox.labels import GRACE_SECONDS, expiry, identity, reap, remove_all, remove_container
 from skillopt_airflow.sandbox.staging import ContainerFolder, TaskFolder, container_user
 from skillopt_airflow.sandbox.tar_archive import packed, plain_files, refusing, unpack
 from skillopt_airflow.sandbox.task_workload import Workload
@@ -30,6 +31,35 @@ MAX_ENTRIES = 10_000
 SOCKET_FOLDER = "/gateway"
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def opened_runtime(
+    workload: Workload, folder: TaskFolder, attempt: int, docker_url: str | None, stopped: threading.Event
+) -> Iterator[DockerRuntime]:
+    """Yield the runtime of the workload's engine, after removing what killed tasks left there.
+
+    Args:
+        workload: what is to run; its limits may name the connection of a remote engine.
+        folder: the attempt's folder.
+        attempt: its number.
+        docker_url: address of the worker's own engine; that of its environment when None.
+        stopped: set when the task is stopped.
+
+    Raises:
+        SandboxError: or EngineUnavailable or ImageMissing, as the engine says.
+    """
+    limits = workload.limits
+    engine = docker_connection.found(limits.docker_conn_id, docker_url)
+    with docker_connection.reached(engine.url):
+        client = engine.hook.api_client
+        left = remove_all(client, identity(workload.labels)) + reap(client)
+    if left:
+        log.warning("Removed %d container(s) that killed tasks left behind", left)
+    with closing(client), docker_connection.judged(engine.url):
+        # The run has pinned its image: if it is missing here, it is that very one that has to be pulled.
+        docker_connection.ensure_image(client, workload.image, "never" if limits.pull == "never" else "missing")
+        yield runtime_of(client, workload, folder, attempt, engine.network, stopped)
 
 
 def runtime_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.docker.operators.docker import DockerOperator
@@ -33,19 +33,8 @@ class RolloutOperator(RolloutTask, DockerOperator):
     @contextmanager
     def opened(self, workload: Workload, folder: TaskFolder, attempt: int) -> Iterator[DockerRuntime]:
         """Yield the runtime of the workload's engine, after removing what killed tasks left there."""
-        from skillopt_airflow.sandbox import docker_connection
-        from skillopt_airflow.sandbox.docker_without_shared_files import runtime_of
-        from skillopt_airflow.sandbox.labels import identity, reap, remove_all
+        from skillopt_airflow.sandbox.docker_without_shared_files import opened_runtime
 
-        limits = workload.limits
-        engine = docker_connection.found(limits.docker_conn_id, str(self.docker_url))
-        with docker_connection.reached(engine.url):
-            client = engine.hook.api_client
-            left = remove_all(client, identity(workload.labels)) + reap(client)
-        if left:
-            self.log.warning("Removed %d container(s) that killed tasks left behind", left)
-        with closing(client), docker_connection.judged(engine.url):
-            # The run has pinned its image: if it is missing here, it is that very one that has to be pulled.
-            docker_connection.ensure_image(client, workload.image, "never" if limits.pull == "never" else "missing")
-            self._runtime = runtime = runtime_of(client, workload, folder, attempt, engine.network, self._stopped)
+        with opened_runtime(workload, folder, attempt, str(self.docker_url), self._stopped) as runtime:
+            self._runtime = runtime
             yield runtime

@@ -10,13 +10,13 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.core.protocols import JudgesFiles
+from skillopt_airflow.core.protocols import Benchmark, JudgesFiles
 from skillopt_airflow.core.types import Item, Score, Trajectory, Value
 
 READY = "ready"
@@ -46,6 +46,32 @@ class Case(Value):
     benchmark: str
     item: Item
     trajectory: Trajectory
+
+
+def score_of(
+    name: str,
+    benchmark: Benchmark,
+    item: Item,
+    trajectory: Trajectory,
+    produced: Mapping[str, bytes],
+    references: Callable[[], Mapping[str, bytes]],
+) -> Score:
+    """Return the score of an `ok` trajectory, by the files that it left where the benchmark judges files.
+
+    Args:
+        name: the benchmark's.
+        benchmark: its adapter.
+        item: the exercise.
+        trajectory: the target's work on it.
+        produced: contents of the files that it left.
+        references: reads the item's reference files; called only where files are judged.
+
+    Raises:
+        SandboxError: as `judge`.
+    """
+    if isinstance(benchmark, JudgesFiles):
+        return judge(Case(benchmark=name, item=item, trajectory=trajectory), produced, references())
+    return benchmark.score(item, trajectory)
 
 
 def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import Prices, unpriced
-from skillopt_airflow.core.config import TrainConfig, changed_paths
+from skillopt_airflow.core.config import DataGroup, TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
 from skillopt_airflow.core.protocols import Benchmark
@@ -27,6 +27,8 @@ from skillopt_airflow.training.scorecard import Question, find_skill, scoring_pl
 from skillopt_airflow.training.seed_and_final import opened, seed_plan, store_seed
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
     from skillopt_airflow.quality.quality_report import QualityReport
     from skillopt_airflow.quality.sizes import Need
     from skillopt_airflow.store.files import DataFiles
@@ -91,19 +93,24 @@ def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = 
     Raises:
         DataError: a file, record or split is not usable; the text names it.
     """
+    records = read_splits(run.ref.benchmark, config.data, run.connections.s3_client(config.storage))
+    return checked_items(run, config, f"data.uri = {config.data.uri}", records, needs)
+
+
+def read_splits(benchmark: str, data: DataGroup, client: "S3Client") -> dict[Split, list[JsonObject]]:
+    """Return the records of a benchmark's data set by split; `client` reads s3:// addresses.
+
+    Raises:
+        DataError: a folder, file or bucket is missing, or a file does not hold records.
+    """
     from skillopt_airflow.store.datasets import ALL, read_records
 
-    data = config.data
-    read = read_records(
-        data.uri, benchmarks.folder(run.ref.benchmark), data.split_mode, run.connections.s3_client(config.storage)
-    )
+    read = read_records(data.uri, benchmarks.folder(benchmark), data.split_mode, client)
     if ALL in read:
         splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed)
     else:
         splits = {Split(name): rows for name, rows in read.items()}
-    return checked_items(
-        run, config, f"data.uri = {data.uri}", {split: take(rows, data.limit) for split, rows in splits.items()}, needs
-    )
+    return {split: take(rows, data.limit) for split, rows in splits.items()}
 
 
 def checked_items(

@@ -252,28 +252,7 @@ class TrainingRun:
 
     def settings(self, dialect: str, model: str, draw: int) -> "RolloutSettings":
         """Return what a sandbox is told; the model as its provider names it."""
-        from skillopt_airflow.rollout.settings import RolloutSettings
-
-        chosen = self.config.model
-        return RolloutSettings.model_validate(
-            {
-                "benchmark": self.ref.benchmark,
-                "task": self.config.task,
-                "harness": chosen.harness,
-                "max_turns": chosen.max_turns,
-                "reasoning_effort": chosen.reasoning_effort,
-                "thinking": chosen.thinking,
-                "seed": None if chosen.seed is None else chosen.seed + draw,
-                "code_timeout": self.config.sandbox.code_timeout,
-                "dialect": dialect,
-                "model": model,
-                "temperature": chosen.temperature,
-                "max_tokens": chosen.max_tokens,
-                "concurrency": chosen.concurrency,
-                "call_timeout": chosen.call_timeout,
-                "max_attempts": chosen.max_attempts,
-            }
-        )
+        return rollout_settings(self.ref.benchmark, self.config, dialect, model, draw)
 
     def rollout_key(self, split: Split, skill: SkillDocument, draw: int) -> "RolloutKey":
         """Return what makes two rollouts of an item the same, however fast or often they are tried."""
@@ -298,3 +277,29 @@ class TrainingRun:
         scored = self.rollouts.read(key, items)
         missing = [item for item in items if item.id not in scored]
         return scored | (self.rollouts.errors(key, self.ref.run, missing) if missing else {})
+
+
+def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str, draw: int) -> "RolloutSettings":
+    """Return what a sandbox is told; the model as its provider names it."""
+    from skillopt_airflow.rollout.settings import RolloutSettings
+
+    chosen = config.model
+    return RolloutSettings.model_validate(
+        {
+            "benchmark": benchmark,
+            "task": config.task,
+            "harness": chosen.harness,
+            "max_turns": chosen.max_turns,
+            "reasoning_effort": chosen.reasoning_effort,
+            "thinking": chosen.thinking,
+            "seed": None if chosen.seed is None else chosen.seed + draw,
+            "code_timeout": config.sandbox.code_timeout,
+            "dialect": dialect,
+            "model": model,
+            "temperature": chosen.temperature,
+            "max_tokens": chosen.max_tokens,
+            "concurrency": chosen.concurrency,
+            "call_timeout": chosen.call_timeout,
+            "max_attempts": chosen.max_attempts,
+        }
+    )

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.config import SandboxGroup, TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.protocols import JudgesFiles
+from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Status
 from skillopt_airflow.training.evaluation import running_evaluation
-from skillopt_airflow.training.judging import Case, judge
+from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import allowance
@@ -122,8 +122,8 @@ class ChunkWorkload:
 
     @property
     def one_item_each(self) -> bool:
-        """Return where what the model writes is executed, and in an agent's CLI, which may execute anything."""
-        return self.run.benchmark.runs_code or HARNESSES[self.run.config.model.harness].is_cli
+        """Return whether every item has a container of its own."""
+        return needs_container_each(self.run.benchmark, self.run.config)
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         """Return the item's public files."""
@@ -161,11 +161,14 @@ class ChunkWorkload:
         trajectory, benchmark = outcome.trajectory, self.run.benchmark
         if trajectory.status is not Status.OK:
             return Rollout(trajectory=trajectory, score=None)
-        if isinstance(benchmark, JudgesFiles):
-            case = Case(benchmark=self.run.ref.benchmark, item=item, trajectory=trajectory)
-            score = judge(case, outcome.files, self._contents(item.reference_files))
-        else:
-            score = benchmark.score(item, trajectory)
+        score = score_of(
+            self.run.ref.benchmark,
+            benchmark,
+            item,
+            trajectory,
+            outcome.files,
+            lambda: self._contents(item.reference_files),
+        )
         return Rollout(trajectory=trajectory, score=score)
 
     def _contents(self, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
@@ -173,3 +176,8 @@ class ChunkWorkload:
 
         kept = FileStore(self.run.store, self.run.ref.storage.prefix)
         return {file.name: kept.get(file.sha256) for file in files}
+
+
+def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:
+    """Return True where what the model writes is executed, and for an agent's CLI, which may execute anything."""
+    return benchmark.runs_code or HARNESSES[config.model.harness].is_cli

@@ -1,0 +1,165 @@
+"""Trying a benchmark without a run: a few items under a skill, scored as a run scores them; nothing is stored."""
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import SandboxGroup, TrainConfig
+from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
+from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Score, Split, Status, Trajectory
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.training.judging import score_of
+from skillopt_airflow.training.preparation import read_splits
+from skillopt_airflow.training.run import rollout_settings
+from skillopt_airflow.training.workload import needs_container_each
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from skillopt_airflow.gateway.upstream import Upstream
+    from skillopt_airflow.rollout.settings import RolloutSettings
+    from skillopt_airflow.sandbox.task_workload import Outcome
+    from skillopt_airflow.store.files import DataFiles
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One item's rollout and its score, or why the benchmark's scorer has none."""
+
+    item: Item
+    trajectory: Trajectory
+    score: Score | None
+    unjudged: str = ""
+    """The reason why a rollout that went well has no score; empty otherwise."""
+
+
+@dataclass
+class Trial:
+    """The workload of a trial: its items, and the rows as they come in."""
+
+    benchmark: str
+    adapter: Benchmark
+    config: TrainConfig
+    skill: str
+    items: Sequence[Item]
+    upstream: "Upstream"
+    data: "DataFiles"
+    labels: Mapping[str, str]
+    """Labels that only this trial's containers have."""
+    on_row: Callable[[Tried], None]
+    calls: list[ModelCall] = field(default_factory=list)
+
+    stage = "try"
+    wave = None
+    """All items at once."""
+    allowance = RemainingBudget()
+
+    @property
+    def settings(self) -> "RolloutSettings":
+        """Return what the rollout program is told."""
+        return rollout_settings(self.benchmark, self.config, self.upstream.dialect, self.upstream.model, 0)
+
+    @property
+    def image(self) -> str:
+        """Return the name of the sandbox image."""
+        return self.config.image
+
+    @property
+    def limits(self) -> SandboxGroup:
+        """Return what a container may use."""
+        return self.config.sandbox
+
+    @property
+    def one_item_each(self) -> bool:
+        """Return whether what the model writes is executed, so that the items need containers."""
+        return needs_container_each(self.adapter, self.config)
+
+    def files(self, item: Item) -> Mapping[str, bytes]:
+        """Return the item's public files, from the data set."""
+        return self._contents(item.files)
+
+    def settled(self) -> bool:
+        """Return False: every item is wanted."""
+        return False
+
+    def record(self, outcomes: "Sequence[Outcome]", calls: Sequence[ModelCall]) -> None:
+        """Score what has arrived, and hand it on."""
+        self.calls.extend(calls)
+        by_id = {item.id: item for item in self.items}
+        for outcome in outcomes:
+            self.on_row(self._tried(by_id[outcome.trajectory.item_id], outcome))
+
+    def _tried(self, item: Item, outcome: "Outcome") -> Tried:
+        trajectory = outcome.trajectory
+        if trajectory.status is not Status.OK:
+            return Tried(item, trajectory, None)
+        try:
+            score = score_of(
+                self.benchmark,
+                self.adapter,
+                item,
+                trajectory,
+                outcome.files,
+                lambda: self._contents(item.reference_files),
+            )
+        except Exception as error:  # noqa: BLE001 - the benchmark's own code, which is what is being tried
+            return Tried(item, trajectory, None, f"the scorer failed: {told(error)}")
+        return Tried(item, trajectory, score)
+
+    def _contents(self, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
+        return {file.name: self.data.read(file.path) for file in files}
+
+
+def first_items(
+    benchmark: str, adapter: Benchmark, config: TrainConfig, split: Split, count: int, client: "S3Client"
+) -> list[Item]:
+    """Return the first items of a split.
+
+    Raises:
+        DataError: a file or a record is not usable; the text names it.
+    """
+    records = read_splits(benchmark, config.data, client)[split][:count]
+    if not records:
+        raise DataError(f"data.uri = {config.data.uri}: the {split} split has no records")
+    items = []
+    for row, record in enumerate(records, start=1):
+        try:
+            items.append(adapter.item(record))
+        except Exception as error:  # noqa: BLE001 - the benchmark's own code, which is what is being tried
+            _unusable(f"{split} row {row}", error)
+    return items
+
+
+def skill_of(benchmark: str, path: Path | None) -> str:
+    """Return the text of a skill's file, of the seed skill without one.
+
+    Raises:
+        ConfigError: there is no such file, or it holds no text.
+        SkillError: its protected regions are broken.
+    """
+    file = benchmarks.seed_skill(benchmark) if path is None else path
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(
+            f"{file}: the skill cannot be read ({reason}); name a Markdown file, or none to try the seed skill"
+        ) from error
+    return SkillDocument(text).text
+
+
+def told(error: Exception) -> str:
+    """Return an error of a benchmark's own code: its type and text, and the line that raised it."""
+    if isinstance(error, SkillOptError):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
+
+
+def _unusable(row: str, error: Exception) -> NoReturn:
+    raise DataError(f"{row}: {told(error)}") from error

@@ -1,0 +1,90 @@
+"""The rollout program as a plain process beside the model gateway, for benchmarks whose rollouts execute nothing."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from local.home import PROJECT
+from skillopt_airflow.core.types import Item, ModelCall
+from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.sandbox.docker_container import lines
+from skillopt_airflow.sandbox.gateway_container import gateway_settings
+from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
+from skillopt_airflow.sandbox.task_workload import Workload
+
+LAST_LINES = 5
+
+
+@dataclass
+class RolloutProcess:
+    """A `Sandbox` that is none: the program can read and reach what its user can, but is given no credentials."""
+
+    folder: ContainerFolder
+    gateway: str
+    _process: subprocess.Popen[bytes] | None = None
+
+    def run(self, on_start: Callable[[], None]) -> str:
+        """Run the program to its end; return its last lines if it failed."""
+        command = (sys.executable, "-P", "-m", "skillopt_airflow.rollout", self.folder.inputs, self.folder.outputs)
+        said = self.folder.path / "said"
+        with said.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*command, "--gateway", self.gateway],
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+            on_start()
+            code = self._process.wait()
+        ending = " ".join(list(lines([said.read_bytes()]))[-LAST_LINES:])
+        return f"the rollout program ended with exit status {code}: {ending}" if code else "it left no trajectory"
+
+    def kill(self) -> bool:
+        """End the program."""
+        if self._process is None:
+            return False
+        self._process.kill()
+        return True
+
+
+@dataclass
+class ProcessRuntime:
+    """The `Runtime` of one process for all items."""
+
+    workload: Workload
+    folder: TaskFolder
+    _processes: list[RolloutProcess] = field(default_factory=list)
+
+    def at_once(self) -> int:
+        """Return 1: the program has all items."""
+        return 1
+
+    def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[Any]:
+        """Serve the model on the socket in the task's folder for as long as the block runs."""
+        settings = dict(gateway_settings(self.workload))
+        return ModelGateway(self.workload.upstream, self.folder.socket, on_call=on_call, **settings)
+
+    @contextmanager
+    def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[RolloutProcess]:
+        """Stage the program's inputs, and remove its folders afterwards."""
+        with self.folder.container(str(number), self.workload, items, files) as staged:
+            process = RolloutProcess(staged, str(self.folder.socket))
+            self._processes.append(process)
+            yield process
+
+    def remove_all(self) -> None:
+        """End the program."""
+        for process in self._processes:
+            process.kill()
+
+
+def _environment() -> dict[str, str]:
+    """Return what the program needs, and nothing of the user's that may be a secret or lead its calls elsewhere."""
+    own = {name: value for name, value in os.environ.items() if name.startswith("SKILLOPT_")}
+    packages = os.pathsep.join([str(PROJECT / "include"), str(PROJECT)])
+    return own | {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": packages, "LANG": "C.UTF-8"}

@@ -1,0 +1,175 @@
+"""`make try`: a few items of a benchmark through the real harness and gateway, without Airflow, S3 and a database."""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import yaml
+
+from local import engine, image
+from local.home import Home
+from local.rollout_process import ProcessRuntime
+from local.standin.server import StandInServer
+from local.try_display import TryDisplay
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.budget import ModelPrice
+from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
+from skillopt_airflow.sandbox.staging import TaskFolder
+from skillopt_airflow.store.files import DataFiles
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.trial import Trial, first_items, skill_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of the command."""
+
+    benchmark: str
+    items: int
+    split: Split
+    skill: Path | None
+    """The file of a skill; the seed skill when None."""
+    settings: Sequence[str]
+    """Knobs as KEY=VALUE, the value in YAML."""
+
+
+@dataclass(frozen=True)
+class TargetModel:
+    """The model that works on the items."""
+
+    upstream: Upstream
+    name: str
+    """As the output names it."""
+    price: ModelPrice | None
+    is_stand_in: bool = False
+
+
+def run(home: Home, asked: Asked) -> int:
+    """Try the items and show what comes; 0 if each has a score.
+
+    Raises:
+        SkillOptError: the benchmark, its data, the skill, the model or the engine is not usable; the text says why.
+    """
+    display = TryDisplay()
+    config = configured(asked.benchmark, asked.settings)
+    adapter = benchmarks.load(asked.benchmark, config.task)
+    skill = skill_of(asked.benchmark, asked.skill)
+    client = _s3_client(config)
+    items = first_items(asked.benchmark, adapter, config, asked.split, asked.items, client)
+    with target_model(config) as target:
+        trial = Trial(
+            benchmark=asked.benchmark,
+            config=config,
+            adapter=adapter,
+            skill=skill,
+            items=items,
+            upstream=target.upstream,
+            data=DataFiles.of(config.data, benchmarks.folder(asked.benchmark), client),
+            labels={"store": str(home.root), "dag_run": f"try-{os.getpid()}"},
+            on_row=display.show,
+        )
+        source = asked.skill if asked.skill is not None else benchmarks.seed_skill(asked.benchmark)
+        display.begin(trial, asked.split, source, target.name)
+        stopped = threading.Event()
+        with display.progress(len(items)):
+            run_workload(trial, lambda folder: _opened(home, trial, folder, stopped, display), stopped)
+        display.end(trial, target.price, is_free=target.is_stand_in)
+    return 0 if display.all_scored(len(items)) else 1
+
+
+def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:
+    """Return the benchmark's configuration with the knobs that the command sets.
+
+    Raises:
+        ConfigError: naming the file or the knob.
+    """
+    knobs: dict[str, Any] = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator:
+            raise ConfigError(f"SET: {setting!r} should be a knob, =, and its value, such as model.max_turns=3")
+        try:
+            knobs[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"SET: {setting!r}: the value is not YAML ({error})") from error
+    return TrainConfig.from_layers(benchmark_config(benchmark).model_dump(), nest(knobs))
+
+
+@contextmanager
+def target_model(config: TrainConfig) -> Iterator[TargetModel]:
+    """Yield the model behind the target's connection if the environment has that, else the offline stand-in.
+
+    Raises:
+        ModelError: the connection leads to no usable model; the text names it.
+    """
+    variable = f"AIRFLOW_CONN_{config.model.target_conn_id.upper()}"
+    if variable in os.environ:
+        yield _connected(config)
+        return
+    with StandInServer("127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        wire_format = HARNESSES[config.model.harness].wire_format
+        upstream = Upstream(
+            conn_id="stand-in",
+            dialect="openai-chat" if wire_format is None else wire_format,
+            base_url=server.base_url,
+            model="stand-in-target",
+        )
+        name = f"the offline stand-in, which is no language model; {variable} names a real one"
+        yield TargetModel(upstream, name, None, is_stand_in=True)
+        server.shutdown()
+        thread.join()
+
+
+def _connected(config: TrainConfig) -> TargetModel:
+    # Airflow's SDK, which reads the connection, takes seconds to import.
+    from skillopt_airflow.models import connection
+    from skillopt_airflow.models.prices import price_of
+    from skillopt_airflow.models.providers import check_sampling
+
+    model = config.model
+    upstream = connection.target_upstream(model.target_conn_id, model.target, model.harness)
+    check_sampling(upstream, model)
+    connection.check(model.target_conn_id, model.target)
+    connection.check_harness(upstream, model.harness)
+    name = connection.model_name(model.target_conn_id, model.target)
+    price = price_of(name, config.budget.prices, connection.host(model.target_conn_id))
+    return TargetModel(upstream, f"{name} of connection {model.target_conn_id}", price)
+
+
+def _s3_client(config: TrainConfig) -> "S3Client":
+    """Return the client of a data set in a bucket; a local one needs none."""
+    if not config.data.uri.startswith("s3://"):
+        return cast("S3Client", None)
+    from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+
+    return AirflowConnections().s3_client(config.storage)
+
+
+def _opened(
+    home: Home, trial: Trial, folder: TaskFolder, stopped: threading.Event, display: TryDisplay
+) -> AbstractContextManager[Runtime]:
+    """Open containers if what the model writes is executed, else a process."""
+    if not trial.one_item_each:
+        return nullcontext(ProcessRuntime(trial, folder))
+    from skillopt_airflow.sandbox.docker_without_shared_files import opened_runtime
+
+    docker_host = None
+    if trial.limits.docker_conn_id is None:
+        docker_host = engine.ensure(home.root, display.note)
+        names = [name for name, recipe in image.RECIPES.items() if recipe.image == trial.image]
+        image.ensure(home.root, docker_host, display.note, names)
+    return opened_runtime(trial, folder, 1, docker_host, stopped)

@@ -1,0 +1,288 @@
+"""`make try`: what it prints and returns, with the stand-in, a server that is not ours, and benchmarks that fail."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.__main__ import _parser
+from local.environment import TARGET_CONNECTION
+from local.home import PROJECT, Home
+from local.try_benchmark import Asked, configured, run
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.errors import ConfigError, DataError, ModelConnectionError
+from skillopt_airflow.core.types import Split
+
+
+@pytest.fixture(autouse=True)
+def no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TARGET_CONNECTION, raising=False)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.at(tmp_path / "home")
+
+
+def asked(benchmark: str, *settings: str, items: int = 3, skill: Path | None = None) -> Asked:
+    return Asked(benchmark, items, Split.TRAIN, skill, settings)
+
+
+class Server(ThreadingHTTPServer):
+    """Answers every chat completion alike; keeps the conversations."""
+
+    def __init__(self, status: int, answer: dict[str, Any]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status, self.answer = status, json.dumps(answer).encode()
+        self.asked: list[dict[str, Any]] = []
+
+    @property
+    def connection(self) -> str:
+        """A connection to it, with the customary key of local servers."""
+        host = f"http://127.0.0.1:{self.server_port}/v1"
+        extra = {"model": "openai-chat:mine"}
+        return json.dumps({"conn_type": "pydanticai", "host": host, "password": "no-key", "extra": extra})
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.answer(200, b'{"data": []}')
+
+    def do_POST(self) -> None:
+        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+        self.answer(self.server.status, self.server.answer)
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server behind the target's connection; the parameter is its answer's status and body."""
+    with Server(*request.param) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        monkeypatch.setenv(TARGET_CONNECTION, server.connection)
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+COMPLETION = {
+    "id": "1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "mine",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": "Sure.\x1b[2J\n<answer>Ar Rayyān</answer>"},
+        }
+    ],
+    "usage": {"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("benchmark", ["searchqa", "livemathematicianbench"])
+def test_without_a_connection_the_stand_in_answers(
+    home: Home, capsys: pytest.CaptureFixture[str], benchmark: str
+) -> None:
+    assert run(home, asked(benchmark)) == 0
+    said = capsys.readouterr().out
+    seed = benchmarks.seed_skill(benchmark).read_text(encoding="utf-8")
+    assert said.count(max(seed.splitlines(), key=len)) == 1, "the skill is printed once"
+    for field in ("user", "assistant", "answer", "score", "feedback", "cost"):
+        assert sum(line.split(" ")[0] == field for line in said.splitlines()) == 3, field
+    assert "the offline stand-in" in said
+    assert "Scores     3 of 3 items: hard " in said
+    assert "Cost       3 calls, " in said
+
+
+@pytest.mark.engine
+def test_what_the_model_writes_runs_in_containers(
+    home: Home, docker_host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    assert run(home, asked("spreadsheetbench", items=2)) == 0
+    said = capsys.readouterr().out
+    assert "Harness    chat, in a sandbox container for each item" in said
+    assert said.count("output.xlsx") >= 2
+    assert "Scores     2 of 2 items" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("served", [(200, COMPLETION)], indirect=True)
+def test_a_server_of_the_users_is_asked_with_his_skill(
+    home: Home, served: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skill = tmp_path / "skill.md"
+    skill.write_text("# Mine\n\nSay the city.\n", encoding="utf-8")
+    prices = 'budget.prices={"openai-chat:mine": {"input": 1, "output": 2}}'
+    assert run(home, asked("searchqa", prices, "model.temperature=0.5", skill=skill)) == 0
+    said = capsys.readouterr().out
+    assert [request["model"] for request in served.asked] == ["mine"] * 3
+    assert {request["temperature"] for request in served.asked} == {0.5}
+    assert all("Say the city." in request["messages"][0]["content"] for request in served.asked)
+    assert "Target     openai-chat:mine of connection skillopt_target" in said
+    assert "Sure.\\x1b[2J" in said, "what a terminal would obey is made visible"
+    assert "hard 1, soft 1.00" in said
+    assert "Scores     3 of 3 items: hard 0.333, soft 0.333 on average" in said
+    assert "Cost       3 calls, 4500 tokens, $0.0060" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("served", [(404, {"error": {"message": "no model mine"}})], indirect=True)
+def test_a_server_that_refuses_is_told_with_count_and_reason(
+    home: Home, served: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(home, asked("searchqa")) == 1
+    said = capsys.readouterr().out
+    assert "No score   3 of 3 items:" in said
+    assert "Most often 3 of 3 items: model_error: " in said
+    assert said.count("no model mine") >= 4
+    assert "Scores" not in said
+
+
+def test_an_address_without_a_server_is_told_before_anything_runs(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Server(200, {}) as server:
+        connection = server.connection
+    monkeypatch.setenv(TARGET_CONNECTION, connection)
+    with pytest.raises(ModelConnectionError, match=r"connection skillopt_target: no model server answers at http"):
+        run(home, asked("searchqa"))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_from_the_command_line_it_needs_no_airflow(tmp_path: Path) -> None:
+    (tmp_path / "airflow.py").write_text("raise ImportError('there is no Airflow')")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{PROJECT / 'include'}{os.pathsep}{PROJECT}"}
+    words = ["try", "searchqa", "--items", "1", "--split", "test", "--home", str(tmp_path / "home")]
+    done = subprocess.run(
+        [sys.executable, "-m", "local", *words],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("searchqa: 1 item of test from sample\n")
+    assert sorted(path.name for path in (tmp_path / "home").iterdir()) == []
+
+
+def test_a_skill_that_is_not_there_is_named(home: Home, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.md: the skill cannot be read \(No such file or directory\)"):
+        run(home, asked("searchqa", skill=tmp_path / "nothing.md"))
+    (tmp_path / "latin1.md").write_bytes("# Müll\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin1\.md: the skill cannot be read \(not UTF-8 text\)"):
+        run(home, asked("searchqa", skill=tmp_path / "latin1.md"))
+
+
+def test_a_benchmark_that_is_not_there_is_answered_with_those_that_are(home: Home) -> None:
+    with pytest.raises(ConfigError, match=r"there is none of this name; there are: .*searchqa"):
+        run(home, asked("searchqua"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("model.max_turns", "should be a knob, =, and its value"),
+        ("model.max_turns=[", "the value is not YAML"),
+        ("model.max_turn=3", "no such key"),
+        ("model.max_turns=many", "valid integer"),
+    ],
+)
+def test_a_setting_that_is_none_is_explained(setting: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        configured("searchqa", [setting])
+
+
+def test_the_last_of_several_settings_wins() -> None:
+    config = configured("searchqa", ["model.max_turns=2", "model.seed=7", "model.max_turns=3"])
+    assert (config.model.max_turns, config.model.seed) == (3, 7)
+
+
+@pytest.mark.parametrize("items", ["0", "-1", "many"])
+def test_a_number_of_items_is_at_least_one(items: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _parser().parse_args(["try", "searchqa", f"--items={items}"])
+    assert f"expected a number of at least 1, got '{items}'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The template, copied as a benchmark `spelling` of the user's own; its adapter."""
+    folder = tmp_path / "spelling"
+    shutil.copytree(PROJECT / "benchmarks" / "_template", folder)
+    (folder / benchmarks.SEED_FILE).write_text("# Spelling\n\nTry every order.\n")
+    monkeypatch.setenv(benchmarks.LIST_VARIABLE, str(folder))
+    return folder / "adapter.py"
+
+
+def changed(adapter: Path, function: str, line: str) -> int:
+    """Begin a function of the adapter with another line; return that line's number."""
+    lines = adapter.read_text().splitlines()
+    [begin] = [number for number, text in enumerate(lines) if text.startswith(f"    def {function}(")]
+    lines.insert(begin + 1, f"        {line}")
+    adapter.write_text("\n".join(lines) + "\n")
+    return begin + 2
+
+
+@pytest.mark.slow
+def test_a_scorer_that_fails_is_told_with_its_line(home: Home, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = changed(own, "score", "item.reference['word']")
+    assert run(home, asked("spelling", items=2)) == 1
+    said = capsys.readouterr().out
+    assert "assistant" in said, "what came is shown all the same"
+    assert said.count(f"the scorer failed: KeyError: 'word' ({own}, line {line})") == 4
+    assert "No score   2 of 2 items:" in said
+
+
+@pytest.mark.slow
+def test_a_prompt_that_fails_is_told(home: Home, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed(own, "messages", "public['word']")
+    assert run(home, asked("spelling", items=2)) == 1
+    assert "Most often 2 of 2 items: sandbox_error: KeyError: 'word'" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_program_that_dies_is_told_with_its_last_words(
+    home: Home, own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed(own, "messages", "import os; print('out of luck', flush=True); os._exit(3)")
+    assert run(home, asked("spelling", items=1)) == 1
+    assert "sandbox_error: the rollout program ended with exit status 3: out of luck" in capsys.readouterr().out
+
+
+def test_a_record_that_is_none_is_told_with_its_row(home: Home, own: Path) -> None:
+    line = changed(own, "item", "record['word']")
+    with pytest.raises(DataError) as error:
+        run(home, asked("spelling"))
+    assert str(error.value) == f"train row 1: KeyError: 'word' ({own}, line {line})"
+
+
+def test_a_split_without_records_is_told(home: Home, own: Path) -> None:
+    (own.parent / "sample" / "train" / "items.json").write_text("[]")
+    with pytest.raises(DataError, match=r"the train split has no records"):
+        run(home, asked("spelling"))
