@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
-import boto3
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
 
@@ -22,7 +21,7 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import seed_and_final, workload
 from skillopt_airflow.training.run import TrainingRun
 from tests.served import served
-from tests.store.conftest import s3_endpoint
+from tests.store.conftest import make_client, s3_endpoint
 from tests.training.in_process import Training, configured
 
 pytestmark = pytest.mark.slow
@@ -46,9 +45,7 @@ def run(s3_endpoint: str, server: StandInServer, monkeypatch: pytest.MonkeyPatch
     """A run that is prepared, with the batch mode on."""
     uri = f"aws://test:test@/?region_name=us-east-1&endpoint_url={quote(s3_endpoint, safe='')}"
     monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_S3", uri)
-    client = boto3.client(
-        "s3", endpoint_url=s3_endpoint, aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1"
-    )
+    client = make_client(s3_endpoint)
     client.create_bucket(Bucket=BUCKET)
     overrides = {"model.batch": True, "model.target": "openai:stand-in-target", "evaluation.val_limit": 10}
     # The sample's own rollouts are shared by all runs, so each test has settings of its own.

@@ -7,11 +7,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
@@ -28,10 +26,7 @@ from skillopt_airflow.store.signed_folder import ExchangeFolder
 from tests.gateway.scripted_provider import ScriptedProvider
 from tests.sandbox.fake_cluster import FakeCluster
 from tests.sandbox.fake_workload import KEY, SECRET_ANSWER, FakeWorkload, answer_all
-from tests.store.conftest import s3_endpoint
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+from tests.store.conftest import make_client, s3_endpoint
 
 pytestmark = pytest.mark.slow
 
@@ -58,14 +53,7 @@ class FakePodOperator(PodRolloutOperator):
 
 @pytest.fixture
 def store(s3_endpoint: str, request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
-    client: S3Client = boto3.client(
-        "s3",
-        endpoint_url=s3_endpoint,
-        config=Config(signature_version="s3v4"),
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        region_name="us-east-1",
-    )
+    client = make_client(s3_endpoint, signature_version="s3v4")
     bucket = f"test-{abs(hash(request.node.nodeid))}"
     client.create_bucket(Bucket=bucket)
     yield ObjectStore(client, bucket)

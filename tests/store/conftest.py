@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
@@ -79,8 +79,8 @@ def store(s3_client: "S3Client", request: pytest.FixtureRequest) -> ObjectStore:
     return ObjectStore(s3_client, bucket)
 
 
-def make_client(endpoint: str) -> "S3Client":
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, max_pool_connections=20)
+def make_client(endpoint: str, **options: Any) -> "S3Client":
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, max_pool_connections=20, **options)
     return boto3.client(
         "s3",
         endpoint_url=endpoint,

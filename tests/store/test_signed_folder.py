@@ -1,30 +1,18 @@
 """Objects that others reach by signed addresses, against a real S3 server."""
 
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import boto3
 import httpx
 import pytest
-from botocore.config import Config
 
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.signed_folder import ExchangeFolder
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+from tests.store.conftest import make_client
 
 
 @pytest.fixture
 def folder(s3_endpoint: str, store: ObjectStore) -> ExchangeFolder:
-    client: S3Client = boto3.client(
-        "s3",
-        endpoint_url=s3_endpoint,
-        config=Config(signature_version="s3v4"),
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        region_name="us-east-1",
-    )
+    client = make_client(s3_endpoint, signature_version="s3v4")
     return ExchangeFolder(ObjectStore(client, store.bucket), "pods/one/")
 
 
