@@ -43,11 +43,14 @@ test: venv lint  ## lint, then the fast tests, the slow ones, and those that nee
 fast-tests: venv  ## tests that need nothing but Python and two minutes
 	$(PYTHON) -m pytest -n auto --dist worksteal -m "not slow and not engine and not platform and not provider and not nights"
 
+# The files with tests of a kind, since merely importing all others takes a process a quarter of a minute.
+MARKED = $$(grep -rlE --include='*.py' 'mark\.($(1))' tests | sort)
+
 slow-tests: venv  ## whole trainings in one process, servers, time limits; they need nothing but Python, too
-	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider and not nights"
+	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider and not nights" $(call MARKED,slow)
 
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
-	$(PYTHON) -m pytest -m "engine or platform"
+	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
 
 nights-tests: venv  ## sixty nights of re-gating on the whole platform; not part of `make test`
 	$(PYTHON) -m pytest -m nights

@@ -9,6 +9,8 @@ import httpx
 from skillopt_airflow.core.errors import PlatformError
 
 POLL_SECONDS = 1.0
+REQUEST_SECONDS = 60.0
+"""The server shares its processors with the tasks of all runs."""
 PAGE = 100
 FINISHED = ("success", "failed")
 Row = dict[str, Any]
@@ -20,7 +22,7 @@ class AirflowApi:
 
     def __init__(self, url: str, username: str, password: str) -> None:
         self._login = {"username": username, "password": password}
-        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
+        self._client = httpx.Client(base_url=url, timeout=REQUEST_SECONDS, trust_env=False)
 
     def close(self) -> None:
         """Close the connections."""

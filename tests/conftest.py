@@ -1,8 +1,30 @@
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from platform_control import PROJECT, RunningPlatform, control
+from shared_resource import alone, shared
+
+TOGETHER = {"tests/test_readme_platform.py": "tests/pipeline/test_training_platform.py"}
+"""Files whose tests must not run at the same time: both leave trajectories at the usual place."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests on the platform first, as they take longest."""
+    items.sort(key=lambda item: item.get_closest_marker("platform") is None)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, give the tests of a file to one process, one by one, and so those of files `TOGETHER`."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return TOGETHER.get(file, file)
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
@@ -11,30 +33,37 @@ def docker_host() -> Iterator[str]:
     from local import engine, image
 
     home = image.ROOT / ".local"
-    own = engine.OwnEngine(home)
-    ours_ran = engine.answers(own.url)
-    url = engine.ensure(home, print)
-    image.ensure(home, url, print)
-    yield url
-    if url == own.url and not ours_ran:
-        engine.stop(home)
+    own = engine.OwnEngine(home).url
+    found: list[str] = []
+
+    def start() -> bool:
+        ours_ran = engine.answers(own)
+        found.append(engine.ensure(home, print))
+        image.ensure(home, found[0], print)
+        return found == [own] and not ours_ran
+
+    with shared(home, start, lambda: engine.stop(home)):
+        yield found[0]
 
 
 @pytest.fixture(scope="session")
 def gateway_docker_host(docker_host: str) -> str:
     """The engine, which then has the gateway's image too, for engines from where the worker cannot be reached."""
-    from local import image
-
-    image.ensure(image.ROOT / ".local", docker_host, print, ["gateway"])
-    return docker_host
+    return with_images(docker_host, "gateway")
 
 
 @pytest.fixture(scope="session")
 def cli_docker_host(docker_host: str) -> str:
     """The engine, which then has the images of the agent CLIs too."""
+    return with_images(docker_host, "codex", "claude_code")
+
+
+def with_images(docker_host: str, *names: str) -> str:
     from local import image
 
-    image.ensure(image.ROOT / ".local", docker_host, print, ["codex", "claude_code"])
+    home = image.ROOT / ".local"
+    with alone(home):
+        image.ensure(home, docker_host, print, names)
     return docker_host
 
 
@@ -52,9 +81,32 @@ def standin_url() -> Iterator[str]:
 def platform(request: pytest.FixtureRequest, docker_host: str) -> Iterator[RunningPlatform]:
     """One platform for the whole session, in a home of its own; `@pytest.mark.parametrize` may name another home."""
     home = Path(getattr(request, "param", PROJECT / ".local" / "test"))
-    control(home, "up", DOCKER_HOST=docker_host)
-    running = RunningPlatform(home)
-    yield running
-    running.api.close()
-    running.s3.close()
-    control(home, "down", DOCKER_HOST=docker_host)
+
+    def start() -> bool:
+        control(home, "up", DOCKER_HOST=docker_host)
+        return True
+
+    with shared(home, start, lambda: control(home, "down", DOCKER_HOST=docker_host)):
+        running = RunningPlatform(home)
+        yield running
+        running.api.close()
+        running.s3.close()
+
+
+@pytest.fixture(scope="session")
+def plain_started(platform: RunningPlatform, testrun_uid: str) -> Any:
+    """A short run that nothing happens to, the same for all processes of the tests; it may still be under way."""
+    from tests.pipeline.trained_run import DAG, SHORT, TrainedRun
+
+    name = f"plain-{testrun_uid}"
+    with alone(platform.home.root):
+        platform.api.wait_for_dag(DAG)
+        if name not in {row["dag_run_id"] for row in platform.api.runs(DAG)}:
+            TrainedRun.trigger(platform, name, SHORT | {"storage.prefix": f"{name}/"})
+    return TrainedRun(platform, name, f"{name}/")
+
+
+@pytest.fixture(scope="session")
+def plain(plain_started: Any) -> Any:
+    """A short run that nothing happened to, for comparison with those that something did."""
+    return plain_started.wait()

@@ -55,9 +55,10 @@ def airflow(platform: Any) -> Iterator[httpx.Client]:
 
 
 def test_trigger(platform: Any, airflow: httpx.Client) -> None:
-    before = {row["dag_run_id"] for row in platform.api.runs(DAG)}
-    run(command("airflow", "dags trigger", DAG, '--conf \'{"train.num_epochs"'), PROJECT, **platform.environment)
-    [run_id] = {row["dag_run_id"] for row in platform.api.runs(DAG)} - before
+    words = command("airflow", "dags trigger", DAG, '--conf \'{"train.num_epochs"')
+    conf = json.loads(words[words.index("--conf") + 1])
+    run(words, PROJECT, **platform.environment)
+    [run_id] = {row["dag_run_id"] for row in platform.api.runs(DAG) if row["conf"].items() >= conf.items()}
     try:
         wait_for_task(platform, DAG, run_id, "prepare", "success")
         record = ObjectStore(platform.s3, "skillopt").get_model(

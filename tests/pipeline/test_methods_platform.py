@@ -29,12 +29,25 @@ def short_run(platform: Any, name: str, **overrides: Any) -> TrainedRun:
 
 
 @pytest.fixture(scope="module")
-def full(platform: Any) -> TrainedRun:
-    return short_run(platform, "full").wait()
+def started(platform: Any) -> dict[str, TrainedRun]:
+    """The runs of this module, at the same time."""
+    budget = {"budget.max_calls": 260, "model.concurrency": 8, "train.num_epochs": 2}
+    return {
+        "full": short_run(platform, "full"),
+        "early": short_run(platform, "early", **{"evaluation.early_reject": True}),
+        "budget": short_run(platform, "budget", **budget),
+    }
 
 
-def test_containers_side_by_side_stop_when_the_candidate_has_lost(platform: Any, full: TrainedRun) -> None:
-    early = short_run(platform, "early", **{"evaluation.early_reject": True}).wait()
+@pytest.fixture(scope="module")
+def full(started: dict[str, TrainedRun]) -> TrainedRun:
+    return started["full"].wait()
+
+
+def test_containers_side_by_side_stop_when_the_candidate_has_lost(
+    started: dict[str, TrainedRun], full: TrainedRun
+) -> None:
+    early = started["early"].wait()
     history, whole = early.history, full.history
     assert [moment.action for moment in history.moments] == [moment.action for moment in whole.moments]
     assert early.store.get_text(early.keys.best_skill) == full.store.get_text(full.keys.best_skill)
@@ -45,7 +58,10 @@ def test_containers_side_by_side_stop_when_the_candidate_has_lost(platform: Any,
 
 def test_any_skill_is_scored_on_any_split_against_another(platform: Any, full: TrainedRun) -> None:
     trained = full.store.address(full.keys.best_skill)
-    card = scored(platform, full, {"skill": trained, "compare_to": "seed", "split": "val"})
+    text = full.store.get_text(full.keys.best_skill)
+    beside_seed = score(platform, full, {"skill": trained, "compare_to": "seed", "split": "val"})
+    by_itself = score(platform, full, {"skill": text, "compare_to": None, "split": "test", "data.limit": 10})
+    card = scorecard(beside_seed)
     best, seed = full.history.best_val_score, full.history.seed_val_score
     assert card.other is not None
     assert card.paired is not None
@@ -53,8 +69,7 @@ def test_any_skill_is_scored_on_any_split_against_another(platform: Any, full: T
     assert card.skill.low < best < card.skill.high
     assert card.paired.delta == pytest.approx(best - seed)
     assert card.paired.wins + card.paired.losses + card.paired.ties == card.skill.items
-    text = full.store.get_text(full.keys.best_skill)
-    alone = scored(platform, full, {"skill": text, "compare_to": None, "split": "test", "data.limit": 10})
+    alone = scorecard(by_itself)
     assert alone.skill.items == 10
     assert alone.other is None
     assert alone.paired is None
@@ -63,10 +78,9 @@ def test_any_skill_is_scored_on_any_split_against_another(platform: Any, full: T
 def test_the_same_skill_scores_the_same_in_every_harness(platform: Any, full: TrainedRun, cli_docker_host: str) -> None:
     trained = full.store.address(full.keys.best_skill)
     asked = {"skill": trained, "compare_to": "seed", "split": "test", "data.limit": 10}
-    cards = {
-        harness: scored(platform, full, asked | {"model.harness": harness})
-        for harness in ("chat", "codex", "claude_code")
-    }
+    harnesses = ("chat", "codex", "claude_code")
+    runs = {harness: score(platform, full, asked | {"model.harness": harness}) for harness in harnesses}
+    cards = {harness: scorecard(run) for harness, run in runs.items()}
     assert [card.harness for card in cards.values()] == list(cards)
     scores = {harness: (card.skill.score, card.other and card.other.score) for harness, card in cards.items()}
     assert scores["codex"] == scores["claude_code"] == scores["chat"]
@@ -82,20 +96,23 @@ def test_the_tab_of_a_run_shows_its_report_to_who_is_logged_in(platform: Any, fu
     assert full.keys.run in page.text
 
 
-def scored(platform: Any, near: TrainedRun, asked: dict[str, Any]) -> Scorecard:
+def score(platform: Any, near: TrainedRun, asked: dict[str, Any]) -> TrainedRun:
+    """Trigger the scoring of a skill; the run that it will be."""
     run_id = f"score-{time.time_ns()}"
     platform.api.wait_for_dag(EVALUATE)
     platform.api.trigger(EVALUATE, asked | {"overrides": {"storage.prefix": near.prefix}}, run_id)
-    assert platform.api.wait(EVALUATE, run_id, seconds=300) == "success"
-    run = TrainedRun(platform, f"evaluate-{run_id}", near.prefix)
-    card: Scorecard = run.store.get_model(run.keys.scorecard, Scorecard)
-    return card
+    return TrainedRun(platform, f"evaluate-{run_id}", near.prefix)
 
 
-def test_a_run_over_its_budget_stops_keeps_what_it_has_and_publishes_nothing(platform: Any) -> None:
-    run = short_run(
-        platform, "budget", **{"budget.max_calls": 260, "model.concurrency": 8, "train.num_epochs": 2}
-    ).wait()
+def scorecard(run: TrainedRun) -> Scorecard:
+    """The scorecard of such a run when it has ended."""
+    assert run.platform.api.wait(EVALUATE, run.run_id.removeprefix("evaluate-"), seconds=300) == "success"
+    stored: Scorecard = run.store.get_model(run.keys.scorecard, Scorecard)
+    return stored
+
+
+def test_a_run_over_its_budget_stops_keeps_what_it_has_and_publishes_nothing(started: dict[str, TrainedRun]) -> None:
+    run = started["budget"].wait()
     history = run.history
     assert history.stopped.startswith("budget.max_calls = 260")
     assert 1 <= len(history.steps) < 6

@@ -7,39 +7,50 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from io import BytesIO
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import docker
 import duckdb
 import pandas as pd
-import psutil
 import pytest
 from pandas.testing import assert_frame_equal
-from platform_control import control
 
 from bench.real_data import ABSENT, SEARCHQA
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.store.artifacts import Alias, SkillManifest
 from skillopt_airflow.store.keys import ArtifactKeys
-from tests.pipeline.slow_model import slow_model
 from tests.pipeline.trained_run import (
     DAG,
-    SHORT,
     TrainedRun,
     create_connection,
     executions,
     set_paused,
-    stand_in,
     trajectories,
 )
 
 pytestmark = pytest.mark.platform
 
 PROJECT = Path(__file__).parents[2]
+BAD_SETTINGS = (
+    (
+        "unknown-key",
+        {"optimizer.learnig_rate": 2},
+        "optimizer.learnig_rate: no such key; allowed here: learning_rate",
+    ),
+    ("bad-value", {"optimizer.lr_scheduler": "step"}, "'constant', 'linear' or 'cosine'"),
+    ("too-many-epochs", {"train.num_epochs": 99}, "the graph has room for 4"),
+    ("no-folder", {"data.uri": "/nowhere/at/all"}, "/nowhere/at/all"),
+    ("no-connection", {"model.target_conn_id": "nobody"}, "connection nobody does not exist"),
+    ("no-bucket", {"storage.bucket": "skillopt-missing"}, "bucket skillopt-missing does not exist"),
+    ("no-image", {"sandbox.image": "skillopt-missing:none"}, "skillopt-missing:none"),
+)
+BAD_DATA = (
+    ("duplicate-ids", {"id": "same"}, "same"),
+    ("no-reference", {"answers": []}, "answers"),
+    ("blank-question", {"question": "  "}, "question"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +73,36 @@ def event_log(engine: docker.DockerClient) -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def trained(platform: Any, event_log: list[dict[str, Any]]) -> TrainedRun:
+def trained_started(platform: Any, event_log: list[dict[str, Any]]) -> TrainedRun:
     """The demo's run, in a part of the bucket of its own, so that nothing is there to be reused."""
     overrides = {"train.num_epochs": 2, "storage.prefix": f"trained-{time.time_ns()}/"}
-    return TrainedRun.trigger(platform, f"trained-{time.time_ns()}", overrides).wait()
+    return TrainedRun.trigger(platform, f"trained-{time.time_ns()}", overrides)
+
+
+@pytest.fixture(scope="module")
+def trained(trained_started: TrainedRun, refused: dict[str, TrainedRun]) -> TrainedRun:
+    """The demo's run; the refused ones fail beside it."""
+    return trained_started.wait()
+
+
+@pytest.fixture(scope="module")
+def real_started(platform: Any) -> TrainedRun:
+    name = f"real-items-{time.time_ns()}"
+    real = {"data.uri": str(SEARCHQA), "data.split_mode": "ratio", "train.num_epochs": 2}
+    return TrainedRun.trigger(platform, name, real | {"storage.prefix": f"{name}/"})
+
+
+@pytest.fixture(scope="module")
+def refused(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainedRun]:
+    """Every run that its first task refuses, by name; they run at the same time."""
+    create_connection(platform, "skillopt_gone", "http://127.0.0.1:9/v1", "openai-chat:m")
+    asked = {name: overrides for name, overrides, _ in BAD_SETTINGS}
+    asked |= {name: sample_with_bad_data(tmp_path_factory.mktemp(name), spoil) for name, spoil, _ in BAD_DATA}
+    asked |= {"wrong-address": {"model.target_conn_id": "skillopt_gone"}}
+    return {
+        name: TrainedRun.trigger(platform, f"bad-{name}-{time.time_ns()}", overrides)
+        for name, overrides in asked.items()
+    }
 
 
 def test_a_training_accepts_rejects_and_beats_its_seed(trained: TrainedRun) -> None:
@@ -169,75 +206,24 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(list(rows.columns)).reset_index(drop=True)
 
 
-def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(
-    platform: Any, plain: TrainedRun, engine: docker.DockerClient
-) -> None:
-    with slow_model(stand_in(platform), delay=0.5) as url:
-        create_connection(platform, "skillopt_slow", url, "openai-chat:stand-in-target")
-        slowly = {
-            "model.target_conn_id": "skillopt_slow",
-            "model.concurrency": 2,
-            "storage.prefix": f"killed-{time.time_ns()}/",
-        }
-        killed = TrainedRun.trigger(platform, f"killed-{time.time_ns()}", SHORT | slowly)
-        before = wait_for_rows(killed, engine)
-        kill_workers(platform)
-        control(platform.home.root, "up", DOCKER_HOST=platform.environment["DOCKER_HOST"])
-        killed.wait()
-    assert 0 < before < 40
-    assert executions(killed) == {1}
-    assert killed.store.get_text(killed.keys.best_skill) == plain.store.get_text(plain.keys.best_skill)
-    assert killed.state == plain.state
-
-
-@pytest.mark.parametrize(
-    ("name", "overrides", "sentence"),
-    [
-        (
-            "unknown-key",
-            {"optimizer.learnig_rate": 2},
-            "optimizer.learnig_rate: no such key; allowed here: learning_rate",
-        ),
-        ("bad-value", {"optimizer.lr_scheduler": "step"}, "'constant', 'linear' or 'cosine'"),
-        ("too-many-epochs", {"train.num_epochs": 99}, "the graph has room for 4"),
-        ("no-folder", {"data.uri": "/nowhere/at/all"}, "/nowhere/at/all"),
-        ("no-connection", {"model.target_conn_id": "nobody"}, "connection nobody does not exist"),
-        ("no-bucket", {"storage.bucket": "skillopt-missing"}, "bucket skillopt-missing does not exist"),
-        ("no-image", {"sandbox.image": "skillopt-missing:none"}, "skillopt-missing:none"),
-    ],
-)
+@pytest.mark.parametrize(("name", "sentence"), [(name, sentence) for name, _, sentence in BAD_SETTINGS])
 def test_bad_settings_fail_the_first_task_and_leave_nothing(
-    platform: Any, name: str, overrides: dict[str, Any], sentence: str
+    refused: dict[str, TrainedRun], name: str, sentence: str
 ) -> None:
-    fails_at_prepare(platform, name, overrides, sentence)
+    failed_at_prepare(refused[name], sentence)
 
 
-@pytest.mark.parametrize(
-    ("name", "spoil", "sentence"),
-    [
-        ("duplicate-ids", {"id": "same"}, "same"),
-        ("no-reference", {"answers": []}, "answers"),
-        ("blank-question", {"question": "  "}, "question"),
-    ],
-)
+@pytest.mark.parametrize(("name", "sentence"), [(name, sentence) for name, _, sentence in BAD_DATA])
 def test_bad_data_fails_the_first_task_and_leaves_only_what_is_wrong(
-    platform: Any, tmp_path: Path, name: str, spoil: dict[str, Any], sentence: str
+    refused: dict[str, TrainedRun], name: str, sentence: str
 ) -> None:
-    sample = PROJECT / "benchmarks" / "searchqa" / "sample"
-    for split in DATA_SPLITS:
-        rows = json.loads((sample / split / "items.json").read_text())[:4]
-        if split is Split.VAL:
-            rows[1:3] = [row | spoil for row in rows[1:3]]
-        (tmp_path / split).mkdir()
-        (tmp_path / split / "items.json").write_text(json.dumps(rows))
-    overrides = {"data.uri": str(tmp_path), "data.split_mode": "split_dir"}
-    fails_at_prepare(platform, name, overrides, sentence, lambda run: [run.keys.quality_page, run.keys.quality])
+    run = refused[name]
+    failed_at_prepare(run, sentence, [run.keys.quality_page, run.keys.quality])
 
 
-def test_a_wrong_provider_address_fails_the_first_task(platform: Any) -> None:
-    create_connection(platform, "skillopt_gone", "http://127.0.0.1:9/v1", "openai-chat:m")
+def test_a_wrong_provider_address_fails_the_first_task(refused: dict[str, TrainedRun]) -> None:
     sentence = "connection skillopt_gone: no model server answers at http://127.0.0.1:9/v1"
-    fails_at_prepare(platform, "wrong-address", {"model.target_conn_id": "skillopt_gone"}, sentence)
+    failed_at_prepare(refused["wrong-address"], sentence)
 
 
 def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(platform: Any) -> None:
@@ -256,52 +242,30 @@ def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(platform: 
 
 
 @pytest.mark.skipif(not SEARCHQA.is_file(), reason=ABSENT)
-def test_real_searchqa_items_train_through_the_same_dag(platform: Any) -> None:
-    overrides = {"data.uri": str(SEARCHQA), "data.split_mode": "ratio", "train.num_epochs": 2}
-    history = TrainedRun.trigger(platform, f"real-items-{time.time_ns()}", overrides).wait().history
+def test_real_searchqa_items_train_through_the_same_dag(real_started: TrainedRun) -> None:
+    history = real_started.wait().history
     assert [step.step for step in history.steps] == [1, 2, 3, 4]
     assert history.test["seed"].hard < 0.20
     assert history.test["best"].hard >= 0.28
     assert any(step.action == "reject" for step in history.steps)
 
 
-def wait_for_rows(run: TrainedRun, engine: docker.DockerClient) -> int:
-    """Wait until a rollout of the first step is under way with some of its rows stored; how many are."""
-    deadline = time.monotonic() + 300
-    label = [f"skillopt.run={run.keys.run}", "skillopt.stage=rollout"]
-    while time.monotonic() < deadline:
-        if engine.containers.list(filters={"label": label}, ignore_removed=True):
-            keys = [key for key in run.store.list_keys(f"{run.prefix}trajectories/") if "/split=train/" in key]
-            if keys:
-                return sum(len(pd.read_parquet(BytesIO(run.store.get_bytes(key)))) for key in keys)
-        assert run.platform.api.run(DAG, run.run_id)["state"] != "failed", run.failures()
-        time.sleep(0.1)
-    raise AssertionError(f"no rollout of {run.run_id} was seen half done")
+def sample_with_bad_data(folder: Path, spoil: dict[str, Any]) -> dict[str, Any]:
+    """Write a little of the sample, in which two items are spoiled; the overrides that name it."""
+    sample = PROJECT / "benchmarks" / "searchqa" / "sample"
+    for split in DATA_SPLITS:
+        rows = json.loads((sample / split / "items.json").read_text())[:4]
+        if split is Split.VAL:
+            rows[1:3] = [row | spoil for row in rows[1:3]]
+        (folder / split).mkdir()
+        (folder / split / "items.json").write_text(json.dumps(rows))
+    return {"data.uri": str(folder), "data.split_mode": "split_dir"}
 
 
-def kill_workers(platform: Any) -> None:
-    """End the scheduler and every worker and task below it, with no chance to tidy up."""
-    for process in psutil.process_iter(["cmdline", "environ"]):
-        environ, words = process.info["environ"], process.info["cmdline"]
-        if environ and words and environ.get("SKILLOPT_HOME") == str(platform.home.root) and "scheduler" in words:
-            for victim in (*process.children(recursive=True), process):
-                with suppress(psutil.NoSuchProcess):  # a task may end by itself meanwhile
-                    victim.kill()
-            return
-    raise AssertionError("no scheduler runs")
-
-
-def fails_at_prepare(
-    platform: Any,
-    name: str,
-    overrides: dict[str, Any],
-    sentence: str,
-    left: Callable[[TrainedRun], list[str]] = lambda run: [],
-) -> None:
-    run = TrainedRun.trigger(platform, f"bad-{name}-{time.time_ns()}", overrides)
-    assert platform.api.wait(DAG, run.run_id, seconds=300) == "failed"
+def failed_at_prepare(run: TrainedRun, sentence: str, left: Sequence[str] = ()) -> None:
+    assert run.platform.api.wait(DAG, run.run_id, seconds=300) == "failed"
     [failed] = [row for row in run.task_instances() if row["state"] == "failed"]
     assert (failed["task_id"], failed["try_number"]) == ("prepare", 1)
     assert any(sentence in line for line in run.log(failed)), run.log(failed)
     # What is wrong with the data, if they are why.
-    assert run.store.list_keys(run.keys.folder) == left(run)
+    assert run.store.list_keys(run.keys.folder) == list(left)

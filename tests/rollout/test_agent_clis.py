@@ -105,7 +105,7 @@ def workload(harness: HarnessName, base_url: str, items: list[Item], benchmark: 
         upstream=Upstream(dialect=dialect, base_url=base_url, model=MODEL, api_key=SecretStr("sk-never-inside")),
         settings=RolloutSettings(**settings),
         limits=SandboxGroup(),
-        labels={"run": "agent-clis", "step": "1", "chunk": harness},
+        labels={"run": f"agent-clis-{benchmark}", "step": "1", "chunk": harness},
         skill=SKILL,
         image=HARNESSES[harness].image,
         one_item_each=HARNESSES[harness].is_cli,

@@ -59,7 +59,7 @@ def workload(request: pytest.FixtureRequest) -> Callable[..., FakeWorkload]:
                 max_attempts=2,
             ),
             limits=SandboxGroup(**limits),
-            labels={"run": request.node.name, "step": "1", "chunk": "0"},
+            labels={"run": request.node.nodeid, "step": "1", "chunk": "0"},
             image=image,
         )
 
