@@ -2,18 +2,17 @@
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
+from skillopt_airflow.pipeline.addresses import CLEANUP_DAG_ID, train_dag_id
+from skillopt_airflow.pipeline.all_dags import FACTORIES
 from skillopt_airflow.pipeline.params import FIXED_IN_GRAPH, FORM_GROUPS
 
 PROJECT = Path(__file__).parents[1]
@@ -50,17 +49,6 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
-def test_the_process_of_a_task_builds_the_dags_of_one_benchmark(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-    all_dags = {value.dag_id for value in runpy.run_path(str(path)).values() if isinstance(value, DAG)}
-    for dag_id in all_dags:
-        # Airflow's own way to tell a DAG file so.
-        monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", dag_id)
-        built = {value.dag_id for value in runpy.run_path(str(path)).values() if isinstance(value, DAG)}
-        assert dag_id in built
-        assert built < all_dags
-
-
-@pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
 def test_airflow_would_look_into_the_file(path: Path) -> None:
     """Airflow skips a file without a word if these two don't occur in it."""
     content = path.read_text(encoding="utf-8").lower()
@@ -73,10 +61,10 @@ def test_parsing_loads_nothing_heavy(parsed: dict[str, Any]) -> None:
     assert not loaded & TOO_HEAVY_TO_PARSE
 
 
-def test_every_benchmark_has_its_two_dags(parsed: dict[str, Any]) -> None:
+def test_every_benchmark_has_its_dags_and_all_have_one_cleanup(parsed: dict[str, Any]) -> None:
     names = benchmarks.names()
     assert names
-    assert {train_dag_id(name) for name in names} | {epoch_dag_id(name) for name in names} <= set(parsed["dags"])
+    assert set(parsed["dags"]) == {CLEANUP_DAG_ID} | {dag_id(name) for name in names for dag_id in FACTORIES}
 
 
 def test_every_dag_says_what_it_is_and_runs_only_when_asked(parsed: dict[str, Any]) -> None:

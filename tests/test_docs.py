@@ -22,7 +22,6 @@ PROJECT = Path(__file__).resolve().parent.parent
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((PROJECT / "docs").glob("*.md"))}
 KINDS = {"airflow", "export"}
 FACTORIES = {
-    "cleanup": cleanup_dag,
     "evaluate": evaluate_dag,
     "publish": publish_dag,
     "regate": regate_dag,
@@ -43,6 +42,8 @@ AIRFLOW = [words for page in [*PAGES, "README.md"] for words in commands(page, "
 
 @cache
 def dag_of(dag_id: str) -> DAG:
+    if dag_id == "cleanup":
+        return cleanup_dag(["searchqa"], {"searchqa": params.benchmark_config("searchqa")})
     family, _, benchmark = dag_id.partition("_")
     return FACTORIES[family](benchmark, params.benchmark_config(benchmark))
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -13,7 +14,8 @@ from uv import find_uv_bin
 PROJECT = Path(__file__).parents[1]
 PROBE = Path(__file__).with_name("dag_probe.py")
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
-DAG_FILE = README.partition("```python\n")[2].partition("```")[0]
+DAG_FILES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+DAG_FILE = DAG_FILES[0]
 
 
 def dags_found(dag_file: Path, home: Path, **variables: str) -> set[str]:
@@ -44,6 +46,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [find_uv_bin(), "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
     subprocess.run([*command, "--target", folder, wheel], check=True)
     return folder
+
+
+def test_the_readme_shows_the_dag_files_of_this_repository() -> None:
+    assert sorted(DAG_FILES) == sorted(path.read_text() for path in PROJECT.glob("dags/*.py"))
 
 
 @pytest.mark.slow

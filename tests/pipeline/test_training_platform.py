@@ -187,13 +187,13 @@ def test_cleaning_up_leaves_one_part_a_partition_and_every_row(platform: Any, tr
         trained.store.put_bytes(key.removeprefix(trained.prefix), trained.store.get_bytes(key))
     usual = TrainedRun(platform, trained.run_id)
     before, parts = trajectories(usual), usual.store.list_keys("trajectories/")
-    platform.api.wait_for_dag("cleanup_searchqa")
-    set_paused(platform, "cleanup_searchqa", paused=False)
+    platform.api.wait_for_dag("cleanup")
+    set_paused(platform, "cleanup", paused=False)
     try:
-        run_id = platform.api.trigger("cleanup_searchqa")
-        assert platform.api.wait("cleanup_searchqa", run_id, seconds=120) == "success"
+        run_id = platform.api.trigger("cleanup")
+        assert platform.api.wait("cleanup", run_id, seconds=120) == "success"
     finally:
-        set_paused(platform, "cleanup_searchqa", paused=True)
+        set_paused(platform, "cleanup", paused=True)
     after = usual.store.list_keys("trajectories/")
     partitions = {part.rpartition("/")[0] for part in parts}
     assert len(parts) > len(partitions)

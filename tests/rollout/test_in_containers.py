@@ -1,10 +1,17 @@
 """Harnesses in hardened containers without network, as the operator runs them."""
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 from pydantic import SecretStr
 
+from local import image
+from skillopt_airflow import benchmarks
+from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
@@ -86,6 +93,33 @@ def test_a_task_that_no_image_knows_travels_with_the_settings(docker_host: str):
     (row,) = fake.trajectories
     assert (row.status, row.error, row.answer) == (Status.OK, "", "Weber")
     assert row.messages[1].content == "Who rents?"
+
+
+@pytest.mark.engine
+def test_a_benchmark_outside_the_repository_runs_and_a_broken_one_beside_it_stays_out_of_its_way(
+    docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    name = "skillopt-sandbox-listed:test"
+    shutil.copytree(image.ROOT / "benchmarks" / "_template", tmp_path / "riddles")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "adapter.py").write_text("BENCHMARK = (")
+    monkeypatch.setenv(LIST_VARIABLE, f"{tmp_path / 'riddles'},{tmp_path / 'broken'}")
+    monkeypatch.setattr(image, "RECIPES", {"sandbox": replace(image.RECIPES["sandbox"], image=name)})
+    image.ensure(image.ROOT / ".local", docker_host, print)
+    item = Item(id="i", public={"letters": "abt"}, reference={"words": ["bat", "tab"]})
+    try:
+        with ScriptedProvider(lambda asked: completion("<answer>bat</answer>")) as provider:
+            fake = workload("chat", "openai-chat", provider.base_url, [item], benchmark="riddles", max_turns=1)
+            fake.image = name
+            FakeOperator(fake=fake, docker_url=docker_host).execute({})
+    finally:
+        client = docker.DockerClient(base_url=docker_host)
+        client.images.remove(name)
+        client.close()
+
+    (row,) = fake.trajectories
+    assert (row.status, row.answer, row.error) == (Status.OK, "bat", "")
+    assert benchmarks.load("riddles").score(item, row).hard == 1.0
 
 
 @pytest.mark.engine

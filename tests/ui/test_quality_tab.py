@@ -99,7 +99,7 @@ def test_without_a_login_or_right_there_is_nothing_to_see(browser: TestClient, m
     [
         ("train_searchqa", None, "has no run"),
         ("another_dag", DagRunRow({}, DAY), "Data are checked by trainings, evaluations and nights: train_"),
-        ("cleanup_searchqa", DagRunRow({}, DAY), "Data are checked by trainings, evaluations and nights: train_"),
+        ("cleanup", DagRunRow({}, DAY), "Data are checked by trainings, evaluations and nights: train_"),
         ("regate_searchqa", DagRunRow({}, None), "Data are checked by"),
         ("train_searchqa", DagRunRow({"overrides": {"storage.<b>": 1}}, DAY), "storage.&lt;b&gt;"),
     ],

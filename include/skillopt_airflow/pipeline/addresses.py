@@ -29,8 +29,8 @@ rollback_dag_id = "rollback_{}".format
 """Names the DAG whose runs move the champion to an earlier version."""
 regate_dag_id = "regate_{}".format
 """Names the DAG whose runs check the champion on the fresh items of a night."""
-cleanup_dag_id = "cleanup_{}".format
-"""Names the DAG whose runs keep the buckets small."""
+CLEANUP_DAG_ID = "cleanup"
+"""Names the DAG whose runs keep the buckets of all benchmarks small."""
 
 
 def run_address(dag_id: str, run_id: str) -> str:

@@ -1,8 +1,15 @@
-"""Every DAG of every benchmark, for the DAG file of an Airflow that installed this package."""
+"""The DAGs of all benchmarks, for the DAG files of this repository and of an Airflow that installed the package."""
 
-from airflow.sdk import DAG
+import logging
+from collections.abc import Callable, Mapping
+
+from airflow.sdk import DAG, CronTriggerTimetable, get_parsing_context
+from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
@@ -10,11 +17,88 @@ from skillopt_airflow.pipeline.params import benchmark_config
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 
-FACTORIES = (train_dag, epoch_dag, epoch_end_dag, evaluate_dag, publish_dag, rollback_dag, regate_dag, cleanup_dag)
+FACTORIES: Mapping[Callable[[str], str], Callable[[str, TrainConfig], DAG]] = {
+    addresses.train_dag_id: train_dag,
+    addresses.epoch_dag_id: epoch_dag,
+    addresses.epoch_end_dag_id: epoch_end_dag,
+    addresses.evaluate_dag_id: evaluate_dag,
+    addresses.publish_dag_id: publish_dag,
+    addresses.rollback_dag_id: rollback_dag,
+    addresses.regate_dag_id: regate_dag,
+}
+"""The DAGs of a benchmark: each one's id, by the benchmark's name, and what builds it."""
+
+log = logging.getLogger(__name__)
 
 
 def dags() -> dict[str, DAG]:
-    """Return the DAGs by id: `globals().update(dags())` hands them to Airflow."""
-    configs = {name: benchmark_config(name) for name in benchmarks.names()}
-    made = [factory(name, config) for name, config in configs.items() for factory in FACTORIES]
+    """Return the DAGs by id: `globals().update(dags())` hands them to Airflow; a task's process gets its own DAG alone.
+
+    A benchmark that cannot be read has no DAGs. An error here would be one of the whole DAG file, and Airflow would
+    stop the runs of all the DAGs in it, so it is `check_benchmarks` that raises, in another file.
+
+    Raises:
+        ConfigError: in a task's process, the benchmark of its DAG cannot be read.
+    """
+    wanted = get_parsing_context().dag_id
+    made = _every_dag() if wanted is None else _one_dag(wanted)
     return {dag.dag_id: dag for dag in made}
+
+
+def check_benchmarks() -> None:
+    """Raise what is wrong with benchmarks, for Airflow's list of import errors.
+
+    Raises:
+        ConfigError: benchmarks that cannot be read; a line for each names the file and the key.
+    """
+    problems = []
+    for name in benchmarks.names():
+        try:
+            benchmarks.load(name, readable_config(name).task)
+        except ConfigError as error:
+            problems.append(f"benchmark {name}: {error}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def readable_config(benchmark: str) -> TrainConfig:
+    """Return the configuration of a benchmark, with schedules that Airflow accepts.
+
+    Raises:
+        ConfigError: naming the file and the key.
+    """
+    config = benchmark_config(benchmark)
+    for path, schedule in (
+        ("regate.schedule", config.regate.schedule),
+        ("retention.schedule", config.retention.schedule),
+    ):
+        try:
+            CronTriggerTimetable(schedule, timezone="UTC").validate()
+        except AirflowTimetableInvalid as error:
+            file = benchmarks.folder(benchmark) / "benchmark.yaml"
+            raise ConfigError(f"{file}: {path} = {schedule}: no cron expression or preset: {error}") from error
+    return config
+
+
+def _every_dag() -> list[DAG]:
+    configs = _readable_configs()
+    made = [factory(name, config) for name, config in configs.items() for factory in FACTORIES.values()]
+    return [*made, cleanup_dag(benchmarks.names(), configs)]
+
+
+def _one_dag(dag_id: str) -> list[DAG]:
+    """Return the DAG of this id; none if it is another DAG file's."""
+    if dag_id == addresses.CLEANUP_DAG_ID:
+        return [cleanup_dag(benchmarks.names(), _readable_configs())]
+    found = [(name, factory) for name in benchmarks.names() for of, factory in FACTORIES.items() if of(name) == dag_id]
+    return [factory(name, readable_config(name)) for name, factory in found]
+
+
+def _readable_configs() -> dict[str, TrainConfig]:
+    configs = {}
+    for name in benchmarks.names():
+        try:
+            configs[name] = readable_config(name)
+        except ConfigError as error:
+            log.warning("benchmark %s has no DAGs: %s", name, error)
+    return configs

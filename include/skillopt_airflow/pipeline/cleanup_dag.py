@@ -1,44 +1,61 @@
-"""`cleanup_<benchmark>`: what trainings and nights stored, kept small."""
+"""`cleanup`: what the trainings and nights of all benchmarks stored, kept small."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, CronTriggerTimetable, task
+from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
 
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config import RetentionGroup, TrainConfig
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline import params
-from skillopt_airflow.pipeline.addresses import cleanup_dag_id
+from skillopt_airflow.pipeline.addresses import CLEANUP_DAG_ID
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
-from skillopt_airflow.pipeline.graph import dag_of
+from skillopt_airflow.pipeline.alerts import on_failure
+from skillopt_airflow.pipeline.failures import wrong_input_fails
+from skillopt_airflow.pipeline.graph import TASK_DEFAULTS
 from skillopt_airflow.training.connections import published_skills
 
 log = logging.getLogger(__name__)
 
 DOC = """
-Merges the many small parts of the trajectories of **{benchmark}** into one a partition, drops what is older than
+For each benchmark, merges the many small parts of its trajectories into one a partition, drops what is older than its
 `retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever pointed to.
-Versions that an alias points to, or ever did, are kept.
+Versions that an alias points to, or ever did, are kept. A benchmark that fails leaves the others done.
 """
 
 UNUSED_VERSION_DAYS = 7
 """A version without an alias may be on its way to one."""
 
 
-def cleanup_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Build the DAG; its two tasks do not wait for each other."""
-    with dag_of(
-        cleanup_dag_id(benchmark),
-        DOC.format(benchmark=benchmark),
-        benchmark,
-        config,
-        schedule=CronTriggerTimetable(config.retention.schedule, timezone="UTC"),
+def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG:
+    """Build the DAG: a group a benchmark, whose two tasks wait for nothing.
+
+    Every run cleans up after all benchmarks, at each schedule that one of them asks for, and each connection for alerts
+    is told of a failure.
+
+    Args:
+        names: all benchmarks; the tasks of one that cannot be read fail.
+        configs: the configurations of the others.
+    """
+    schedules = {config.retention.schedule for config in configs.values()} or {RetentionGroup().schedule}
+    tellers = {config.alerts.conn_id: on_failure(config) for config in configs.values()}
+    with DAG(
+        CLEANUP_DAG_ID,
+        catchup=False,
+        doc_md=DOC,
+        tags=["skillopt", CLEANUP_DAG_ID, *names],
+        default_args=dict(TASK_DEFAULTS),
+        schedule=MultipleCronTriggerTimetable(*sorted(schedules), timezone="UTC"),
         start_date=datetime(2020, 1, 1, tzinfo=UTC),
         max_active_runs=1,
         is_paused_upon_creation=True,
+        on_failure_callback=[teller for teller in tellers.values() if teller] or None,
     ) as dag:
-        compact_trajectories(benchmark)
-        drop_unused_versions(benchmark)
+        for name in names:
+            with TaskGroup(name):
+                compact_trajectories(name)
+                drop_unused_versions(name)
     return dag
 
 
@@ -47,7 +64,7 @@ def compact_trajectories(benchmark: str) -> JsonObject:
     """Merge each partition into one part without the rows that are too old; return the sums."""
     from skillopt_airflow.store.retention import Cleaned, compact, partitions
 
-    config = params.benchmark_config(benchmark)
+    config = _config(benchmark)
     store = AirflowConnections().object_store(config.storage, config.storage.bucket)
     days = config.retention.trajectory_days
     oldest = None if days is None else datetime.now(UTC) - timedelta(days=days)
@@ -65,7 +82,7 @@ def drop_unused_versions(benchmark: str) -> list[str]:
     """Remove the versions, of every target, that no alias ever pointed to; return their names."""
     from skillopt_airflow.store.keys import ArtifactKeys
 
-    config = params.benchmark_config(benchmark)
+    config = _config(benchmark)
     storage, before = config.storage, datetime.now(UTC) - timedelta(days=UNUSED_VERSION_DAYS)
     store = AirflowConnections().object_store(storage, storage.artifact_bucket)
     dropped = []
@@ -73,3 +90,8 @@ def drop_unused_versions(benchmark: str) -> list[str]:
         published = published_skills(AirflowConnections(), storage, benchmark, target)
         dropped += [f"{target}/{version}" for version in published.drop_unused(before)]
     return dropped
+
+
+def _config(benchmark: str) -> TrainConfig:
+    with wrong_input_fails():
+        return params.benchmark_config(benchmark)

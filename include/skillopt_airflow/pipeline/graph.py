@@ -1,10 +1,10 @@
 """Parts that all DAGs of this project share: their defaults, and a mapped task that runs sandboxes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, get_parsing_context
+from airflow.sdk import DAG
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.alerts import on_failure
@@ -19,12 +19,6 @@ TASK_DEFAULTS: Mapping[str, Any] = {
     "max_retry_delay": timedelta(minutes=5),
     "execution_timeout": timedelta(minutes=30),
 }
-
-
-def needed(names: Iterable[str]) -> Sequence[str]:
-    """Return the benchmarks whose DAGs this process has to build: all, or only that of the DAG whose task it runs."""
-    dag_id = get_parsing_context().dag_id
-    return [name for name in names if dag_id is None or f"_{name}" in dag_id]
 
 
 def dag_of(dag_id: str, doc: str, benchmark: str, config: TrainConfig, **kwargs: Any) -> DAG:

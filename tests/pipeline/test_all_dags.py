@@ -1,0 +1,108 @@
+"""The DAGs of the benchmarks that can be read, and Airflow's import error for the others."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.pipeline.all_dags import FACTORIES, check_benchmarks, dags
+
+PROJECT = Path(__file__).parents[2]
+TASKS_DAG = "_AIRFLOW_PARSING_CONTEXT_DAG_ID"
+"""The variable in which Airflow tells a DAG file what it is read for."""
+PROBE = Path(__file__).with_name("import_error_probe.py")
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a benchmark that is listed beside one of ours."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "adapter.py").write_text("BENCHMARK = 'mine'\n")
+    (folder / "benchmark.yaml").write_text("")
+    monkeypatch.setenv(benchmarks.LIST_VARIABLE, f"searchqa,{folder}")
+    return folder
+
+
+def ids_of(*names: str) -> set[str]:
+    return {dag_id(name) for name in names for dag_id in FACTORIES}
+
+
+def test_the_process_of_a_task_builds_its_dag_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = dags()
+    for dag_id, dag in everything.items():
+        monkeypatch.setenv(TASKS_DAG, dag_id)
+        alone = dags()
+        assert list(alone) == [dag_id]
+        assert alone[dag_id].task_dict.keys() == dag.task_dict.keys()
+    monkeypatch.setenv(TASKS_DAG, "of_another_file")
+    assert dags() == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("train: {sed: 1}", "train.sed: no such key"),
+        ("regate: {schedule: at night}", "regate.schedule = at night: no cron expression"),
+        ("retention: {schedule: 99 * * * *}", "retention.schedule = 99 * * * *: no cron expression"),
+    ],
+)
+def test_a_bad_benchmark_leaves_the_others_and_is_named(
+    mine: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_benchmarks()
+    assert dags().keys() == ids_of("searchqa", "mine") | {"cleanup"}
+    (mine / "benchmark.yaml").write_text(text)
+    left = dags()
+    assert left.keys() == ids_of("searchqa") | {"cleanup"}
+    assert "mine.compact_trajectories" in left["cleanup"].task_dict
+    with pytest.raises(ConfigError) as raised:
+        check_benchmarks()
+    assert str(raised.value).startswith(f"benchmark mine: {mine}/benchmark.yaml: {said}")
+    monkeypatch.setenv(TASKS_DAG, "train_searchqa")
+    assert list(dags()) == ["train_searchqa"]
+    monkeypatch.setenv(TASKS_DAG, "train_mine")
+    with pytest.raises(ConfigError, match=r"mine/benchmark\.yaml"):
+        dags()
+
+
+def test_every_bad_benchmark_is_named(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (mine / "adapter.py").write_text("import nosuch\n")
+    monkeypatch.setenv(benchmarks.LIST_VARIABLE, f"searchqa,{mine},/nowhere/else")
+    with pytest.raises(ConfigError) as raised:
+        check_benchmarks()
+    first, second = str(raised.value).splitlines()
+    assert first.startswith("benchmark else: SKILLOPT_BENCHMARKS: /nowhere/else is no folder")
+    assert second.startswith(f"benchmark mine: {mine}/adapter.py: it cannot be imported: ModuleNotFoundError")
+
+
+@pytest.mark.slow
+def test_airflow_shows_the_import_error_and_runs_the_dags_of_the_others(mine: Path, tmp_path: Path) -> None:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+    airflow = {
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "PYTHONPATH": str(PROJECT / "include"),
+    }
+    texts = ["", "train: {sed: 1}", "train: {seed: 1}"]
+    done = subprocess.run(
+        [sys.executable, str(PROBE), str(mine / "benchmark.yaml"), *texts],
+        env=own | airflow,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    before, broken, repaired = json.loads(done.stdout.splitlines()[-1])
+    good = ids_of("searchqa") | {"cleanup"}
+    assert (before["errors"], before["runs"].keys()) == ({}, good | ids_of("mine"))
+    assert list(broken["errors"]) == ["unreadable_benchmarks.py"]
+    assert f"{mine}/benchmark.yaml: train.sed: no such key" in broken["errors"]["unreadable_benchmarks.py"]
+    assert {dag_id for dag_id, runs in broken["runs"].items() if runs} >= good
+    assert (repaired["errors"], set(repaired["runs"].values())) == ({}, {True})

@@ -1,0 +1,40 @@
+"""One DAG cleans up after all benchmarks; a benchmark that fails keeps no other from being done."""
+
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from skillopt_airflow.benchmarks import LIST_VARIABLE
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag, compact_trajectories, drop_unused_versions
+
+
+def test_the_tasks_of_a_benchmark_bear_its_name_and_wait_for_no_other() -> None:
+    dag = cleanup_dag(["broken", "one"], {"one": TrainConfig()})
+    assert set(dag.task_dict) == {
+        f"{name}.{task}" for name in ("broken", "one") for task in ("compact_trajectories", "drop_unused_versions")
+    }
+    assert not any(task.upstream_task_ids for task in dag.tasks)
+
+
+def test_it_runs_at_every_schedule_and_tells_every_connection_once() -> None:
+    def config(schedule: str, conn_id: str | None) -> TrainConfig:
+        return TrainConfig.from_layers({"retention": {"schedule": schedule}, "alerts": {"conn_id": conn_id}})
+
+    configs = {"a": config("@weekly", "x"), "b": config("0 4 * * *", "x"), "c": config("@weekly", "y")}
+    dag = cleanup_dag([*configs], configs | {"d": config("@weekly", None)})
+    assert [one.expression for one in dag.timetable.timetables] == ["0 4 * * *", "0 0 * * 0"]
+    assert [teller.args for teller in dag.on_failure_callback] == [("x",), ("y",)]
+    assert cleanup_dag(["a"], {"a": config("@weekly", None)}).on_failure_callback is None
+
+
+@pytest.mark.parametrize("task", [compact_trajectories, drop_unused_versions])
+def test_a_benchmark_that_cannot_be_read_fails_for_good_and_is_named(
+    task: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "benchmark.yaml").write_text("train: {sed: 1}")
+    monkeypatch.setenv(LIST_VARIABLE, str(tmp_path / "broken"))
+    with pytest.raises(AirflowFailException, match=r"broken/benchmark\.yaml: train\.sed"):
+        task.function("broken")  # type: ignore[attr-defined]
