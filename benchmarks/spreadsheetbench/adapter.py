@@ -3,11 +3,14 @@
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import reduce
 from importlib import import_module
 from typing import NamedTuple
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Workspace
+from skillopt_airflow.core.record_fields import identity_at, text_at
+from skillopt_airflow.core.scoring.extraction import RegexMatch
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
 
 INPUT, OUTPUT, GOLDEN = "input.xlsx", "output.xlsx", "golden.xlsx"
@@ -26,7 +29,7 @@ _BY_CODE = """
 Reply with one Python program in a ```python block. It runs with openpyxl and pandas at hand, without network, and
 finds the path of the workbook in the variable INPUT_PATH and the path to save to in OUTPUT_PATH. You are told what it
 prints, and may look at the workbook before you change it; the work ends once a workbook is saved."""
-_BLOCK = re.compile(r"```(?:python|py)[^\S\n]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_BLOCK = RegexMatch(pattern=r"(?is)```(?:python|py)[^\S\n]*\n(.*?)(?:```|\Z)")
 _CORNER = r"\$?([A-Z]{1,3})\$?(\d*)"
 _CELLS = re.compile(rf"{_CORNER}(?::{_CORNER})?", re.IGNORECASE)
 
@@ -51,24 +54,19 @@ class SpreadsheetBench:
     list_columns: tuple[str, ...] = ()
 
     def identity(self, record: JsonObject) -> str:
-        """The record's id, a text or a number.
-
-        Raises:
-            DataError: there is none.
-        """
-        identity = record.get("id")
-        if isinstance(identity, bool) or not isinstance(identity, str | int) or not str(identity).strip():
-            raise DataError(f"id: expected a text or a whole number, got {identity!r}")
-        return str(identity)
+        """Return the record's id, a text or a number."""
+        return identity_at(record, "id")
 
     def item(self, record: JsonObject) -> Item:
-        """One record as an item; its workbooks lie in the folder `spreadsheet_path`, under names that vary.
+        """Return one record as an item; its workbooks lie in the folder `spreadsheet_path`, under names that vary.
 
         Raises:
             DataError: a key is missing, or the answer position names no cells.
         """
-        public: JsonObject = {key: _text(record, key) for key in ("instruction", "instruction_type", "answer_position")}
-        folder = _text(record, "spreadsheet_path").strip("/")
+        public: JsonObject = {
+            key: text_at(record, key) for key in ("instruction", "instruction_type", "answer_position")
+        }
+        folder = text_at(record, "spreadsheet_path").strip("/")
         answer_cells(str(public["answer_position"]))
         return Item(
             id=self.identity(record),
@@ -80,15 +78,15 @@ class SpreadsheetBench:
         )
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
-        """The skill as system message, then the instruction and where workbook and result have their place."""
+        """Return the skill as system message, then the instruction and where workbook and result have their place."""
         return (Message(role="system", content=skill), Message(role="user", content=self.task(public) + _BY_CODE))
 
     def task(self, public: JsonObject) -> str:
-        """The instruction, for an agent that has its own ways to run code."""
+        """Return the instruction, for an agent that has its own ways to run code."""
         return _TASK.format(**public, input=INPUT, output=OUTPUT)
 
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
-        """One that runs a program."""
+        """Return one that runs a program."""
 
         async def run_python(code: str) -> str:
             """Run a Python program with openpyxl and pandas at hand; returns what it prints and how it ended.
@@ -104,7 +102,7 @@ class SpreadsheetBench:
         return (run_python,)
 
     async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
-        """Run the program of a reply; what it printed, unless there is a result now or the reply has no program."""
+        """Run the program of a reply; return what it printed, or None if there is a result now or was no program."""
         code = self.answer(response)
         if not code:
             return None
@@ -114,12 +112,11 @@ class SpreadsheetBench:
         return f"Your program ran and saved nothing as OUTPUT_PATH yet. Its output:\n\n{printed}"
 
     def answer(self, response: str) -> str:
-        """The last Python block of a response; empty if it has none."""
-        blocks = _BLOCK.findall(response)
-        return str(blocks[-1]).strip() if blocks else ""
+        """Return the last Python block of a response; empty if it has none."""
+        return _BLOCK.extract(response)
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
-        """Of no use: a trajectory does not tell what is in the workbook. See `score_files`.
+        """Refuse: a trajectory does not tell what is in the workbook. See `score_files`.
 
         Raises:
             NotImplementedError: always, rather than a score that means nothing.
@@ -127,7 +124,7 @@ class SpreadsheetBench:
         raise NotImplementedError(f"item {item.id}: workbooks are judged by score_files")
 
     def score_files(self, item: Item, trajectory: Trajectory, produced: str, references: str) -> Score:
-        """Whether all cells of the answer position have the reference's values as hard, the share that has as soft."""
+        """Return 1 as hard if all cells of the answer position have the reference's values, their share as soft."""
         # By name, because the comparison stays on the host: of this folder, the sandbox image gets this module alone.
         scoring = import_module(f"{__package__}.scoring")
         found, golden = os.path.join(produced, OUTPUT), os.path.join(references, GOLDEN)  # noqa: PTH118
@@ -136,7 +133,9 @@ class SpreadsheetBench:
 
 
 def answer_cells(position: str) -> list[Cells]:
-    """The rectangles of an answer position, such as `D2:D9`, `'Sheet 1'!B5,C1:C3` or `A:C`, quotes half missing or not.
+    """Return the rectangles of an answer position, such as `D2:D9` or `'Sheet 1'!B5,C1:C3` or `A:C`.
+
+    A quote may be missing.
 
     Raises:
         DataError: a part of it names no cells.
@@ -159,23 +158,13 @@ def _rectangle(sheet: str, left: str, top: str, right: str | None, bottom: str |
 
 
 def _number(column: str) -> int:
-    """Column A is 1, column AA 27."""
-    number = 0
-    for letter in column.upper():
-        number = 26 * number + ord(letter) - ord("A") + 1
-    return number
+    """Return 1 for column A, 27 for column AA."""
+    return reduce(lambda number, letter: 26 * number + ord(letter) - ord("A") + 1, column.upper(), 0)
 
 
 def _program(code: str, workspace: Workspace) -> str:
     paths = os.path.join(workspace.inputs, INPUT), os.path.join(workspace.outputs, OUTPUT)  # noqa: PTH118
     return f"INPUT_PATH, OUTPUT_PATH = {paths!r}\n{code}"
-
-
-def _text(record: JsonObject, key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise DataError(f"{key}: expected a non-empty text, got {value!r}")
-    return value
 
 
 BENCHMARK = SpreadsheetBench()

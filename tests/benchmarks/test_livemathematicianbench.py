@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.livemathematicianbench import make_sample
-from benchmarks.livemathematicianbench.adapter import BENCHMARK, choices_named, lettered
+from benchmarks.livemathematicianbench.adapter import BENCHMARK
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
 from skillopt_airflow.core.types import DATA_SPLITS, Score, Status, Trajectory
 from skillopt_airflow.quality.records import check_splits
 
@@ -34,7 +35,7 @@ RECORD: dict[str, Any] = {
 ITEM = BENCHMARK.item(RECORD)
 RIGHT = str(ITEM.reference["label"])
 OTHER = "A" if RIGHT != "A" else "B"
-WRONG = lettered(ITEM.public)[OTHER]
+WRONG = lettered(ITEM.public["choices"])[OTHER]
 
 
 def score(answer: str) -> Score:
@@ -99,7 +100,7 @@ def test_everything_else_is_wrong(answer: str) -> None:
 
 
 def test_feedback_names_what_was_expected_and_what_came() -> None:
-    choices = lettered(ITEM.public)
+    choices = lettered(ITEM.public["choices"])
     assert score(OTHER).feedback == f"expected {RIGHT}: {choices[RIGHT]}; answered {OTHER}: {choices[OTHER]}"
     assert score("perhaps").feedback.endswith('answered no choice that could be recognised: "perhaps"')
     both = ", ".join(sorted([RIGHT, OTHER]))
@@ -120,7 +121,7 @@ def test_case_counts_where_it_alone_tells_choices_apart() -> None:
 
 
 def test_letter_and_text_agree() -> None:
-    choices = lettered(ITEM.public)
+    choices = lettered(ITEM.public["choices"])
     assert choices[RIGHT] == ITEM.reference["answer"] == RECORD["mcq"]["correct_choice"]["text"]
     assert all(choices_named(text, choices) == {label} for label, text in choices.items())
 
@@ -164,7 +165,7 @@ def test_all_real_items_load() -> None:
     items = [BENCHMARK.item(record) for record in records]
     assert len(items) == len({item.id for item in items}) == 52
     for item, record in zip(items, records, strict=True):
-        assert lettered(item.public)[str(item.reference["label"])] == record["mcq"]["correct_choice"]["text"]
+        assert lettered(item.public["choices"])[str(item.reference["label"])] == record["mcq"]["correct_choice"]["text"]
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.real_data import ABSENT, REAL_DATA
-from benchmarks.livemathematicianbench.adapter import BENCHMARK, lettered
+from benchmarks.livemathematicianbench.adapter import BENCHMARK
 from benchmarks.livemathematicianbench.standin import Question
 from local.standin.directives import DIRECTIVES
 from local.standin.reader import respond
+from skillopt_airflow.core.scoring.choice_match import lettered
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Status, Trajectory
 
 PROJECT = Path(__file__).parents[2]
@@ -97,7 +98,7 @@ def test_any_choices_get_a_letter_of_theirs(question: str, choices: list[str]) -
     response = respond("", prompt)
     assert response == respond("", prompt)
     if "choices" in response:
-        assert BENCHMARK.answer(response) in lettered(public)
+        assert BENCHMARK.answer(response) in lettered(public["choices"])
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason=ABSENT)
@@ -106,5 +107,5 @@ def test_real_choices_are_read_as_the_target_sees_them() -> None:
         question = Question.of_prompt(BENCHMARK.messages(item.public, "")[1].content)
         assert question is not None
         assert {choice.label: choice.text for choice in question.choices} == {
-            label: " ".join(text.split()) for label, text in lettered(item.public).items()
+            label: " ".join(text.split()) for label, text in lettered(item.public["choices"]).items()
         }

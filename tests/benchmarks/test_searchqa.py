@@ -12,9 +12,7 @@ from benchmarks.searchqa.adapter import (
     MAX_FOUND_CHARS,
     SearchQA,
     cut_at_documents,
-    normalise,
     split_documents,
-    token_f1,
 )
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Workspace
@@ -27,46 +25,6 @@ RECORD: dict[str, Any] = {
     "context": "[DOC] a [DOC] b",
     "answers": ["The Nile", "Nile"],
 }
-
-
-@pytest.mark.parametrize(
-    ("text", "normal"),
-    [
-        ("The  Nile!", "nile"),
-        ("a man, a plan", "man plan"),
-        ("U.S.A.", "usa"),
-        ("Theatre", "theatre"),
-        ("an-other", "another"),
-        ("rock 'n' roll\n", "rock n roll"),
-        ("Ångström", "ångström"),
-        ("The The", ""),
-        ("", ""),
-    ],
-)
-def test_normalisation_is_squads(text: str, normal: str) -> None:
-    assert normalise(text) == normal
-
-
-@pytest.mark.parametrize(
-    ("answer", "reference", "f1"),
-    [
-        ("the Nile", "Nile", 1.0),
-        ("river Nile", "Nile", 2 / 3),
-        ("Nile Nile", "Nile", 2 / 3),
-        ("Amazon", "Nile", 0.0),
-        ("", "Nile", 0.0),
-        ("", "the", 1.0),
-    ],
-)
-def test_token_f1(answer: str, reference: str, f1: float) -> None:
-    assert token_f1(answer, reference) == pytest.approx(f1)
-
-
-@given(st.text(max_size=40), st.text(max_size=40))
-def test_token_f1_is_symmetric_and_bounded(one: str, other: str) -> None:
-    assert token_f1(one, other) == token_f1(other, one)
-    assert 0.0 <= token_f1(one, other) <= 1.0
-    assert token_f1(one, one) == 1.0
 
 
 @pytest.mark.parametrize(

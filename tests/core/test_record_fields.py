@@ -3,7 +3,15 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.record_fields import MAX_SHOWN, objects_at, shown, text_at, texts_at, whole_number_at
+from skillopt_airflow.core.record_fields import (
+    MAX_SHOWN,
+    identity_at,
+    list_at,
+    shown,
+    text_at,
+    texts_at,
+    whole_number_at,
+)
 
 RECORD: dict[str, Any] = {
     "id": "x",
@@ -12,7 +20,7 @@ RECORD: dict[str, Any] = {
     "blank": " ",
     "words": ["a", "b"],
     "mixed": ["a", 1],
-    "mcq": {"question": "Which?", "choices": [{"text": "a"}, "b"], "good": [{"text": "a"}]},
+    "mcq": {"question": "Which?", "choices": [{"text": "a"}, "b"]},
 }
 
 
@@ -20,7 +28,9 @@ def test_fields_are_read_by_their_path() -> None:
     assert text_at(RECORD, "id") == "x"
     assert text_at(RECORD, "mcq", "question") == "Which?"
     assert texts_at(RECORD, "words") == ["a", "b"]
-    assert objects_at(RECORD, "mcq", "good") == [{"text": "a"}]
+    assert text_at(RECORD, "mcq", "choices", 0, "text") == "a"
+    assert list_at(RECORD, "mcq", "choices") == [{"text": "a"}, "b"]
+    assert (identity_at(RECORD, "id"), identity_at(RECORD, "no")) == ("x", "8")
     assert whole_number_at(RECORD, "no") == 8
 
 
@@ -34,8 +44,12 @@ def test_fields_are_read_by_their_path() -> None:
         (text_at, ["mcq", "question", "text"], "mcq.question: expected an object, got 'Which?'"),
         (texts_at, ["mixed"], "mixed: expected a list of at least one non-empty text, got ['a', 1]"),
         (texts_at, ["id"], "id: expected a list of at least one non-empty text, got 'x'"),
-        (objects_at, ["mcq", "question"], "mcq.question: expected a list of objects, got 'Which?'"),
-        (objects_at, ["mcq", "choices"], "mcq.choices[1]: expected an object, got 'b'"),
+        (text_at, ["mcq", "choices", 1, "text"], "mcq.choices[1]: expected an object, got 'b'"),
+        (text_at, ["words", 0, "text"], "words[0]: expected an object, got 'a'"),
+        (text_at, ["id", 0], "id: expected a list of at least one entry, got 'x'"),
+        (list_at, ["mcq", "question"], "mcq.question: expected a list of at least one entry, got 'Which?'"),
+        (identity_at, ["blank"], "blank: expected a text or a whole number, got ' '"),
+        (identity_at, ["yes"], "yes: expected a text or a whole number, got True"),
         (whole_number_at, ["id"], "id: expected a number, got 'x'"),
         (whole_number_at, ["yes"], "yes: expected a number, got True"),
     ],

@@ -1,16 +1,20 @@
 """Reading what a record must hold, with errors that name the field."""
 
+from collections.abc import Sequence
+
 from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import JsonObject
 
+Step = str | int
+"""One step of a path: a key, or a position in a list."""
 MAX_SHOWN = 80
 """Characters of an unusable value that an error shows."""
 
 
-def text_at(record: JsonObject, *path: str) -> str:
-    """Return the text at a key, or at the end of a path of keys.
+def text_at(record: JsonObject, *path: Step) -> str:
+    """Return the text at a key, or at the end of a path.
 
     Raises:
         DataError: there is none, or it is blank; the message names the path.
@@ -21,8 +25,8 @@ def text_at(record: JsonObject, *path: str) -> str:
     return value
 
 
-def texts_at(record: JsonObject, *path: str) -> list[str]:
-    """Return the list of texts at a key, or at the end of a path of keys.
+def texts_at(record: JsonObject, *path: Step) -> list[str]:
+    """Return the list of texts at a key, or at the end of a path.
 
     Raises:
         DataError: there is no list, it is empty, or one of its texts is blank; the message names the path.
@@ -34,23 +38,20 @@ def texts_at(record: JsonObject, *path: str) -> list[str]:
     return texts
 
 
-def objects_at(record: JsonObject, *path: str) -> list[JsonObject]:
-    """Return the list of objects at a key, or at the end of a path of keys.
+def list_at(record: JsonObject, *path: Step) -> list[JsonValue]:
+    """Return the list at a key, or at the end of a path.
 
     Raises:
-        DataError: there is no list, it is empty, or an entry is no object; the message names the path.
+        DataError: there is none, or it is empty; the message names the path.
     """
     value = _at(record, path)
     if not isinstance(value, list) or not value:
-        raise unusable(path, "a list of objects", value)
-    for number, entry in enumerate(value):
-        if not isinstance(entry, dict):
-            raise unusable((*path[:-1], f"{path[-1]}[{number}]"), "an object", entry)
-    return [entry for entry in value if isinstance(entry, dict)]
+        raise unusable(path, "a list of at least one entry", value)
+    return value
 
 
-def whole_number_at(record: JsonObject, *path: str) -> int:
-    """Return the whole number at a key, or at the end of a path of keys.
+def whole_number_at(record: JsonObject, *path: Step) -> int:
+    """Return the whole number at a key, or at the end of a path.
 
     Raises:
         DataError: there is none; the message names the path.
@@ -61,9 +62,22 @@ def whole_number_at(record: JsonObject, *path: str) -> int:
     return value
 
 
-def unusable(path: tuple[str, ...], expected: str, value: JsonValue) -> DataError:
+def identity_at(record: JsonObject, *path: Step) -> str:
+    """Return the text or whole number that names a record, as a text.
+
+    Raises:
+        DataError: there is none; the message names the path.
+    """
+    value = _at(record, path)
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise unusable(path, "a text or a whole number", value)
+    return str(value)
+
+
+def unusable(path: Sequence[Step], expected: str, value: JsonValue) -> DataError:
     """Return the error that says what a path should lead to, and what is there."""
-    return DataError(f"{'.'.join(path)}: expected {expected}, got {shown(value)}")
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return DataError(f"{steps.removeprefix('.')}: expected {expected}, got {shown(value)}")
 
 
 def shown(value: JsonValue) -> str:
@@ -72,11 +86,14 @@ def shown(value: JsonValue) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def _at(record: JsonObject, path: tuple[str, ...]) -> JsonValue:
-    place = record
-    for depth, key in enumerate(path[:-1], 1):
-        inner = place.get(key)
-        if not isinstance(inner, dict):
-            raise unusable(path[:depth], "an object", inner)
-        place = inner
-    return place.get(path[-1])
+def _at(record: JsonObject, path: Sequence[Step]) -> JsonValue:
+    """Return what stands at the end of a path, or None if only its last key is missing."""
+    value: JsonValue = record
+    for depth, step in enumerate(path):
+        if isinstance(step, int):
+            value = list_at(record, *path[:depth])[step]
+        elif isinstance(value, dict):
+            value = value.get(step)
+        else:
+            raise unusable(path[:depth], "an object", value)
+    return value

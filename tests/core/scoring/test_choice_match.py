@@ -61,7 +61,8 @@ def test_choices_may_have_their_letters_or_be_known_to_the_prompt_alone() -> Non
         (None, RIVERS, "expected one choice"),
         ("A", {}, "options: expected a list of at most 26 texts, or texts by letter, got None"),
         ("A", {"options": []}, "options: expected"),
-        ("A", {"options": ["x", ""]}, "options: expected"),
+        ("A", {"options": ["x", 1]}, "options: expected"),
+        ("A", {"options": ["x", " "]}, "options: one of the choices is blank"),
         ("A", {"options": {"1": "x"}}, "options: expected"),
         ("A", {"options": ["x"] * 27}, "options: expected"),
         ("A", {"options": ["x y", "xy."]}, "options: two of the choices are the same text"),
@@ -77,6 +78,12 @@ def test_case_counts_where_it_alone_tells_choices_apart() -> None:
     assert choices_named("At most $N$", choices) == {"B"}
     assert choices_named("at most $n$", choices) == {"A", "B"}
     assert choices_named("at most $m$", choices) == {"C"}
+
+
+def test_a_letter_is_the_letter_even_where_a_text_is_one_too() -> None:
+    vitamins: JsonObject = {"options": ["B", "C", "A"]}
+    assert [RULE.judge(answer, "C", vitamins).hard for answer in ("C", "c)", "A", "B")] == [1.0, 1.0, 0.0, 0.0]
+    assert RULE.judge("the answer is C", 2, vitamins).hard == 1.0
 
 
 def test_feedback_names_what_was_expected_and_what_came() -> None:

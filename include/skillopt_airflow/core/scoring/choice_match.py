@@ -1,6 +1,7 @@
 """Lettered choices: which of them an answer names, and scoring by it."""
 
 import re
+from collections.abc import Collection
 from string import ascii_uppercase
 from typing import Literal
 
@@ -15,6 +16,7 @@ from skillopt_airflow.core.types import JsonObject, Score
 MAX_ANSWER_SHOWN = 200
 """Characters of an answer without a recognised choice that the feedback repeats."""
 _CUE = r"(?:(?:the|my|correct|right|best|final|choice|option|answer|letter|statement|is)\b[\s:]*)*"
+_LETTER = re.compile(r"[\s*(\[]*(?P<label>[A-Za-z])[\s*)\].:]*")
 _LABEL = re.compile(rf"{_CUE}[\s*$(\[]*(?P<label>[A-Z])[\s*$)\].:!]*(?:is (?:right|correct|true)\.?)?", re.IGNORECASE)
 _LABEL_AND_MORE = re.compile(rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])[*)\].:]+\s*(?P<more>\S.*)", re.DOTALL)
 _NAMED = re.compile(r"\((?P<bare>[A-Z])\)|\b(?i:choice|option|answer(?:\s+is)?)[\s:]+[(*]*(?P<cued>[A-Z])\b")
@@ -39,8 +41,11 @@ class ChoiceMatch(Scoring):
         return (self.choices,) if self.choices else ()
 
     def check(self, reference: JsonValue, public: JsonObject) -> None:
-        """Refuse choices that cannot be lettered, and what names none of them."""
-        _right(reference, self._choices(public))
+        """Refuse choices that cannot be lettered or told apart, and what names none of them."""
+        choices = self._choices(public)
+        if self.choices:
+            check_distinct(choices.values(), self.choices)
+        _right(reference, choices)
 
     def judge(self, answer: str, reference: JsonValue, public: JsonObject) -> Score:
         """Compare the choices that the answer names with the right one."""
@@ -63,17 +68,27 @@ def lettered(choices: JsonValue, key: str = "choices") -> dict[str, str]:
     """Return choices by letter, from A: those of a list of texts, or an object that has letters already.
 
     Raises:
-        DataError: they are neither, there are more than letters, or two are the same; it names the key.
+        DataError: they are neither, or there are more than letters; it names the key.
     """
     by_letter = choices if isinstance(choices, dict) else {}
     if isinstance(choices, list) and len(choices) <= len(ascii_uppercase):
         by_letter = dict(zip(ascii_uppercase, choices, strict=False))
-    texts = {letter: text for letter, text in by_letter.items() if isinstance(text, str) and text.strip()}
+    texts = {letter: text for letter, text in by_letter.items() if isinstance(text, str)}
     if not texts or len(texts) < len(by_letter) or not texts.keys() <= set(ascii_uppercase):
         raise DataError(f"{key}: expected a list of at most 26 texts, or texts by letter, got {shown(choices)}")
-    if len(set(map(plain, texts.values()))) < len(texts):
-        raise DataError(f"{key}: two of the choices are the same text")
     return texts
+
+
+def check_distinct(texts: Collection[str], key: str = "choices") -> None:
+    """Refuse choices that an answer could not tell apart.
+
+    Raises:
+        DataError: one is blank, or two are the same text; it names the key.
+    """
+    if not all(text.strip() for text in texts):
+        raise DataError(f"{key}: one of the choices is blank")
+    if len(set(map(plain, texts))) < len(texts):
+        raise DataError(f"{key}: two of the choices are the same text")
 
 
 def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
@@ -81,12 +96,9 @@ def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
     box = Boxed().find(answer)
     unwrapped = answer if box is None else box.strip()
     bare = _bare(unwrapped)
-    by_text = _with_text(unwrapped, choices) or _with_text(bare, choices)
-    if by_text:
-        return by_text
-    alone = _LABEL.fullmatch(bare)
-    if alone:
-        return frozenset([alone["label"].upper()]) & choices.keys()
+    whole = _letter(_LETTER, unwrapped, choices) or _with_text(unwrapped, choices) or _with_text(bare, choices)
+    if whole or _LABEL.fullmatch(bare):
+        return whole or _letter(_LABEL, bare, choices)
     named = {match["bare"] or match["cued"] for match in _NAMED.finditer(bare)}
     first = _LABEL_AND_MORE.fullmatch(bare)
     if first:
@@ -106,9 +118,7 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
     """Return the letter of the right choice, which a reference names by letter, by text, or by position from 0."""
     named: frozenset[str] = frozenset()
     if isinstance(reference, str):
-        alone = _LABEL.fullmatch(_bare(reference))
-        letter = frozenset([alone["label"].upper()]) & choices.keys() if alone else frozenset()
-        named = _with_text(reference, choices) or letter
+        named = _letter(_LETTER, reference, choices) or _with_text(reference, choices)
     elif isinstance(reference, int) and not isinstance(reference, bool) and 0 <= reference < len(choices):
         named = frozenset([list(choices)[reference]])
     if len(named) != 1:
@@ -123,6 +133,12 @@ def _bare(text: str) -> str:
 
 def _with_its_text(letter: str, choices: dict[str, str]) -> str:
     return f"{letter}: {choices[letter]}" if choices[letter] else letter
+
+
+def _letter(pattern: re.Pattern[str], text: str, choices: dict[str, str]) -> frozenset[str]:
+    """Return the letter that a text is, if it is one of the choices'."""
+    match = pattern.fullmatch(text)
+    return frozenset([match["label"].upper()]) & choices.keys() if match else frozenset()
 
 
 def _with_text(text: str, choices: dict[str, str]) -> frozenset[str]:
