@@ -44,6 +44,7 @@ def test_what_is_right(answer: str, reference: JsonValue, right: bool) -> None:
 
 def test_choices_may_have_their_letters_or_be_known_to_the_prompt_alone() -> None:
     assert RULE.judge("the Po", "B", BY_LETTER).hard == 1.0
+    assert RULE.judge("the Po", "B", {"options": '["The Nile", "The Po"]'}).hard == 1.0
     assert ChoiceMatch().columns == ()
     assert ChoiceMatch().judge("The answer is J.", "J", {}).hard == 1.0
     assert ChoiceMatch().judge("", "J", {}).feedback == 'expected J; answered no choice that could be recognised: ""'
@@ -61,6 +62,7 @@ def test_choices_may_have_their_letters_or_be_known_to_the_prompt_alone() -> Non
         (None, RIVERS, "expected one choice"),
         ("A", {}, "options: expected a list of at most 26 texts, or texts by letter, got None"),
         ("A", {"options": []}, "options: expected"),
+        ("A", {"options": "The Nile"}, "options: expected a list of at most 26 texts, .* got 'The Nile'"),
         ("A", {"options": ["x", 1]}, "options: expected"),
         ("A", {"options": ["x", " "]}, "options: one of the choices is blank"),
         ("A", {"options": {"1": "x"}}, "options: expected"),

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import shown
 from skillopt_airflow.core.scoring.extraction import Boxed
+from skillopt_airflow.core.scoring.json_answer import json_values
 from skillopt_airflow.core.scoring.scoring_rule import Scoring
 from skillopt_airflow.core.types import JsonObject, Score
 
@@ -33,7 +34,8 @@ class ChoiceMatch(Scoring):
 
     by: Literal["choice"] = "choice"
     choices: str = ""
-    """Key of the choices: a list of texts, or an object with a text by letter. Empty: letters alone are recognised."""
+    """Key of the choices: a list of texts or an object with a text by letter, which may stand in a text as JSON. Empty:
+    letters alone are recognised."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -70,6 +72,9 @@ def lettered(choices: JsonValue, key: str = "choices") -> dict[str, str]:
     Raises:
         DataError: they are neither, or there are more than letters; it names the key.
     """
+    if isinstance(choices, str):
+        # The cell of a CSV file holds nothing but a text.
+        choices = next(iter(json_values(choices)), choices)
     by_letter = choices if isinstance(choices, dict) else {}
     if isinstance(choices, list) and len(choices) <= len(ascii_uppercase):
         by_letter = dict(zip(ascii_uppercase, choices, strict=False))
