@@ -84,7 +84,8 @@ def test_the_trainer_is_not_shaped_by_one_benchmark(benchmark: str) -> None:
 
 
 def test_accumulation_rolls_out_several_slices_before_it_merges() -> None:
-    one, two = Training.of(train__batch_size=4), Training.of(train__batch_size=4, train__accumulation=2)
+    small = {"train__batch_size": 4, "train__preflight": False}
+    one, two = Training.of(**small), Training.of(**small, train__accumulation=2)
     one(), two()
     assert two.rollouts["rollout"] == 2 * one.rollouts["rollout"]
     assert stages(two)["reflect"] > stages(one)["reflect"]
@@ -479,6 +480,7 @@ MALFORMED: dict[str, Any] = {
 def test_malformed_answers_never_fail_a_run_and_are_counted(kind: str) -> None:
     training = Training.of(
         reply=lambda stage, prompt, tool: MALFORMED[kind],
+        train__preflight=False,
         train__num_epochs=3,
         train__steps_per_epoch=1,
         optimizer__use_meta_reflect=True,

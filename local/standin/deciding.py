@@ -32,6 +32,7 @@ STAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "slow_update_result": _stage(slow_update, "skill guidance comparison"),
     "meta_skill_result": _stage(meta_skill, "memory comparison epoch_steps"),
     "meta_reflect_result": _stage(meta_reflect, "skill budget epoch_steps"),
+    "preflight_result": _stage(lambda request: {"ready": True}, ""),
 }
 STAGE_MARK = "_result"
 

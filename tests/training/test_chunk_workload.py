@@ -4,12 +4,16 @@ import pytest
 
 from skillopt_airflow.core.config import StorageGroup, TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
 from skillopt_airflow.training import seed_and_final
+from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
+from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training
+from tests.training.served_training import connect, training
 
 
 @pytest.mark.parametrize("runs_code", [False, True])
@@ -48,3 +52,33 @@ def test_the_draws_of_an_evaluation_may_lack_together_what_one_may(draws: int, w
     training.prepare()
     found = [ChunkWorkload(training.run, ref, "run").wanted_coverage for ref in seed_and_final.seed_plan(training.run)]
     assert found == [pytest.approx(wanted)] * len(found) != []
+
+
+def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway, the program and the loop over containers are those of every rollout."""
+    with serving(ForeignServer("sk-right")) as server:
+        connect(monkeypatch, "target", server.base_url, "sk-wrong")
+        trained = training(evaluation__val_limit=60, sandbox__items_per_container=60, train__preflight=False)
+        (chunk,) = trained.prepare()
+        work = trained.run_program(chunk)
+    assert str(work.hopeless).startswith("8 of 8 items: model_error: status_code: 401")
+    assert work.settled()
+    key = trained.run.rollout_key(Split.VAL, trained.run.skill(0), 0)
+    stored = trained.run.rollouts.errors(key, "run", work.items)
+    assert {row.trajectory.status for row in stored.values()} == {Status.MODEL_ERROR}
+    assert 8 <= len(stored) == server.calls < 20
+
+
+def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(ForeignServer("sk-right")) as server:
+        connect(monkeypatch, "target", server.base_url, "sk-right")
+        trained = training(evaluation__val_limit=20, sandbox__items_per_container=20, train__preflight=False)
+        (chunk,) = trained.prepare()
+        first = ChunkWorkload(trained.run, chunk, "run").items[0]
+        one = Chunk(stage="seed", skill=trained.run.keys.skill(0), split=Split.VAL, draw=0, item_ids=(first.id,))
+        trained.run_programs(store_plan(trained.run, trained.run.timeline[0], "one", [one]))
+        server.status = 400
+        work = trained.run_program(chunk)
+    assert work.hopeless is None
+    assert len(work.items) == 19
+    assert server.calls == 20

@@ -27,7 +27,7 @@ def steps_in_epoch(train_size: int, config: TrainConfig) -> int:
 
 
 def estimated(sizes: tuple[int, int, int], prices: Prices = PRICES, **layers: Any) -> Estimate:
-    config = TrainConfig.from_layers({"model": MODELS}, layers)
+    config = TrainConfig.from_layers({"model": MODELS, "train": {"preflight": False}}, layers)
     by_split = dict(zip(DATA_SPLITS, sizes, strict=True))
     return estimate(config, by_split, 2000.0, 800, steps_in_epoch(sizes[0], config), prices)
 
@@ -126,6 +126,10 @@ def test_consolidation_needs_notes_and_a_threshold() -> None:
     assert "consolidate" not in calls(estimated(SEARCHQA, optimizer={"skill_aware_consolidate_threshold": 5}))
     aware = {"use_skill_aware_reflection": True, "skill_aware_consolidate_threshold": 5}
     assert calls(estimated(SEARCHQA, optimizer=aware))["consolidate"] == 40
+
+
+def test_the_preflight_asks_the_optimizer_once_and_the_target_for_an_item_of_the_first_batch() -> None:
+    assert calls(estimated(SEARCHQA, train={"preflight": True})) == calls(estimated(SEARCHQA)) | {"preflight": 1}
 
 
 def test_one_epoch_has_nothing_to_compare() -> None:

@@ -37,6 +37,8 @@ class TrainGroup(Group):
     """Slices that one step rolls out and reflects on before it merges what they propose."""
     seed: int = 42
     """Seed of every shuffle of the training."""
+    preflight: bool = True
+    """Try target, optimizer and both buckets once, in seconds, before the first batch that is paid for."""
     speculative_rollout: bool = False
     """Roll out the next batch with the present skill while a candidate is evaluated; wasted if it is accepted."""
 

@@ -8,6 +8,7 @@ Every exception that this project raises on purpose, one type per boundary:
   + ModelError             a call to a model provider
     - ModelConnectionError   the Airflow connection, or the address in it
     - ModelOutputError       an answer that stays outside its schema
+    - ModelUnavailable       the server cannot answer now
   + SandboxError           a container, its engine, or what it wrote
     - EngineUnavailable      no Docker engine answers
     - ImageMissing           the sandbox image is not there
@@ -46,6 +47,10 @@ class ModelConnectionError(ModelError):
 
 class ModelOutputError(ModelError):
     """A model's structured answer stayed invalid after it was asked again."""
+
+
+class ModelUnavailable(ModelError):
+    """The model server is overloaded, broken or too slow now; what was asked may be asked again."""
 
 
 class SandboxError(SkillOptError):

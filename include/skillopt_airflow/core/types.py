@@ -103,6 +103,8 @@ class Trajectory(Value):
     item_id: str = Field(min_length=1)
     status: Status
     error: str = ""
+    lasting_error: str = Field(default="", max_length=20)
+    """Kind of an error that no retry mends, an HTTP status or `unreadable`; empty for any other. No table keeps it."""
     messages: tuple[Message, ...] = ()
     answer: str = ""
     files: tuple[str, ...] = ()

@@ -157,7 +157,7 @@ class GatewayApp:
             reply = call.reply
             if reply.failure:
                 status = 504 if reply.failure == "timeout" else 502
-                return _problem(status, f"the model server {reply.why}, tries: {call.attempts}")
+                return _problem(status, f"the model server {reply.why}, tries: {call.attempts}", reply.failure)
             if reply.rest is not None:
                 streams = True
                 return Streamed(reply, reply.rest, self._redaction, self._wire_format, partial(self._settle, call))

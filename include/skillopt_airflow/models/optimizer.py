@@ -11,6 +11,7 @@ from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
     ModelAPIError,
     ModelHTTPError,
+    ModelTimeoutError,
     UnexpectedModelBehavior,
     UserError,
 )
@@ -19,7 +20,8 @@ from pydantic_ai.settings import ModelSettings
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from skillopt_airflow.core.config import Effort
-from skillopt_airflow.core.errors import ModelError, ModelOutputError
+from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
+from skillopt_airflow.core.http_failures import may_pass
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.types import ModelCall
@@ -70,6 +72,7 @@ class PydanticAIOptimizer(MeteredModel):
 
         Raises:
             ModelOutputError: the answer stayed outside `output_type`, or the model refused.
+            ModelUnavailable: the provider has no answer now.
             ModelError: the provider did not answer.
         """
         retrying = Retrying(
@@ -93,15 +96,16 @@ class PydanticAIOptimizer(MeteredModel):
                 metered.status = 200
             except ModelHTTPError as error:
                 metered.status = error.status_code
-                raise ModelError(
+                raise _kind(error)(
                     f"{stage}: the optimizer model answered {error.status_code}: {error.message}"
                 ) from error
             except ModelAPIError as error:
-                kind = _NoAnswer if isinstance(error.__cause__, JSONDecodeError) else ModelError
+                kind = _NoAnswer if isinstance(error.__cause__, JSONDecodeError) else _kind(error)
                 raise kind(f"{stage}: the optimizer model did not answer: {error}") from error
             except FallbackExceptionGroup as group:
                 tried = "; ".join(str(error) for error in group.exceptions)
-                raise ModelError(f"{stage}: neither the optimizer model nor its fallbacks answered: {tried}") from group
+                kind = ModelUnavailable if ModelUnavailable in map(_kind, group.exceptions) else ModelError
+                raise kind(f"{stage}: neither the optimizer model nor its fallbacks answered: {tried}") from group
             except (UnexpectedModelBehavior, ContentFilterError) as error:
                 metered.status = 200
                 if metered.usage.requests == 0 and not isinstance(error, ContentFilterError):
@@ -113,3 +117,9 @@ class PydanticAIOptimizer(MeteredModel):
                 # The provider's client stumbled over JSON that is no answer.
                 raise _NoAnswer(f"{garbage}: {error!r}") from error
         return output
+
+
+def _kind(error: Exception) -> type[ModelError]:
+    """Return whether the same request may be answered later, by the error of the provider's client."""
+    late = isinstance(error, ModelTimeoutError) or (isinstance(error, ModelHTTPError) and may_pass(error.status_code))
+    return ModelUnavailable if late else ModelError

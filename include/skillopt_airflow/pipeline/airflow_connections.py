@@ -36,7 +36,7 @@ class AirflowConnections:
         """Open a bucket behind the run's connection."""
         from skillopt_airflow.store.objects import ObjectStore
 
-        return ObjectStore(self.s3_client(storage), bucket)
+        return ObjectStore(self.s3_client(storage), bucket, f"connection {storage.conn_id} (storage.conn_id)")
 
     def optimizer(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
         """Open the optimizer behind pydantic-ai."""

@@ -8,6 +8,7 @@ from airflow.sdk import DAG
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.alerts import on_failure
+from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.sandbox.docker_limits import task_seconds
 
@@ -45,7 +46,7 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     and their items get typed rows.
     """
     sandbox = config.sandbox
-    operator, start_seconds = _engine(config)
+    operator, _, start_seconds = _engine(config)
     seconds = task_seconds(sandbox, sandbox.items_per_container, start_seconds)
     return operator.partial(
         task_id=task_id,
@@ -55,6 +56,20 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
         max_active_tis_per_dagrun=sandbox.max_containers,
         execution_timeout=timedelta(seconds=seconds),
     ).expand(chunk=chunks)
+
+
+def preflight(config: TrainConfig, run: Any) -> Any:
+    """Return the task that tries what a run will use."""
+    sandbox = config.sandbox
+    _, operator, start_seconds = _engine(config)
+    return operator(
+        task_id="preflight",
+        image=config.image,
+        run=run,
+        chunk=None,
+        pool=sandbox.pool,
+        execution_timeout=timedelta(seconds=task_seconds(sandbox, 1, start_seconds)),
+    )
 
 
 def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
@@ -68,12 +83,12 @@ def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any
     return BatchRollouts(task_id=task_id, run=run, chunks=chunks, execution_timeout=limit)
 
 
-def _engine(config: TrainConfig) -> tuple[Any, int]:
-    """Return the operator of the engine, and the seconds that a sandbox may take until it runs."""
+def _engine(config: TrainConfig) -> tuple[Any, Any, int]:
+    """Return the engine's operators, of a chunk and of the preflight, and the seconds until a sandbox may run."""
     if config.sandbox.engine == "kubernetes":
         # It imports Kubernetes' client, for which nobody else is to wait.
-        from skillopt_airflow.pipeline.pods import PodChunk
+        from skillopt_airflow.pipeline.pods import PodChunk, PodPreflight
         from skillopt_airflow.sandbox.pod import START_SECONDS
 
-        return PodChunk, START_SECONDS
-    return RolloutChunk, 0
+        return PodChunk, PodPreflight, START_SECONDS
+    return RolloutChunk, Preflight, 0

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.pipeline.airflow_connections import signing_store
+from skillopt_airflow.pipeline.preflight_task import PreflightTask
 from skillopt_airflow.pipeline.rollout_chunk import ChunkTask
 from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
 
@@ -21,3 +22,7 @@ class PodChunk(ChunkTask, PodRolloutOperator):
 
         run = self._work.run
         return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.pod(name))
+
+
+class PodPreflight(PreflightTask, PodChunk):
+    """Tries what a run will use, with a pod; the twin of `Preflight`."""

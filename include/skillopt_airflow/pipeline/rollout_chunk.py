@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
@@ -44,10 +44,16 @@ class ChunkTask(BaseOperator):
         """Store the timing; below the wanted coverage ask for a retry, while there is one.
 
         Raises:
+            AirflowFailException: the first items failed as all others would, so those were not tried.
             AirflowException: too many items failed and Airflow may try again; what was scored is kept.
         """
         self._save_timing(seconds)
         work = self._work
+        if work.hopeless is not None:
+            raise AirflowFailException(
+                f"{work.hopeless}; no retry mends this, so the chunk's other items were not tried: see to connection "
+                f"{work.run.config.model.target_conn_id}, then clear this task"
+            )
         coverage, wanted = work.coverage(), work.wanted_coverage
         if coverage < wanted and self._may_retry and not work.settled():
             raise AirflowException(f"only {coverage:.0%} of the items have a score ({wanted:.0%} are wanted)")

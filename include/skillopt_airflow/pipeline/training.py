@@ -16,7 +16,7 @@ from skillopt_airflow.optimizer.minibatches import most_minibatches
 from skillopt_airflow.pipeline import params, tasks
 from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_id, train_dag_id
 from skillopt_airflow.pipeline.epochs import epoch_runs, steps_in_part
-from skillopt_airflow.pipeline.graph import dag_of, evaluations, rollouts
+from skillopt_airflow.pipeline.graph import dag_of, evaluations, preflight, rollouts
 from skillopt_airflow.pipeline.night_dag import decline_asset
 from skillopt_airflow.pipeline.publishing import publication
 
@@ -38,7 +38,7 @@ Once the training has failed, such as by being marked so, it begins no further s
 
 
 def train_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Build a run: measure the seed, go through the epochs, let the last skill compete, test, publish."""
+    """Build a run: preflight, the seed's score, the epochs, the last skill against the best, test, publish."""
     storage = config.storage
     doc = TRAIN_DOC.format(
         benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
@@ -47,8 +47,10 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
     with dag_of(train_dag_id(benchmark), doc, benchmark, config, params=params.form(config), schedule=declines) as dag:
         prepared: Any = tasks.prepare(benchmark)
         run = prepared["run"]
+        tried = preflight(config, run)
         seed = evaluations(config, "evaluate_seed", run, prepared)
-        test_seed = evaluations(config, "test_seed", run, tasks.plan_seed_test(run))
+        seed_test: Any = tasks.plan_seed_test(run)
+        test_seed = evaluations(config, "test_seed", run, seed_test)
         epochs = epoch_runs(benchmark, config.train, run)
         last = tasks.measure_last(run)
         evaluate_last = evaluations(config, "evaluate_last", run, last)
@@ -56,8 +58,9 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
         test = evaluations(config, "test", run, finish)
         report: Any = tasks.report(run)
         report.operator.operator_extra_links = (ReportLink(benchmark),)
-        chain(seed, tasks.start(run), *epochs, last, evaluate_last, finish, test, report)
+        chain(tried, seed, tasks.start(run), *epochs, last, evaluate_last, finish, test, report)
         chain(report, publication(benchmark, config, run))
+        chain(tried, seed_test)
         chain(test_seed, report)
     return dag
 

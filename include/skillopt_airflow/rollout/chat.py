@@ -38,6 +38,7 @@ class ChatHarness(TargetRunner):
             item_id=item.id,
             status=reply.status,
             error=reply.error,
+            lasting_error=reply.lasting_error,
             messages=tuple(messages),
             answer=self._benchmark.answer(reply.text) if reply.status is Status.OK else "",
             calls=len(replies),

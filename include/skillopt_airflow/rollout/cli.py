@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from skillopt_airflow.core.http_failures import lasting_error
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
@@ -119,6 +120,7 @@ class CLIHarness(ABC):
             item_id=item.id,
             status=status,
             error=error,
+            lasting_error=lasting_error(trace.http_status) if status is Status.MODEL_ERROR else "",
             messages=(*opening, *trace.messages),
             answer=self.benchmark.answer(trace.final) if status is Status.OK else "",
             calls=trace.calls,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.http_failures import hopeless
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.forwarder import forwarded
 from skillopt_airflow.rollout.runner import Runner, runner
@@ -37,6 +38,8 @@ class Job:
 async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
     """Append a line to `out_folder`/trajectories.jsonl for each item, flushed at once, in order of completion.
 
+    Where the settings say so, items are left when those before them failed as they would.
+
     Args:
         in_folder: the content of a `Job`, and what item number n, counted from 0, is given in `files/<n>`.
         out_folder: gets in `files/<n>` what the target makes of it.
@@ -45,13 +48,17 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
     job = Job.read(in_folder)
     benchmark = benchmarks.load(job.settings.benchmark, job.settings.task)
     free = asyncio.Semaphore(job.settings.concurrency)
+    ended: list[Trajectory] = []
     async with forwarded(gateway) as base_url, aclosing(runner(job.settings, benchmark, base_url)) as running:
 
         async def work(index: int, item: PublicItem, out: TextIO) -> None:
             inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
             workspace = ItemFolders(inputs, outputs, job.settings.code_timeout)
             async with free:
+                if job.settings.gives_up and hopeless(ended, len(job.items)):
+                    return
                 trajectory = await _trajectory(running, item, job.skill, workspace)
+            ended.append(trajectory)
             out.write(trajectory.model_dump_json() + "\n")
             out.flush()
 

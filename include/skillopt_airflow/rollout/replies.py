@@ -27,6 +27,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
+from skillopt_airflow.core.http_failures import UNREADABLE, lasting_error
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.sampling import sampling_settings, without_thinking
 from skillopt_airflow.core.types import Message, Status
@@ -41,6 +42,8 @@ class Reply:
 
     status: Status
     error: str = ""
+    lasting_error: str = ""
+    """As of a trajectory."""
     text: str = ""
     """Without the model's thinking."""
     prompt_tokens: int = 0
@@ -81,9 +84,17 @@ class TargetModel:
         try:
             response = await model_request(self.model, _conversation(messages), model_settings=self.settings)
         except AgentRunError as error:
-            return Reply(*failure(error))
+            status, why = failure(error)
+            return Reply(status, why, lasting(error))
         status, why = ending(response)
-        return Reply(status, why, text_of(response), response.usage.input_tokens, response.usage.output_tokens)
+        usage = response.usage
+        return Reply(
+            status,
+            why,
+            text=text_of(response),
+            prompt_tokens=usage.input_tokens,
+            completion_tokens=usage.output_tokens,
+        )
 
 
 class TargetRunner:
@@ -99,6 +110,10 @@ class TargetRunner:
         await self._target.aclose()
 
 
+class _UnreadableAnswer(UnexpectedModelBehavior):
+    """The answer of the server cannot be read, however often it is asked."""
+
+
 class _Guarded(WrapperModel):
     """A model whose server may answer anything, which the provider's clients do not expect."""
 
@@ -110,11 +125,15 @@ class _Guarded(WrapperModel):
     ) -> ModelResponse:
         try:
             return await super().request(messages, model_settings, model_request_parameters)
+        except ContentFilterError:
+            raise
+        except UnexpectedModelBehavior as error:
+            raise _UnreadableAnswer(error.message, error.body) from error
         except (AgentRunError, UserError):
             raise
         except Exception as error:
             words = f"the answer of the model server cannot be read: {type(error).__name__}: {error}"
-            raise UnexpectedModelBehavior(words) from error
+            raise _UnreadableAnswer(words) from error
 
 
 def text_of(response: ModelResponse) -> str:
@@ -137,6 +156,16 @@ def ending(response: ModelResponse) -> tuple[Status, str]:
 def failure(error: AgentRunError) -> tuple[Status, str]:
     """Return the status of a call that failed, and the reason."""
     return _status(error), reason(str(error))
+
+
+def lasting(error: AgentRunError) -> str:
+    """Return the mark of a call that would fail again in the same way; empty for any other."""
+    if isinstance(error, _UnreadableAnswer):
+        return UNREADABLE
+    if isinstance(error, ModelHTTPError) and _status(error) is Status.MODEL_ERROR:
+        # The gateway's word for an answer that is none.
+        return UNREADABLE if _code(error.body) == "garbage" else lasting_error(error.status_code)
+    return ""
 
 
 def _status(error: AgentRunError) -> Status:

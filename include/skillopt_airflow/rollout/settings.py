@@ -42,6 +42,8 @@ class RolloutSettings(Value):
     """Seconds that one try of a model call may take."""
     max_attempts: int = Field(ge=1)
     """Tries that the gateway makes of one call."""
+    gives_up: bool = False
+    """Whether the other items are left if the first ones fail alike, and no retry mends it."""
 
     @property
     def patience(self) -> float:

@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Retr
 
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
-from skillopt_airflow.rollout.replies import TargetRunner, ending, failure, text_of
+from skillopt_airflow.rollout.replies import TargetRunner, ending, failure, lasting, text_of
 from skillopt_airflow.rollout.requirements import with_tools
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import reason, shortened
@@ -46,6 +46,7 @@ class ToolsHarness(TargetRunner):
             item_id=item.id,
             status=status,
             error=error,
+            lasting_error="" if stopped is None else lasting(stopped),
             messages=(Message(role="system", content=skill), Message(role="user", content=task), *_trace(history)),
             answer=self._benchmark.answer(texts[-1] if texts else "") if status is Status.OK else "",
             calls=len(responses) + _failed_calls(history, stopped),

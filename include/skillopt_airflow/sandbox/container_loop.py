@@ -68,7 +68,7 @@ def run_workload(
         log.info("Every item has a stored row; no container is needed")
         return SandboxSeconds(wall=0.0, model=0.0)
     if workload.settled():
-        log.info("All %d open items were left out: no win is possible any more", len(workload.items))
+        log.info("All %d open items were left out: they can decide nothing any more", len(workload.items))
         return SandboxSeconds(wall=0.0, model=0.0)
     clock = time.monotonic()
     with staged() as folder, opened(folder) as runtime:

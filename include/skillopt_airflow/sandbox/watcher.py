@@ -157,7 +157,7 @@ class Watcher:
         self._store([])
         if self.settled:
             left = self._total - self._rows
-            log.info("%d of %d items were left out: no win is possible any more", left, self._total)
+            log.info("%d of %d items were left out: they can decide nothing any more", left, self._total)
 
     def _follow(self) -> None:
         while not self._stopping:
@@ -174,16 +174,19 @@ class Watcher:
     def _look(self) -> None:
         # Those that end from here on may still write, and are left to the next look.
         ended = [watch for watch in self._watches if watch.ended is not None]
-        outcomes = [outcome for watch in list(self._watches) for outcome in watch.read()]
-        if not self.settled:
-            outcomes += [outcome for watch in ended for outcome in watch.unfinished()]
-        self._store(outcomes)
-        self.settled = self.settled or self._workload.settled()
+        self._judge([outcome for watch in list(self._watches) for outcome in watch.read()])
+        if not self.settled and (left := [outcome for watch in ended for outcome in watch.unfinished()]):
+            self._judge(left)
         for watch in ended:
             self._watches.remove(watch)
             watch.recorded.set()
         for watch in list(self._watches):
             watch.check_limits()
+
+    def _judge(self, outcomes: Sequence[Outcome]) -> None:
+        """Record what is new, and see whether any further row matters."""
+        self._store(outcomes)
+        self.settled = self.settled or self._workload.settled()
 
     def _store(self, outcomes: Sequence[Outcome]) -> None:
         """Record what is new."""

@@ -154,6 +154,8 @@ class RunKeys:
     """The best skill so far."""
     report = Below("report.html")
     """The report for people."""
+    write_probe = Below("write_probe")
+    """An empty object that is there for a moment, while a write is tried."""
 
     def items(self, split: Split) -> str:
         """Return the key of a split's items."""
@@ -326,6 +328,10 @@ class ArtifactKeys:
     def version(self, name: str) -> VersionKeys:
         """Return the keys of one version, such as `v0003-0123456789ab`."""
         return VersionKeys(f"{self.versions}{name}/")
+
+    def write_probe(self, run: str) -> str:
+        """Return the key of an empty object that is there for a moment, while a run tries a write."""
+        return f"{self.folder}write_probe/{run}"
 
     def champion_was(self, sequence: int) -> str:
         """Return the key of what the alias said after so many moves."""

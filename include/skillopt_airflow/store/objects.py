@@ -19,6 +19,9 @@ _MISSING = {"NoSuchKey", "404"}
 _LOST_RACE = {"PreconditionFailed", "412", "ConditionalRequestConflict"}
 
 
+STORAGE_CONNECTION = "the Airflow connection that storage.conn_id names"
+
+
 class StoredObject(NamedTuple):
     """A body and the tag of its version, which `ObjectStore.replace` takes."""
 
@@ -31,11 +34,17 @@ class ObjectStore:
 
     Every method raises StoreError when the bucket is missing, the endpoint does not answer or
     access is denied.
+
+    Args:
+        client: the client.
+        bucket: the bucket's name.
+        connection: what an error calls the connection that the client was made from.
     """
 
-    def __init__(self, client: "S3Client", bucket: str) -> None:
+    def __init__(self, client: "S3Client", bucket: str, connection: str = STORAGE_CONNECTION) -> None:
         self.bucket = bucket
         self._client = client
+        self._connection = connection
 
     def address(self, key: str) -> str:
         """Return `s3://<bucket>/<key>`."""
@@ -156,13 +165,12 @@ class ObjectStore:
             raise self._refusal(key, error) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise StoreError(
-                f"no credentials for {self.address(key)} at {endpoint}: "
-                "put them into the Airflow connection that storage.conn_id names"
+                f"no credentials for {self.address(key)} at {endpoint}: put them into {self._connection}"
             ) from error
         except BotoCoreError as error:
             raise StoreUnavailable(
                 f"the object store at {endpoint} did not answer for {self.address(key)} ({error}): check that it "
-                "runs, and the endpoint_url of the Airflow connection that storage.conn_id names"
+                f"runs, and the endpoint_url of {self._connection}"
             ) from error
 
     def _refusal(self, key: str, error: ClientError) -> StoreError:
@@ -179,8 +187,8 @@ class ObjectStore:
             return Conflict(f"another writer was first at {address}: read it again and decide anew")
         if code in _DENIED:
             return StoreError(
-                f"access to {where} was denied ({code}): check the credentials of the Airflow connection that "
-                "storage.conn_id names, and their rights on the bucket"
+                f"access to {where} was denied ({code}): check the credentials of {self._connection}, "
+                "and their rights on the bucket"
             )
         if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
             return StoreUnavailable(f"the object store cannot serve {where} now: {error}")

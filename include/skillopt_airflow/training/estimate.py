@@ -235,6 +235,8 @@ def _optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> di
     merges = [most_merges(count, gradient.merge_batch_size, gradient.failure_only) for count in minibatches]
     consolidates = rules.use_skill_aware_reflection and rules.skill_aware_consolidate_threshold > 0
     return {
+        # The target's part of it is one of the first step's rollouts.
+        "preflight": int(config.train.preflight),
         "deep_reflect": epochs * sum(min(_probes(config), count) for count in minibatches),
         "reflect": epochs * sum(minibatches),
         "merge": 0 if rewrites else epochs * sum(merges),
@@ -270,6 +272,7 @@ def _shown_chars(config: TrainConfig, steps_in_epoch: int, trajectory: float, sk
     bodies = most_minibatches(config.train.batch_size, gradient.minibatch_size, config.train.accumulation) * skill_chars
     comparison = rules.slow_update_samples * trajectory
     return {
+        "preflight": 0,
         "deep_reflect": _probes(config) * trajectory,
         "reflect": gradient.minibatch_size * trajectory,
         "merge": edits,

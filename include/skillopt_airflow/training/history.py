@@ -20,6 +20,9 @@ from skillopt_airflow.training.evaluation import draws_of, measured
 from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
 
+AHEAD = ("preflight", "speculate")
+"""Stages that roll out what a step plans once more, and finds."""
+
 
 def history_of(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
     """Compile the history from the run's stored documents."""
@@ -130,10 +133,9 @@ def _counts(run: TrainingRun, moments: Sequence[MomentHistory]) -> RolloutCounts
         met |= {(place, item) for item in new}
         tries = sum(ran[place][item] for item in new)
         if chunk.stage == "speculate":
-            # Such a batch is planned twice: ahead, and in its step.
             speculated += tries
             wasted += tries if step in gone else 0
-        planned += len(chunk.item_ids) if chunk.stage != "speculate" else 0
+        planned += len(chunk.item_ids) if chunk.stage not in AHEAD else 0
         own += sum(ran[place][item] > 0 for item in new if chunk.stage != "speculate" or step not in gone)
     return RolloutCounts(
         planned=planned,

@@ -13,6 +13,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training import epoch_end, seed_and_final, steps
 from skillopt_airflow.training.candidate import confirm, gate
+from skillopt_airflow.training.preflight import preflight
 from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import write_report
@@ -37,7 +38,9 @@ class TrainingLoop:
     def __call__(self) -> RunState:
         """Prepare the run, train, test and report; return the state that it ends with."""
         run = self.run
-        self._rollouts("evaluate_seed", self.task("prepare", lambda: prepare_training(run, self.config, sys.maxsize)))
+        seed = self.task("prepare", lambda: prepare_training(run, self.config, sys.maxsize))
+        self.task("preflight", lambda: preflight(run, self._roll_out))
+        self._rollouts("evaluate_seed", seed)
         self.task("start", lambda: seed_and_final.start(run))
         self._rollouts("test_seed", self.task("plan_seed_test", lambda: seed_and_final.seed_test_plan(run)))
         for moment in run.timeline[1:-1]:

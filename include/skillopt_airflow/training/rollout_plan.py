@@ -15,7 +15,18 @@ from skillopt_airflow.training.run import TrainingRun
 T = TypeVar("T")
 
 Stage = Literal[
-    "seed", "rollout", "speculate", "evaluate", "confirm", "longitudinal", "final", "test", "score", "publish", "regate"
+    "preflight",
+    "seed",
+    "rollout",
+    "speculate",
+    "evaluate",
+    "confirm",
+    "longitudinal",
+    "final",
+    "test",
+    "score",
+    "publish",
+    "regate",
 ]
 
 

@@ -7,10 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config import SandboxGroup, TrainConfig
+from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Status
+from skillopt_airflow.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Status, Trajectory
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.rollout_plan import planned
@@ -44,6 +46,8 @@ class ChunkWorkload:
         self.started = time.time()
         self._wave = 1
         self._recorded = 0
+        self._first: list[Trajectory] = []
+        """The first items that ended."""
         storage = run.ref.storage
         self.labels: Mapping[str, str] = {
             # Installations that share an engine may be equal in all the rest.
@@ -91,7 +95,8 @@ class ChunkWorkload:
     @property
     def settings(self) -> "RolloutSettings":
         """Return what the container is told."""
-        return self.run.settings(self.upstream.dialect, self.upstream.model, self.chunk.draw)
+        settings = self.run.settings(self.upstream.dialect, self.upstream.model, self.chunk.draw)
+        return settings.model_copy(update={"gives_up": self._fresh})
 
     @property
     def image(self) -> str:
@@ -108,8 +113,18 @@ class ChunkWorkload:
         """Items to run next, as of the last `settled`; all of them if the chunk is not contested."""
         return self._wave if self.chunk.contested else None
 
+    @property
+    def hopeless(self) -> FailureReason | None:
+        """Return why no further item is tried, if the first ones failed as all others would."""
+        return hopeless(self._first, len(self.assigned)) if self._fresh else None
+
     def settled(self) -> bool:
-        """Return whether the candidate has lost for certain, by the rows of all chunks of its evaluation."""
+        """Return whether no further item is of use: all would fail alike, or the candidate has lost for certain.
+
+        Of the latter, the rows of all chunks of its evaluation decide.
+        """
+        if self.hopeless is not None:
+            return True
         if not self.chunk.contested:
             return False
         running = running_evaluation(self.run, self._state, self.document)
@@ -135,6 +150,7 @@ class ChunkWorkload:
             # If it was reflected on the batch before, then without these.
             self.run.store.delete(self.run.keys.moment(self.moment).reflected_items)
         self._recorded += len(outcomes)
+        self._first = [*self._first, *(one.trajectory for one in outcomes)][:FIRST_ITEMS]
         by_id = {item.id: item for item in self.assigned}
         with ThreadPoolExecutor(JUDGES) as pool:
             scored = list(pool.map(lambda one: self._scored(by_id[one.trajectory.item_id], one), outcomes))
@@ -147,6 +163,11 @@ class ChunkWorkload:
         if not self.assigned:
             return 1.0
         return len(self.run.rollouts.read(self._key, self.assigned)) / len(self.assigned)
+
+    @property
+    def _fresh(self) -> bool:
+        """Return whether no item of the chunk has a score: what fails where others did not, fails for itself alone."""
+        return len(self.items) == len(self.assigned)
 
     @cached_property
     def _state(self) -> RunState:

@@ -1,0 +1,39 @@
+"""A try of the conditional writes by which published versions are kept safe."""
+
+import logging
+
+from skillopt_airflow.core.errors import Conflict, StoreError
+from skillopt_airflow.store.objects import ObjectStore
+
+log = logging.getLogger(__name__)
+
+
+def check_conditional_write(store: ObjectStore, key: str) -> None:
+    """Create an object of which nothing is left, and see that a second writer would be told.
+
+    Args:
+        store: a bucket.
+        key: one that nobody else uses at the same time; what an interrupted try left there is no hindrance.
+
+    Raises:
+        StoreError: the bucket refuses writes, or its store ignores their condition.
+    """
+    for _ in range(2):
+        try:
+            store.create(key, b"")
+        except Conflict:
+            _remove(store, key)
+            return
+    _remove(store, key)
+    raise StoreError(
+        f"{store.address(key)}: the object store wrote over an object that If-None-Match protects, so two publishers "
+        "could overwrite each other; use a store with conditional writes"
+    )
+
+
+def _remove(store: ObjectStore, key: str) -> None:
+    """Remove the object; a bucket that never forgets keeps an empty one."""
+    try:
+        store.delete(key)
+    except StoreError as error:
+        log.warning("An empty object stays: %s", error)

@@ -1,0 +1,148 @@
+"""A try of all that a run will use, side by side and in seconds, before its first batch that is paid for."""
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from skillopt_airflow.core.errors import (
+    EngineUnavailable,
+    ModelConnectionError,
+    ModelError,
+    ModelOutputError,
+    ModelUnavailable,
+    SandboxError,
+    SkillOptError,
+    StoreUnavailable,
+)
+from skillopt_airflow.core.http_failures import advice, may_pass
+from skillopt_airflow.core.types import Item, JsonObject, ModelCall, Split, Status, Trajectory
+from skillopt_airflow.optimizer.readiness import check_answers
+from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.write_probe import check_conditional_write
+from skillopt_airflow.training.rollout_plan import Chunk, store_plan
+from skillopt_airflow.training.run import RunRef, TrainingRun
+
+STAGE = "preflight"
+ATTEMPTS = 3
+"""Most tries of one call: enough for a server that stumbles, and soon over if it is the wrong one."""
+UNAVAILABLE = (StoreUnavailable, EngineUnavailable, ModelUnavailable)
+
+log = logging.getLogger(__name__)
+
+RollOut = Callable[[Sequence[JsonObject]], None]
+
+
+def impatient(run: TrainingRun) -> RunRef:
+    """Return the reference under which the run makes fewer tries of a call."""
+    fewer = min(ATTEMPTS, run.config.model.max_attempts)
+    return run.ref.model_copy(update={"overrides": {**run.ref.overrides, "model.max_attempts": fewer}})
+
+
+def preflight(run: TrainingRun, roll_out: RollOut) -> None:
+    """Try the target in a sandbox, the optimizer, and a write in both buckets; what it cost is counted.
+
+    Args:
+        run: the run; there is nothing to try where its configuration says so, or when it is past the seed.
+        roll_out: carries out the chunks behind the references of a plan.
+
+    Raises:
+        SkillOptError: of the kind that says what is wrong, a sentence for each part that does not work; of one of the
+            `Unavailable` kinds only if nothing else is.
+    """
+    if not run.config.train.preflight:
+        return log.info("train.preflight is false: nothing is tried")
+    if run.store.exists(run.keys.runtime_state):
+        return log.info("the run is past its beginning: nothing is tried")
+    failures: list[SkillOptError] = []
+    with ThreadPoolExecutor(2) as pool:
+        beside = [pool.submit(_try_optimizer, run), pool.submit(_try_buckets, run)]
+        parts: list[Callable[[], str]] = [partial(_try_target, run, roll_out), *(one.result for one in beside)]
+        for part in parts:
+            try:
+                log.info("%s", part())
+            except SkillOptError as error:
+                failures.append(error)
+    wrong = [error for error in failures if not isinstance(error, UNAVAILABLE)]
+    if failures:
+        found = wrong if wrong else failures
+        raise type(found[0])("\n".join(dict.fromkeys(map(str, found))))
+    return None
+
+
+def first_unmeasured(run: TrainingRun) -> Item | None:
+    """Return the first training item that the run will roll out and that has no stored score under the seed skill."""
+    items = [item for part in run.slices(run.timeline[1]) for item in part]
+    scored = run.rollouts.read(run.rollout_key(Split.TRAIN, run.skill(0), 0), items)
+    return next((item for item in items if item.id not in scored), None)
+
+
+def _try_target(run: TrainingRun, roll_out: RollOut) -> str:
+    """Roll out one item as every rollout is made; its row is found again by the first step."""
+    item = first_unmeasured(run)
+    if item is None:
+        return "the first step's items have stored rollouts: the target is not asked"
+    before = len(_target_calls(run))
+    chunk = Chunk(stage=STAGE, skill=run.keys.skill(0), split=Split.TRAIN, draw=0, item_ids=(item.id,))
+    roll_out(store_plan(run, run.timeline[0], STAGE, [chunk]))
+    calls = _target_calls(run)[before:]
+    found = run.stored(Split.TRAIN, run.skill(0), 0, [item])
+    if item.id not in found:
+        raise SandboxError(f"training item {item.id} left no row; the log of this task says why")
+    trajectory = found[item.id].trajectory
+    _check_target(run, trajectory, calls)
+    tokens = f"{trajectory.prompt_tokens} + {trajectory.completion_tokens} tokens"
+    return f"target answered in {trajectory.seconds:.1f} s, {tokens} ({trajectory.status})"
+
+
+def _check_target(run: TrainingRun, trajectory: Trajectory, calls: Sequence[ModelCall]) -> None:
+    """Raise what speaks against the run, if the target did not answer; that it refused an item does not."""
+    model = run.config.model
+    who = f"connection {model.target_conn_id}: the target {model.target}"
+    why = f"training item {trajectory.item_id}: {trajectory.status}: {trajectory.error}"
+    status = calls[-1].http_status if calls else 0
+    if trajectory.status is Status.SANDBOX_ERROR:
+        raise SandboxError(f"the sandbox of {why}; the log of this task says more")
+    if trajectory.status is Status.TIMEOUT or (trajectory.status is Status.MODEL_ERROR and may_pass(status)):
+        raise ModelUnavailable(f"{who} has no answer now; try again when it has ({why})")
+    if trajectory.status is Status.MODEL_ERROR:
+        raise ModelConnectionError(f"{who} does not answer; {advice(status)} ({why})")
+    if trajectory.status is Status.BUDGET:
+        raise ModelError(f"{who} was not asked; raise the limit under budget.* ({why})")
+
+
+def _try_optimizer(run: TrainingRun) -> str:
+    model, calls = run.config.model, list[ModelCall]()
+    who = f"connection {model.optimizer_conn_id}: the optimizer {model.optimizer}"
+    try:
+        with run.connections.optimizer(model, calls.append) as optimizer:
+            check_answers(optimizer)
+    except ModelConnectionError:
+        raise
+    except ModelUnavailable as error:
+        raise ModelUnavailable(f"{who} has no answer now; try again when it has ({error})") from error
+    except ModelOutputError as error:
+        raise ModelOutputError(
+            f"{who} answers, but not in the form that it is asked for; use a model that calls tools ({error})"
+        ) from error
+    except ModelError as error:
+        todo = advice(calls[-1].http_status if calls else 0)
+        raise ModelConnectionError(f"{who} does not answer; {todo} ({error})") from error
+    finally:
+        run.usage.append(run.ref.benchmark, run.account, calls, run.timeline[0])
+    tokens = f"{sum(call.prompt_tokens for call in calls)} + {sum(call.completion_tokens for call in calls)} tokens"
+    return f"optimizer answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
+
+
+def _try_buckets(run: TrainingRun) -> str:
+    storage, benchmark, target = run.config.storage, run.ref.benchmark, str(run.config.model.target)
+    artifacts = run.connections.object_store(storage, storage.artifact_bucket)
+    published = ArtifactKeys(storage.prefix, benchmark, target).write_probe(run.ref.run)
+    for store, key in ((run.store, run.keys.write_probe), (artifacts, published)):
+        check_conditional_write(store, key)
+    return f"buckets {storage.bucket} and {storage.artifact_bucket} take conditional writes"
+
+
+def _target_calls(run: TrainingRun) -> list[ModelCall]:
+    rows = run.usage.read(run.ref.benchmark, run.account)
+    return [row.call for row in rows if row.call.stage == STAGE and row.call.role == "target"]

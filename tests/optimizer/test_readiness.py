@@ -1,0 +1,17 @@
+import pytest
+
+from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.optimizer.readiness import check_answers
+from tests.optimizer.scripted_optimizer import ScriptedOptimizer, unusable
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_any_answer_that_fits_its_schema_will_do(ready: bool) -> None:
+    optimizer = ScriptedOptimizer({"ready": ready})
+    check_answers(optimizer)
+    assert [stage for stage, _ in optimizer.calls] == ["preflight"]
+
+
+def test_no_other_answer_will() -> None:
+    with pytest.raises(ModelOutputError):
+        check_answers(ScriptedOptimizer(unusable()))

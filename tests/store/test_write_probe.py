@@ -1,0 +1,45 @@
+import pytest
+
+from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.write_probe import check_conditional_write
+from tests.training.local_store import LocalStore
+
+KEY = "runs/b/r/write_probe"
+
+
+class Undeleting(LocalStore):
+    def delete(self, key: str) -> None:
+        raise StoreError("nothing is ever deleted here")
+
+
+class Unconditional(LocalStore):
+    """As S3 servers that pass over If-None-Match."""
+
+    def create(self, key: str, body: bytes) -> None:
+        self.put_bytes(key, body)
+
+
+def test_nothing_is_left_of_a_good_try(store: ObjectStore) -> None:
+    check_conditional_write(store, KEY)
+    assert store.list_keys("runs/") == []
+
+
+def test_what_an_interrupted_try_left_is_no_hindrance(store: ObjectStore) -> None:
+    store.put_bytes(KEY, b"")
+    check_conditional_write(store, KEY)
+    assert store.list_keys("runs/") == []
+
+
+def test_a_store_that_passes_over_the_condition() -> None:
+    store = Unconditional()
+    with pytest.raises(StoreError, match=r"s3://local/runs/b/r/write_probe: .* If-None-Match"):
+        check_conditional_write(store, KEY)
+    assert store.objects == {}
+
+
+def test_a_bucket_that_never_forgets_is_told_and_used(caplog: pytest.LogCaptureFixture) -> None:
+    store = Undeleting()
+    check_conditional_write(store, KEY)
+    check_conditional_write(store, KEY)
+    assert "An empty object stays: nothing is ever deleted here" in caplog.messages

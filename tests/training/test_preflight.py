@@ -1,0 +1,174 @@
+"""The preflight against servers, sandboxes and stores that work, and others."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from skillopt_airflow.core.errors import (
+    ModelConnectionError,
+    ModelOutputError,
+    ModelUnavailable,
+    SkillOptError,
+    StoreError,
+)
+from skillopt_airflow.core.types import JsonObject, Split, Status
+from skillopt_airflow.training import seed_and_final
+from skillopt_airflow.training.preflight import ATTEMPTS, first_unmeasured, impatient, preflight
+from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
+from skillopt_airflow.training.run import TrainingRun
+from tests.gateway.foreign_server import ForeignServer, serving
+from tests.training.in_process import Training
+from tests.training.local_store import LocalStore
+from tests.training.served_training import ROLES, ServedTraining, connect, training
+
+KEY = "sk-right"
+
+
+class ReadOnly(LocalStore):
+    def create(self, key: str, body: bytes) -> None:
+        raise StoreError(f"access to {key} was denied")
+
+
+def prepared(monkeypatch: pytest.MonkeyPatch, host: str, key: str = KEY, **overrides: Any) -> ServedTraining:
+    for role in ROLES:
+        connect(monkeypatch, role, host, key)
+    trained = training(**overrides)
+    trained.prepare()
+    trained.run = TrainingRun(impatient(trained.run), trained.run.connections)
+    return trained
+
+
+def first_batch(trained: Training) -> list[JsonObject]:
+    run, moment = trained.run, trained.run.timeline[1]
+    (items,) = run.slices(moment)
+    chunks = chunks_of(run.config, "rollout", run.keys.skill(0), Split.TRAIN, [item.id for item in items])
+    return store_plan(run, moment, "rollout", chunks)
+
+
+def tried(trained: Training) -> None:
+    preflight(trained.run, trained._roll_out)
+
+
+def test_a_healthy_run_pays_for_one_item_and_one_answer_and_finds_the_item_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with serving(ForeignServer(KEY)) as server:
+        trained = prepared(monkeypatch, server.base_url)
+        tried(trained)
+        assert server.calls == 2
+        text = "\n".join(caplog.messages)
+        assert "target answered in 0." in text
+        assert "310 + 12 tokens (ok)" in text
+        assert "optimizer answered in" in text
+        assert "buckets skillopt and skillopt-artifacts take conditional writes" in text
+        run = trained.run
+        usage = [(row.call.stage, row.call.role) for row in run.usage.read("searchqa", "run")]
+        assert sorted(usage) == [("preflight", "optimizer"), ("preflight", "target")]
+        assert not [key for key in trained.store.objects if "write_probe" in key]
+        trained.run_programs(first_batch(trained))
+        assert server.calls == 2 + 8 - 1
+
+
+FAULTS: list[tuple[dict[str, Any], type[SkillOptError], str]] = [
+    ({"key": "sk-other"}, ModelConnectionError, "does not answer; correct its password"),
+    ({"model": "another-model"}, ModelConnectionError, "correct the name of its model"),
+    ({"html": True}, ModelConnectionError, "no model server answers there"),
+    ({"status": 400}, ModelConnectionError, "settings under model."),
+    ({"status": 503}, ModelUnavailable, "has no answer now; try again when it has"),
+]
+
+
+@pytest.mark.parametrize(("fault", "error", "advice"), FAULTS, ids=lambda value: str(value))
+def test_what_is_wrong_is_said_of_both_connections_after_a_few_calls(
+    monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], error: type[SkillOptError], advice: str
+) -> None:
+    with serving(ForeignServer(**{"key": KEY} | fault)) as server:
+        trained = prepared(monkeypatch, server.base_url)
+        with pytest.raises(SkillOptError) as raised:
+            tried(trained)
+    assert type(raised.value) is error
+    target, optimizer = str(raised.value).splitlines()
+    assert target.startswith("connection skillopt_target: the target openai-chat:some-model ")
+    assert optimizer.startswith("connection skillopt_optimizer: the optimizer openai-chat:some-model ")
+    assert advice in target
+    assert advice in optimizer
+    assert 2 <= server.calls <= 2 * ATTEMPTS
+
+
+def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = prepared(monkeypatch, "http://127.0.0.1:9/v1")
+    with pytest.raises(ModelConnectionError, match=r"^connection skillopt_target: .* correct its host") as raised:
+        tried(trained)
+    assert "cannot be reached" in str(raised.value)
+
+
+def test_an_optimizer_that_talks_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = Training.of(reply=lambda stage, prompt, tool: "I am ready." if stage == "preflight" else None)
+    trained.prepare()
+    sentence = r"^connection skillopt_optimizer: the optimizer .* not in the form .*; use a model that calls tools"
+    with pytest.raises(ModelOutputError, match=sentence):
+        tried(trained)
+
+
+@pytest.mark.parametrize("bucket", ["store", "artifacts"])
+def test_a_bucket_that_nobody_may_write_to(bucket: str) -> None:
+    trained = Training.of()
+    trained.prepare()
+    closed = ReadOnly()
+    if bucket == "artifacts":
+        trained.models.artifacts = closed
+    else:
+        closed.objects = trained.store.objects
+        trained.run.store = closed
+    with pytest.raises(StoreError, match=r"^access to .*write_probe.* was denied$"):
+        tried(trained)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (Status.SANDBOX_ERROR, "the sandbox of training item .* sandbox_error: played"),
+        (Status.TIMEOUT, "has no answer now"),
+        (Status.BUDGET, "raise the limit under budget"),
+        (Status.REFUSED, ""),
+    ],
+)
+def test_what_became_of_the_item(status: Status, message: str) -> None:
+    trained = Training.of()
+    trained.fail = lambda stage, item_id: status if stage == "preflight" else None
+    trained.prepare()
+    if not message:
+        return tried(trained)
+    with pytest.raises(SkillOptError, match=message):
+        tried(trained)
+    return None
+
+
+def test_nothing_is_tried_where_nobody_wants_it_or_the_run_is_past_it() -> None:
+    trained = Training.of(train__num_epochs=1, train__preflight=False)
+    trained.prepare()
+    tried(trained)
+    assert not trained.models.prompts
+    again = Training.of(train__num_epochs=1)
+    again.run_containers(again.prepare())
+    seed_and_final.start(again.run)
+    tried(again)
+    assert not again.models.prompts
+
+
+def test_an_item_with_a_stored_score_is_not_paid_for_again() -> None:
+    trained = Training.of(train__num_epochs=1)
+    trained.prepare()
+    first = first_unmeasured(trained.run)
+    assert first is not None
+    tried(trained)
+    second = first_unmeasured(trained.run)
+    assert second is not None
+    assert second.id != first.id
+    trained.run_containers(first_batch(trained))
+    assert first_unmeasured(trained.run) is None
+    tried(trained)
+    assert trained.rollouts == {"preflight": 1, "rollout": 7}
+    assert len(trained.run.stored(Split.TRAIN, trained.run.skill(0), 0, [first, second])) == 2
