@@ -20,7 +20,7 @@ from pandas.testing import assert_frame_equal
 from bench.real_data import ABSENT, SEARCHQA
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.store.artifacts import Alias, SkillManifest
-from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.keys import ArtifactKeys, trajectories_of
 from tests.pipeline.trained_run import (
     DAG,
     TrainedRun,
@@ -186,7 +186,8 @@ def test_cleaning_up_leaves_one_part_a_partition_and_every_row(platform: Any, tr
     for key in trained.store.list_keys(f"{trained.prefix}trajectories/"):
         trained.store.put_bytes(key.removeprefix(trained.prefix), trained.store.get_bytes(key))
     usual = TrainedRun(platform, trained.run_id)
-    before, parts = trajectories(usual), usual.store.list_keys("trajectories/")
+    place = trajectories_of("", "searchqa")
+    before, parts = trajectories(usual), usual.store.list_keys(place)
     platform.api.wait_for_dag("cleanup")
     set_paused(platform, "cleanup", paused=False)
     try:
@@ -194,7 +195,7 @@ def test_cleaning_up_leaves_one_part_a_partition_and_every_row(platform: Any, tr
         assert platform.api.wait("cleanup", run_id, seconds=120) == "success"
     finally:
         set_paused(platform, "cleanup", paused=True)
-    after = usual.store.list_keys("trajectories/")
+    after = usual.store.list_keys(place)
     partitions = {part.rpartition("/")[0] for part in parts}
     assert len(parts) > len(partitions)
     assert sorted(part.rpartition("/")[0] for part in after) == sorted(partitions)

@@ -14,7 +14,7 @@ from local.environment import airflow_url
 from local.home import ADMIN
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.state import RunState
-from skillopt_airflow.store.keys import RunKeys, run_name
+from skillopt_airflow.store.keys import RunKeys, run_name, trajectories_of
 from skillopt_airflow.store.objects import ObjectStore
 
 DAG = "train_searchqa"
@@ -121,8 +121,8 @@ def token(platform: Any) -> str:
 
 
 def trajectories(run: TrainedRun) -> pd.DataFrame:
-    """All stored rollouts of the run's part of the bucket, the Hive partitions as columns."""
-    keys = run.store.list_keys(f"{run.prefix}trajectories/")
+    """All stored rollouts of the benchmark in the run's part of the bucket, the Hive partitions as columns."""
+    keys = run.store.list_keys(trajectories_of(run.prefix, "searchqa"))
     parts = []
     for key in keys:
         part = pd.read_parquet(BytesIO(run.store.get_bytes(key)))
