@@ -64,7 +64,8 @@ def test_the_connections_lead_to_models(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_file_that_is_linked_or_named_exists() -> None:
-    linked = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
+    links = (link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", README))
+    linked = [link for link in links if not link.startswith("http")]
     named = re.findall(r"`((?:docker|include|bench|benchmarks|docs)/[\w./]+)`", README)
     missing = [name for name in [*linked, *named] if "<" not in name and not (PROJECT / name).exists()]
     assert not missing
