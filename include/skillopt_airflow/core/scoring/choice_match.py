@@ -133,7 +133,8 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
 
 
 def _bare(text: str) -> str:
-    return _FONT.sub(r"\1", _DELIMITER.sub("", text)).strip()
+    """Return a text without LaTeX's fonts and delimiters, and runs of blanks, which the patterns read slowly."""
+    return " ".join(_FONT.sub(r"\1", _DELIMITER.sub("", text)).split())
 
 
 def _with_its_text(letter: str, choices: dict[str, str]) -> str:

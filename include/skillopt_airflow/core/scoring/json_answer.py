@@ -11,8 +11,8 @@ from skillopt_airflow.core.scoring.extraction import Extraction
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _OPENING = re.compile(r"[{\[]")
-MAX_WASTED = 1_000_000
-"""Characters that are read in vain, behind brackets that begin no value, before the search ends."""
+MAX_WASTED = 30_000_000
+"""Characters that are read in vain, for brackets that begin no value, before the search ends."""
 _STEP = r"(?:[^.\[\]]+|\[\d+\])"
 
 
@@ -88,7 +88,8 @@ def _values(text: str) -> Iterator[JsonValue]:
             value, place = decoder.raw_decode(text, opening.start())
         except json.JSONDecodeError as error:
             place = opening.end()
-            wasted += error.pos - opening.start()
+            # The error has counted the lines from the beginning of the text.
+            wasted += error.pos
         except (ValueError, RecursionError):
             # A number of thousands of digits, or a thousand brackets: what is inside of them would not be better.
             return
