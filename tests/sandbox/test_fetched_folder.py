@@ -20,6 +20,7 @@ from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
 from skillopt_airflow.sandbox.docker_without_shared_files import DockerWithoutSharedFiles, FetchedFolder, runtime_of
 from skillopt_airflow.sandbox.labels import EXPIRES_LABEL, GRACE_SECONDS, identity
 from skillopt_airflow.sandbox.staging import TaskFolder
+from tests.sandbox.fake_workload import FakeWorkload
 
 ROW = b'{"item_id": "a", "status": "ok", "files": ["out.txt"]}\n'
 ROWS, FILES = "/out/trajectories.jsonl", "/out/files"
@@ -82,10 +83,9 @@ def test_rows_come_with_the_files_that_they_name_and_once(client, folder):
 
 
 class Engine:
-    """Creates containers of whose mounts it shows what a test says, or refuses them."""
+    """Refuses a mount in the words of a test, or makes the container if there are none."""
 
-    def __init__(self, shown: Callable[[Path], bytes | None], refusal: Exception | None = None) -> None:
-        self.shown = shown
+    def __init__(self, refusal: Exception | None) -> None:
         self.refusal = refusal
         self.asked: list[str] = []
 
@@ -94,45 +94,47 @@ class Engine:
 
     def create_container(self, image: str, host_config: Any, labels: Any, **options: Any) -> dict[str, str]:
         self.asked.append("create")
-        if self.refusal is not None:
-            raise self.refusal
         (mount,) = host_config["mounts"]
-        self.source = Path(mount["Source"])
+        assert Path(mount["Source"]).parent.is_file()
         assert mount["ReadOnly"]
         assert labels.items() >= identity({"run": "r"}).items()
+        if self.refusal is not None:
+            raise self.refusal
         return {"Id": "probe"}
-
-    def get_archive(self, container: str, path: str) -> tuple[Iterator[bytes], dict[str, Any]]:
-        content = self.shown(self.source)
-        if content is None:
-            raise NotFound("no such file")
-        return (part for part in [tar_of({"probe": content})]), {"size": len(content)}
 
     def remove_container(self, container: str, **options: Any) -> None:
         self.asked.append("remove")
 
 
-def own_files(folder: Path) -> bytes:
-    return (folder / "probe").read_bytes()
+def found_runtime(workload: Callable[..., FakeWorkload], folder: Path, engine: Engine) -> DockerRuntime:
+    fake = workload(None)
+    fake.labels = {"run": "r"}
+    try:
+        return runtime_of(engine, fake, TaskFolder(folder), 1, None, threading.Event())
+    finally:
+        assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("engine", "asked", "runtime"),
+    ("refusal", "asked", "runtime"),
     [
-        (Engine(own_files), ["create", "remove"], DockerRuntime),
-        (Engine(lambda _: None), ["create", "remove"], DockerWithoutSharedFiles),
-        (Engine(lambda _: b"another"), ["create", "remove"], DockerWithoutSharedFiles),
-        (Engine(own_files, APIError("bind source path does not exist")), ["create"], DockerWithoutSharedFiles),
+        (APIError("stat /tmp/skillopt-1/probe/in: not a directory"), ["create"], DockerRuntime),
+        (APIError("bind source path does not exist: /tmp/skillopt-1/probe/in"), ["create"], DockerWithoutSharedFiles),
+        (APIError("stat /tmp/skillopt-1/probe/in: permission denied"), ["create"], DockerWithoutSharedFiles),
+        (None, ["create", "remove"], DockerWithoutSharedFiles),
     ],
-    ids=["the same files", "an empty folder", "another file", "a refused mount"],
+    ids=["a file in the way", "no such file", "another user's file", "folders made for the mount"],
 )
-def test_whether_the_engine_sees_the_workers_files_is_found_out(workload, tmp_path, engine, asked, runtime):
-    fake = workload(None)
-    fake.labels = {"run": "r"}
-    found = runtime_of(engine, fake, TaskFolder(tmp_path), 1, None, threading.Event())
-    assert type(found) is runtime
+def test_whether_the_engine_sees_the_workers_files_is_found_out(workload, tmp_path, refusal, asked, runtime):
+    engine = Engine(refusal)
+    assert type(found_runtime(workload, tmp_path, engine)) is runtime
     assert engine.asked == asked
-    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [APIError("no space left on device"), RequestException("timed out")])
+def test_another_error_of_the_engine_says_nothing_of_the_files(workload, tmp_path, error):
+    with pytest.raises(type(error), match=str(error)):
+        found_runtime(workload, tmp_path, Engine(error))
 
 
 def test_an_engine_that_a_connection_leads_to_is_not_tried(workload, tmp_path):
