@@ -33,6 +33,8 @@ VALUES = st.dictionaries(st.text(max_size=8), PLAIN | st.lists(PLAIN, max_size=3
         ("[3]", "[1]", ""),
         ("a", '{"a": "\\ud800"}', "?"),
         ("", '{"a": NaN}', '{"a": null}'),
+        ("", "\\frac{1}{2} " * 3000 + '[{"a": 1}] and [ ] {{x}}', "[]"),
+        ("[0].a", "\\frac{1}{2} " * 3000 + '[{"a": 1}] and [ ] {{x}}', "1"),
     ],
 )
 def test_what_the_path_leads_to_in_the_last_value_that_has_it(path: str, response: str, answer: str) -> None:

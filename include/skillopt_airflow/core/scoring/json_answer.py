@@ -10,8 +10,9 @@ from pydantic import Field, JsonValue
 from skillopt_airflow.core.scoring.extraction import Extraction
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
-_OPENING = re.compile(r"[{\[]")
-MAX_WASTED = 30_000_000
+_OPENING = re.compile(r"""\{\s*["}]|\[\s*[\]\[{"\dtfnNI-]""")
+"""The beginning of an object or a list; most brackets of prose, code and LaTeX are none."""
+MAX_WASTED = 1_000_000
 """Characters that are read in vain, for brackets that begin no value, before the search ends."""
 _STEP = r"(?:[^.\[\]]+|\[\d+\])"
 
@@ -87,9 +88,8 @@ def _values(text: str) -> Iterator[JsonValue]:
         try:
             value, place = decoder.raw_decode(text, opening.start())
         except json.JSONDecodeError as error:
-            place = opening.end()
-            # The error has counted the lines from the beginning of the text.
-            wasted += error.pos
+            place = opening.start() + 1
+            wasted += error.pos - opening.start()
         except (ValueError, RecursionError):
             # A number of thousands of digits, or a thousand brackets: what is inside of them would not be better.
             return
