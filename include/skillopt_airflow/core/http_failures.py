@@ -21,7 +21,7 @@ ADVICE: Mapping[int, str] = {
     405: f"correct {ADDRESS}",
     422: "correct the name of its model, or the settings under model.* that this server does not take",
 }
-"""What to do with a connection whose server answers so."""
+"""Advice about a connection whose server answers so."""
 
 
 def may_pass(status: int) -> bool:

@@ -43,7 +43,7 @@ class RolloutSettings(Value):
     max_attempts: int = Field(ge=1)
     """Tries that the gateway makes of one call."""
     gives_up: bool = False
-    """Whether the other items are left if the first ones fail alike, and no retry mends it."""
+    """True if the other items are left once the first ones fail alike, and no retry mends it."""
 
     @property
     def patience(self) -> float:

@@ -96,7 +96,7 @@ FORMATS: Mapping[str, Callable[[str, bytes], list[object]]] = {
     ".csv": _csv,
     ".parquet": _parquet,
 }
-"""How a file is read, by the end of its name."""
+"""The reader of a file, by the end of its name."""
 
 
 def _plain(value: object) -> object:

@@ -18,7 +18,7 @@ _STEP = r"(?:[^.\[\]]+|\[\d+\])"
 
 
 class JsonAnswer(Extraction):
-    """What a path leads to in the last JSON value of a response, in a fenced block or anywhere."""
+    """The value at a path of the last JSON value in a response, in a fenced block or anywhere."""
 
     last_line_instead: ClassVar[bool] = False
 
