@@ -1,6 +1,7 @@
 """`make demo`: one training of the sample benchmark through Airflow, watched over its REST API."""
 
 import os
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from rich.table import Table
 from local import airflow_services, objectstore
 from local.airflow_api import AirflowApi, Row
 from local.environment import airflow_url, s3_url, stand_in_serves
-from local.home import ADMIN, Home, Settings
+from local.home import ADMIN, PROJECT, Home, Settings
+from local.shell_commands import PROGRAMS, typed
 from skillopt_airflow.core.config import StorageGroup
 from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.errors import PlatformError
@@ -182,6 +184,27 @@ def _show(history: History, home: Home, settings: Settings, training: Training, 
     console.print(f"State      {home.root}; the platform goes on running until `make down`")
     if stand_in_serves(os.environ):
         console.print(STAND_IN_NOTE)
+    console.print(f"Next, in {PROJECT}: open the run's tab Report at the address above, then type")
+    for purpose, command in next_commands(history, home):
+        console.print(f"  # {purpose}\n  {command}", soft_wrap=True, markup=False)
+
+
+def next_commands(history: History, home: Home) -> list[tuple[str, str]]:
+    """Return commands that go on from the run, each with its purpose."""
+    airflow, python = (typed(home.bin / program) for program in PROGRAMS)
+    score, train = f"{airflow} dags trigger evaluate_{BENCHMARK}", f"{airflow} dags trigger train_{BENCHMARK}"
+    overrides = """'{"overrides": {"optimizer.learning_rate": 2, "train.num_epochs": 1}}'"""
+    again = ("train again with other settings", f"{train} --conf {overrides}")
+    if history.published is None:
+        return [("score the seed skill", f"""{score} --conf '{{"skill": "seed", "split": "test"}}'"""), again]
+    fetch = f"{python} include/skillopt_airflow/consumer.py fetch --bucket {StorageGroup().artifact_bucket}"
+    which = f"--benchmark {BENCHMARK} --target {shlex.quote(history.target)}"
+    question = """'{"skill": "champion", "compare_to": "seed", "split": "test"}'"""
+    return [
+        ("fetch the published skill, as a deployment does", f"{fetch} {which} --out {typed(home.root / 'skill')}"),
+        ("score it against the seed skill", f"{score} --conf {question}"),
+        again,
+    ]
 
 
 def _steps_table(history: History) -> Table:

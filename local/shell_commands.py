@@ -35,10 +35,14 @@ def write(home: Home) -> None:
         draft.replace(script)
 
 
+def typed(path: Path) -> str:
+    """Return a path as a user types it in the project's folder."""
+    return shlex.quote(str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path))
+
+
 def paths(home: Home) -> str:
-    """Return the commands as a user types them where the project is, or with the folder if the home is elsewhere."""
-    folder = home.bin.relative_to(PROJECT) if home.bin.is_relative_to(PROJECT) else home.bin
-    return " and ".join(str(folder / program) for program in PROGRAMS)
+    """Return the commands as a user types them in the project's folder."""
+    return " and ".join(typed(home.bin / program) for program in PROGRAMS)
 
 
 def command_environment(home: Home, program: str, outer: Mapping[str, str]) -> dict[str, str]:

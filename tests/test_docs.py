@@ -5,10 +5,10 @@ import re
 import shlex
 from copy import deepcopy
 from functools import cache
-from pathlib import Path
 
 import pytest
 from airflow.sdk import DAG
+from command_blocks import BLOCKS, PROJECT
 
 from skillopt_airflow.core.config import TrainConfig, fields_by_path
 from skillopt_airflow.pipeline import params
@@ -18,9 +18,8 @@ from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 from skillopt_airflow.pipeline.training import train_dag
 
-PROJECT = Path(__file__).resolve().parent.parent
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((PROJECT / "docs").glob("*.md"))}
-KINDS = {"airflow", "export"}
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
 FACTORIES = {
     "evaluate": evaluate_dag,
     "publish": publish_dag,
@@ -30,14 +29,9 @@ FACTORIES = {
 }
 
 
-def commands(page: str, word: str) -> list[list[str]]:
-    text = PAGES.get(page) or (PROJECT / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line) for line in lines if line.split()[:1] == [word]]
-
-
-AIRFLOW = [words for page in [*PAGES, "README.md"] for words in commands(page, "airflow")]
+PROGRAM = ".local/bin/airflow "
+INLINE = [one for text in [*PAGES.values(), README] for one in re.findall(rf"`({re.escape(PROGRAM)}[^`]+)`", text)]
+AIRFLOW = [command for block in BLOCKS for command in block.commands if command.startswith(PROGRAM)] + INLINE
 
 
 @cache
@@ -48,19 +42,12 @@ def dag_of(dag_id: str) -> DAG:
     return FACTORIES[family](benchmark, params.benchmark_config(benchmark))
 
 
-@pytest.mark.parametrize("page", ["publishing.md", "regate.md"])
-def test_every_command_is_of_a_kind_that_is_checked_here(page: str) -> None:
-    blocks = re.findall(r"```console\n(.*?)```", PAGES[page], re.DOTALL)
-    assert blocks
-    assert {line.split()[0] for block in blocks for line in block.splitlines()} <= KINDS
-
-
-@pytest.mark.parametrize("words", AIRFLOW, ids=" ".join)
-def test_airflow_understands_the_command_and_its_dag_takes_what_it_is_given(words: list[str]) -> None:
+@pytest.mark.parametrize("command", AIRFLOW)
+def test_airflow_understands_the_command_and_its_dag_takes_what_it_is_given(command: str) -> None:
     # It loads the commands of all providers.
     from airflow.cli.cli_parser import get_parser
 
-    asked = get_parser().parse_args(words[1:])
+    asked = get_parser().parse_args(shlex.split(command)[1:])
     dag = dag_of(asked.dag_id)
     conf = json.loads(getattr(asked, "conf", None) or getattr(asked, "dag_run_conf", None) or "{}")
     assert conf.keys() <= set(dag.params)
@@ -68,6 +55,9 @@ def test_airflow_understands_the_command_and_its_dag_takes_what_it_is_given(word
     form.update(conf)
     filled = form.validate()
     assert {key: filled[key] for key in conf} == conf
+    if asked.dag_id.startswith("train_") and conf:
+        config = params.benchmark_config(asked.dag_id.removeprefix("train_"))
+        assert params.run_config(config, conf) != config
     if asked.subcommand == "unpause":
         assert dag.is_paused_upon_creation
 
@@ -75,7 +65,14 @@ def test_airflow_understands_the_command_and_its_dag_takes_what_it_is_given(word
 def test_the_connection_that_gets_alerts_leads_to_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.http.hooks.http import HttpHook
 
-    [[_, assignment]] = commands("publishing.md", "export")
+    [command] = [
+        command
+        for block in BLOCKS
+        if block.page == "docs/publishing.md"
+        for command in block.commands
+        if command.startswith("export ")
+    ]
+    [_, assignment] = shlex.split(command)
     name, _, value = assignment.partition("=")
     monkeypatch.setenv(name, value)
     hook = HttpHook(http_conn_id=name.removeprefix("AIRFLOW_CONN_").lower())

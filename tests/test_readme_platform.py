@@ -1,64 +1,88 @@
-"""The README's four ways of use, its commands run as they stand there against a running platform."""
+"""The commands of README and docs/, run as they stand there against a running platform; the README's first."""
 
 import json
 import os
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from airflow.cli.cli_parser import get_parser
+from command_blocks import BLOCKS, PROJECT, Block
+from shared_resource import alone
 
 from local.environment import airflow_url
-from local.objectstore import UNCHECKED_KEY
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RunKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.run import RunRecord
 from tests.pipeline.trained_run import DAG, set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
-from tests.test_readme import COMMANDS, PROJECT
 
 pytestmark = pytest.mark.platform
 
 REGATE = "regate_searchqa"
+SCHEDULED = (REGATE, "cleanup")
 SECONDS = 300
+AT_ONCE = 2
+"""A command of Airflow's takes six seconds of a processor before it does anything."""
 
 
-def command(*beginning: str) -> list[str]:
-    """The README's only command that begins so, with this interpreter and its Airflow."""
-    [line] = [line for line in COMMANDS if line.startswith(" ".join(beginning))]
-    program, *words = shlex.split(line)
-    return [sys.executable, *(["-m", "airflow"] if program == "airflow" else []), *words]
-
-
-def run(words: list[str], cwd: Path, **variables: str) -> str:
-    done = subprocess.run(
-        words, cwd=cwd, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=SECONDS
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def folder(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like the one that the README's commands are typed in, with the state of the tests' platform."""
+    folder = tmp_path_factory.mktemp("checkout")
+    (folder / ".local").symlink_to(platform.home.root)
+    (folder / "include").symlink_to(PROJECT / "include")
+    return folder
 
 
 @pytest.fixture(scope="module")
 def airflow(platform: Any) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {token(platform)}"}
-    for dag in (DAG, REGATE):
+    for dag in (DAG, *SCHEDULED):
         platform.api.wait_for_dag(dag)
     with httpx.Client(base_url=f"{airflow_url(platform.settings)}/api/v2", headers=headers, timeout=60) as client:
         yield client
-        set_paused(platform, REGATE, paused=True)
 
 
-def test_trigger(platform: Any, airflow: httpx.Client) -> None:
-    words = command("airflow", "dags trigger", DAG, '--conf \'{"train.num_epochs"')
-    conf = json.loads(words[words.index("--conf") + 1])
-    run(words, PROJECT, **platform.environment)
-    [run_id] = {row["dag_run_id"] for row in platform.api.runs(DAG) if row["conf"].items() >= conf.items()}
+def readme(beginning: str) -> Block:
+    """The README's only block that begins so."""
+    [block] = [block for block in BLOCKS if block.page == "README.md" and block.text.startswith(beginning)]
+    return block
+
+
+TRIGGER = readme('.local/bin/airflow dags trigger train_searchqa --conf \'{"train.num_epochs"')
+UNPAUSE = readme(".local/bin/airflow dags unpause")
+BACKFILL = readme(".local/bin/airflow backfill create")
+FETCH = readme(".local/bin/python include/skillopt_airflow/consumer.py fetch")
+OWN_TESTS = {block.text for block in (TRIGGER, UNPAUSE, BACKFILL, FETCH)}
+OTHERS = [block for block in BLOCKS if block.is_run and block.text not in OWN_TESTS]
+UNPAUSES, TRIGGERS, BACKFILLS = "airflow dags unpause", "airflow dags trigger", "airflow backfill create"
+
+
+def typed(text: str, folder: Path) -> None:
+    """Have a shell run it as a user does, who has nothing of the platform in the environment."""
+    foreign = ("AIRFLOW", "AWS", "PYTHONPATH", "SKILLOPT")
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    done = subprocess.run(
+        ["sh", "-e", "-c", text], cwd=folder, env=outer, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def asked(command: str) -> Any:
+    """What Airflow's own parser makes of a command."""
+    return get_parser().parse_args(shlex.split(command)[1:])
+
+
+def test_trigger(platform: Any, airflow: httpx.Client, folder: Path) -> None:
+    [run_id] = [row["dag_run_id"] for row in triggered(platform, folder, [TRIGGER])]
     try:
         wait_for_task(platform, DAG, run_id, "prepare", "success")
         record = ObjectStore(platform.s3, "skillopt").get_model(
@@ -69,17 +93,14 @@ def test_trigger(platform: Any, airflow: httpx.Client) -> None:
         airflow.patch(f"/dags/{DAG}/dagRuns/{run_id}", json={"state": "failed"}).raise_for_status()
 
 
-def test_every_night(platform: Any, airflow: httpx.Client) -> None:
-    assert airflow.get(f"/dags/{REGATE}").json()["is_paused"] is True
-    run(command("airflow", "dags unpause", REGATE), PROJECT, **platform.environment)
-    assert airflow.get(f"/dags/{REGATE}").json()["is_paused"] is False
+def test_every_night(platform: Any, airflow: httpx.Client, folder: Path) -> None:
+    unpause(platform, airflow, folder, UNPAUSE)
 
 
-def test_backfill(platform: Any, airflow: httpx.Client) -> None:
-    words = command("airflow", "backfill create")
-    conf = json.loads(words[words.index("--dag-run-conf") + 1])
+def test_backfill(platform: Any, airflow: httpx.Client, folder: Path) -> None:
+    conf = json.loads(asked(BACKFILL.text).dag_run_conf)
     set_paused(platform, REGATE, paused=False)
-    run(words, PROJECT, **platform.environment)
+    create_backfill(platform, airflow, folder, BACKFILL)
     deadline = time.monotonic() + SECONDS
     while True:
         nights = {row["dag_run_id"]: row["state"] for row in platform.api.runs(REGATE) if row["conf"] == conf}
@@ -94,14 +115,72 @@ def test_backfill(platform: Any, airflow: httpx.Client) -> None:
         assert "no_data: " in log
 
 
-def test_deploy(platform: Any, tmp_path: Path) -> None:
-    words = command("python", "include/skillopt_airflow/consumer.py fetch")
+def test_deploy(platform: Any, folder: Path) -> None:
+    words = shlex.split(FETCH.text)
     target = words[words.index("--target") + 1]
     store = ObjectStore(platform.s3, words[words.index("--bucket") + 1])
     artifacts = ArtifactStore(store, ArtifactKeys("", "searchqa", target))
     artifacts.publish("# Answer briefly\n", provenance("earlier"), artifacts.champion.read())
-    (tmp_path / "include").symlink_to(PROJECT / "include")
-    keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), UNCHECKED_KEY) | {"AWS_REGION": "us-east-1"}
-    run(words, tmp_path, AWS_ENDPOINT_URL=platform.s3.meta.endpoint_url, **keys)
-    folder = tmp_path / words[words.index("--out") + 1]
-    assert (folder / "best_skill.md").read_text(encoding="utf-8") == "# Answer briefly\n"
+    typed(FETCH.text, folder)
+    fetched = folder / words[words.index("--out") + 1]
+    assert (fetched / "best_skill.md").read_text(encoding="utf-8") == "# Answer briefly\n"
+
+
+def test_the_other_commands_reach_airflow_as_they_are_meant(platform: Any, airflow: httpx.Client, folder: Path) -> None:
+    """What their runs do is in the tests of the DAGs: here they are ended as soon as they are seen."""
+    kinds = {kind: [block for block in OTHERS if kind in block.text] for kind in (UNPAUSES, TRIGGERS, BACKFILLS)}
+    assert sum(map(len, kinds.values())) == len(OTHERS)
+    for dag in {asked(command).dag_id for block in OTHERS for command in block.commands}:
+        platform.api.wait_for_dag(dag)
+    for block in kinds[UNPAUSES]:
+        unpause(platform, airflow, folder, block)
+    for row in triggered(platform, folder, kinds[TRIGGERS]):
+        airflow.patch(f"/dags/{row['dag_id']}/dagRuns/{row['dag_run_id']}", json={"state": "failed"}).raise_for_status()
+    for block in kinds[BACKFILLS]:
+        made, [wanted] = create_backfill(platform, airflow, folder, block), map(asked, block.commands)
+        airflow.put(f"/backfills/{made['id']}/cancel").raise_for_status()
+        assert (made["from_date"][:10], made["to_date"][:10]) == (f"{wanted.from_date:%F}", f"{wanted.to_date:%F}")
+        assert made["dag_run_conf"] == json.loads(wanted.dag_run_conf or "{}")
+
+
+def unpause(platform: Any, airflow: httpx.Client, folder: Path, block: Block) -> None:
+    named = [asked(command).dag_id for command in block.commands]
+    for dag in named:
+        set_paused(platform, dag, paused=True)
+    typed(block.text, folder)
+    assert {dag: airflow.get(f"/dags/{dag}").json()["is_paused"] for dag in named} == dict.fromkeys(named, False)
+
+
+def triggered(platform: Any, folder: Path, blocks: list[Block]) -> list[dict[str, Any]]:
+    """Run the blocks; return the run of each command, which others' runs on the platform do not resemble."""
+    wanted = [asked(command) for block in blocks for command in block.commands]
+    dags = {one.dag_id for one in wanted}
+    before = {(dag, row["dag_run_id"]) for dag in dags for row in platform.api.runs(dag)}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda block: typed(block.text, folder), blocks))
+    begun = [row for dag in dags for row in platform.api.runs(dag) if (dag, row["dag_run_id"]) not in before]
+    found = []
+    for one in wanted:
+        conf = json.loads(one.conf or "{}")
+        alike = [row for row in begun if row["dag_id"] == one.dag_id and row["conf"].items() >= conf.items()]
+        by_hand = [row for row in alike if row["dag_run_id"].startswith("manual__")]
+        assert by_hand, (one.dag_id, conf, begun)
+        found.append(by_hand[0])
+        begun.remove(by_hand[0])
+    return found
+
+
+def create_backfill(platform: Any, airflow: httpx.Client, folder: Path, block: Block) -> dict[str, Any]:
+    """Run the block once no other backfill of the DAG is under way; return the backfill that it made."""
+
+    def listed() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = airflow.get("/backfills", params={"dag_id": REGATE}).json()["backfills"]
+        return found
+
+    deadline = time.monotonic() + SECONDS
+    with alone(platform.home.root):
+        while any(one["completed_at"] is None for one in listed()):
+            assert time.monotonic() < deadline
+            time.sleep(1)
+        typed(block.text, folder)
+        return max(listed(), key=lambda one: int(one["id"]))

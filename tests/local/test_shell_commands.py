@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import socket
 import stat
 import subprocess
@@ -92,4 +93,4 @@ def test_the_scripts_hold_no_key(home: Home) -> None:
 
 def test_commands_are_named_as_they_are_typed(home: Home) -> None:
     assert shell_commands.paths(Home(PROJECT / ".local")) == ".local/bin/airflow and .local/bin/python"
-    assert shell_commands.paths(home).startswith(str(home.bin / "airflow"))
+    assert shlex.split(shell_commands.paths(home)) == [str(home.bin / "airflow"), "and", str(home.bin / "python")]

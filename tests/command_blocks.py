@@ -1,0 +1,52 @@
+"""The command blocks of README and docs/: what a user is told to type, and which of it is not run here."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+PROGRAMS = (".local/bin/airflow ", ".local/bin/python ")
+"""What `make up` leaves; a block of these alone is run as it stands, see test_readme_platform.py."""
+NOT_RUN = (
+    ("README.md", "make demo", "`make test` is what these tests are part of, and the demo's training is one of theirs"),
+    ("README.md", "export", "a provider's key; test_readme.py follows the connections to their models"),
+    ("docs/consumption.md", "python consumer.py fetch", "never ends; tests/consumer/test_consumer.py ends it"),
+    ("docs/gateway.md", "python -m", "has a gateway's machine to itself; tests/gateway/test_serve.py runs the program"),
+    ("docs/kubernetes.md", "python -m", "a cluster; tests/sandbox/test_pod.py runs the part before the pipe"),
+    ("docs/kubernetes.md", "kubectl", "a cluster"),
+    ("docs/providers.md", "export", "providers' keys; tests/models/test_providers_page.py creates the connections"),
+    ("docs/publishing.md", "export", "someone's address; test_docs.py follows the connection to it"),
+)
+"""Blocks that cannot be run here: the page, the beginning, and why, or what is run in their place."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block, as it stands on its page."""
+
+    page: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text.splitlines()[0]}"
+
+    @property
+    def commands(self) -> list[str]:
+        """Its lines, without comments."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [line for line in (re.sub(r"(^|\s)# .*", "", line).strip() for line in lines) if line]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is run as it stands."""
+        return all(command.startswith(PROGRAMS) for command in self.commands)
+
+
+def blocks(path: Path) -> list[Block]:
+    """The blocks of a page, also those in a list."""
+    found = re.findall(r"^( *)```console\n(.*?)^ *```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    page = str(path.relative_to(PROJECT))
+    return [Block(page, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)) for indent, text in found]
+
+
+BLOCKS = [block for path in [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))] for block in blocks(path)]
