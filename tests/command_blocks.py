@@ -9,6 +9,7 @@ PROGRAMS = (".local/bin/airflow ", ".local/bin/python ")
 """What `make up` leaves; a block of these alone is run as it stands, see test_readme_platform.py."""
 NOT_RUN = (
     ("README.md", "make demo", "`make test` is what these tests are part of, and the demo's training is one of theirs"),
+    ("README.md", "cp -r", "has files copied into the project; test_recipe_platform.py types it and removes them"),
     ("README.md", "export", "a provider's key; test_readme.py follows the connections to their models"),
     ("docs/consumption.md", "python consumer.py fetch", "never ends; tests/consumer/test_consumer.py ends it"),
     ("docs/gateway.md", "python -m", "has a gateway's machine to itself; tests/gateway/test_serve.py runs the program"),

@@ -1,0 +1,65 @@
+"""The README's way from a table to a trained skill, its commands run as they stand there."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillopt_airflow.core.run_history import History
+from skillopt_airflow.store.keys import RunKeys, run_name
+from skillopt_airflow.store.objects import ObjectStore
+
+pytestmark = pytest.mark.platform
+
+PROJECT = Path(__file__).resolve().parent.parent
+SECTION = (PROJECT / "README.md").read_text(encoding="utf-8").partition("## From a table to a trained skill")[2]
+COMMANDS = (re.search(r"```console\n(.*?)```", SECTION, re.DOTALL) or [""])[1].splitlines()
+SECONDS = 300
+
+
+@pytest.fixture
+def checkout(platform: Any, tmp_path: Path) -> Iterator[Path]:
+    """A folder like the README's, with the state of the tests' platform; what is copied into it is removed again."""
+    made = (PROJECT / "benchmarks" / "capitals", PROJECT / "skills" / "capitals")
+    assert not any(folder.exists() for folder in made)
+    for name in ("benchmarks", "examples", "include", "skills"):
+        (tmp_path / name).symlink_to(PROJECT / name)
+    (tmp_path / ".local").symlink_to(platform.home.root)
+    yield tmp_path
+    for folder in made:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def typed(command: str, folder: Path) -> None:
+    """Have a shell run it as a user does, who has nothing of the platform in the environment."""
+    foreign = ("AIRFLOW", "AWS", "PYTHONPATH", "SKILLOPT")
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=outer, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_from_a_table_to_a_trained_skill(platform: Any, checkout: Path) -> None:
+    copy, copy_skill, up, trigger, fetch = COMMANDS
+    typed(copy, checkout)
+    typed(copy_skill, checkout)
+    # The platform that `make up` starts runs already.
+    assert up == "make up"
+    for dag in ("train_capitals", "train_capitals_epoch", "train_capitals_epoch_end"):
+        platform.api.wait_for_dag(dag)
+    typed(trigger, checkout)
+    [run] = platform.api.runs("train_capitals")
+    assert platform.api.wait("train_capitals", run["dag_run_id"], seconds=SECONDS) == "success"
+    keys = RunKeys("", "capitals", run_name(run["dag_run_id"]))
+    history = ObjectStore(platform.s3, "skillopt").get_model(keys.history, History)
+    assert history.published is not None
+    typed(fetch, checkout)
+    trained = (platform.home.root / "capitals" / "best_skill.md").read_text(encoding="utf-8")
+    seed = (PROJECT / "examples" / "capitals" / "skill" / "initial.md").read_text(encoding="utf-8")
+    assert len(trained.splitlines()) > len(seed.splitlines())
