@@ -69,7 +69,7 @@ class Nights:
         config = configured("searchqa", {"model.target": self.target, "regate.on_demote": "rollback"})
         training = Training(config, name=f"regate-{date}-{self.target[-1]}", store=self.store, fail=self.fail)
         run = training.run
-        items, quality = checked_items(run, run.config, "fresh", {Split.FRESH: records})
+        items, quality = checked_items(run, config, "fresh", {Split.FRESH: records})
         settle(run, config, items, quality, "sha256:in-process", {"target": None, "optimizer": None})
         if night_table(run).read(date) is None:
             contest = contest_of(date, self.artifacts, SkillDocument(SEED))
