@@ -4,16 +4,22 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, Metric
 from skillopt_airflow.core.measured_score import MeasuredScore, SplitScore, require_coverage
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.types import Status, Trajectory
 
 SHARE = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 SCORES = st.lists(st.builds(ItemScore, hard=SHARE, soft=SHARE), min_size=1, max_size=12)
 
 
 def evaluation(scores: list[ItemScore], failed: int = 0) -> Evaluation:
-    return Evaluation(scores={f"i-{n}": score for n, score in enumerate(scores)}, failures={Status.TIMEOUT: failed})
+    late = [Trajectory(item_id=f"late-{n}", status=Status.TIMEOUT, error="too slow") for n in range(failed)]
+    return Evaluation(
+        scores={f"i-{n}": score for n, score in enumerate(scores)},
+        failures={Status.TIMEOUT: failed},
+        reason=FailureReason.of(late, len(scores) + failed),
+    )
 
 
 @given(SCORES, st.sampled_from(["hard", "soft", "mixed"]))
@@ -40,5 +46,6 @@ def test_too_few_scores_are_refused_with_what_failed(scores: list[ItemScore], fa
     if some.coverage >= least:
         require_coverage(some, rules, "the seed on val")
         return
-    with pytest.raises(DataError, match=r"the seed on val: only .* of the items have a score .*TIMEOUT.*; clear it"):
+    told = rf"the seed on val: only \d+% of .*wanted\); {failed} of \d+ items: timeout: too slow .*late-0\); clear it"
+    with pytest.raises(DataError, match=told):
         require_coverage(some, rules, "the seed on val", "clear it")

@@ -55,6 +55,11 @@ class FailureReason(Value):
         return f"{self.count} of {self.items} items: {why} (for example item {self.item_id})"
 
 
+def too_few(coverage: float, wanted: float, reason: FailureReason | None) -> str:
+    """Return the sentence for the user where this share of the items has a score, and more would be needed."""
+    return f"only {coverage:.0%} of the items have a score ({wanted:.0%} are wanted){f'; {reason}' if reason else ''}"
+
+
 def _kind(trajectory: Trajectory) -> str:
     """Return the error without what belongs to one item: its id, and every word that has a digit."""
     words = re.sub(rf"(?<!\w){re.escape(trajectory.item_id)}(?!\w)", "0", trajectory.error)

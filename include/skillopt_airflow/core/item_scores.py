@@ -9,7 +9,8 @@ from pydantic import Field
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.types import Rollout, Score, Status, UnitInterval, Value
+from skillopt_airflow.core.failure_reasons import FailureReason
+from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory, UnitInterval, Value
 
 Metric = Literal["hard", "soft", "mixed"]
 
@@ -26,6 +27,8 @@ class Evaluation(Value):
 
     scores: dict[str, ItemScore]
     failures: dict[Status, int] = Field(default_factory=dict)
+    reason: FailureReason | None = Field(default=None, exclude=True)
+    """The most frequent reason of the failures, where it is known; not stored."""
     cancelled: int = Field(default=0, ge=0)
     """Items that did not run because the candidate had already lost; they are no failures."""
 
@@ -67,6 +70,7 @@ def evaluation_of(
         by_item[rollout.trajectory.item_id].append(rollout)
     scores: dict[str, ItemScore] = {}
     failures: Counter[Status] = Counter()
+    failed: list[Trajectory] = []
     for item_id in item_ids:
         scored = [rollout.score for rollout in by_item[item_id] if rollout.score is not None]
         if scored and len(scored) >= draws:
@@ -74,14 +78,23 @@ def evaluation_of(
                 hard=_mean(score.hard for score in scored), soft=_mean(score.soft for score in scored)
             )
         else:
-            failures[failed_status(by_item[item_id])] += 1
-    return Evaluation(scores=scores, failures=dict(failures), cancelled=cancelled)
+            status = failed_status(by_item[item_id])
+            failures[status] += 1
+            failed.append(_failed_draw(item_id, status, by_item[item_id]))
+    reason = FailureReason.of(failed, len(item_ids))
+    return Evaluation(scores=scores, failures=dict(failures), reason=reason, cancelled=cancelled)
 
 
 def failed_status(rollouts: Iterable[Rollout]) -> Status:
     """Return the status of the latest draw that failed; sandbox_error if none failed and some are missing."""
     ended = ((one.trajectory.started, one.trajectory.status) for one in rollouts if one.score is None)
     return max(ended, default=(0.0, Status.SANDBOX_ERROR))[1]
+
+
+def _failed_draw(item_id: str, status: Status, rollouts: Iterable[Rollout]) -> Trajectory:
+    ended = [one.trajectory for one in rollouts if one.trajectory.status is status]
+    missing = Trajectory(item_id=item_id, status=status, error="it has no stored rollout")
+    return max(ended, key=lambda one: (one.started, one.error), default=missing)
 
 
 def metric_value(score: ItemScore | Score, metric: Metric, mixed_weight: float) -> float:

@@ -4,6 +4,7 @@ from typing import Self
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.failure_reasons import too_few
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.types import UnitInterval, Value
@@ -52,6 +53,6 @@ def require_coverage(evaluation: Evaluation, rules: EvaluationGroup, measured: s
     """
     if not covers(evaluation, rules):
         raise DataError(
-            f"{measured}: only {evaluation.coverage:.0%} of the items have a score ({rules.min_coverage:.0%} are "
-            f"wanted); what failed: {dict(evaluation.failures)}{advice and f'; {advice}'}"
+            f"{measured}: {too_few(evaluation.coverage, rules.min_coverage, evaluation.reason)}"
+            f"{advice and f'; {advice}'}"
         )
