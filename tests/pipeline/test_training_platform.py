@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -122,6 +123,14 @@ def test_the_scheduler_ran_it_as_a_dag_run(trained: TrainedRun) -> None:
     assert run["state"] == "success"
     assert run["triggered_by"] == "rest_api"
     assert {row["state"] for row in trained.task_instances()} <= {"success", "skipped"}
+
+
+def test_the_preflight_shows_what_it_found(trained: TrainedRun) -> None:
+    (row,) = [row for row in trained.task_instances() if row["task_id"] == "preflight"]
+    log = "\n".join(trained.log(row))
+    assert re.search(r"target answered in \d+\.\d s, \d+ \+ \d+ tokens \(ok\)", log)
+    assert re.search(r"optimizer answered in \d+\.\d s, \d+ \+ \d+ tokens", log)
+    assert "buckets skillopt and skillopt-artifacts take conditional writes" in log
 
 
 def test_every_rollout_ran_in_a_container(trained: TrainedRun, event_log: list[dict[str, Any]]) -> None:
