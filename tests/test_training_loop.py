@@ -10,7 +10,7 @@ import pytest
 
 from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
 from skillopt_airflow.core.edits import EditApplyReport
-from skillopt_airflow.core.errors import ConfigError, ModelOutputError, ObjectMissing
+from skillopt_airflow.core.errors import ConfigError, DataError, ModelOutputError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History
@@ -667,6 +667,35 @@ def test_a_rollout_that_turns_up_late_changes_no_minibatch() -> None:
     other()
     resumed = Training(training.config, store=training.store, done=training.done)
     assert resumed().step == 1
+
+
+def test_a_run_that_ends_for_want_of_scores_says_why() -> None:
+    training = Training.of(train__preflight=False)
+    training.fail = lambda stage, item_id: Status.MODEL_ERROR
+    training.why = "Invalid response: usage.prompt_tokens: Field required"
+    with pytest.raises(DataError, match=rf"24 of 24 items: model_error: {training.why} \(for example item "):
+        training()
+
+
+def test_the_gate_says_why_a_candidate_could_not_be_measured() -> None:
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
+    training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "evaluate" else None
+    training.why = "no answer in 60 s"
+    training()
+    reasons = [moment.decision.reason for moment in history_of(training.run).moments if moment.action == "indecisive"]
+    assert reasons
+    assert all("24 of 24 items: timeout: no answer in 60 s (for example item " in reason for reason in reasons)
+
+
+def test_cut_answers_are_scored_like_whole_ones() -> None:
+    whole, cut = Training.of(), Training.of()
+    cut.fail = lambda stage, item_id: Status.TRUNCATED
+    ends = [training() for training in (whole, cut)]
+    assert ends[0].best.evaluation.scores == ends[1].best.evaluation.scores
+    tallies = [{one.stage: one for one in history_of(training.run).outcomes}["seed"] for training in (whole, cut)]
+    assert [(tally.scored, tally.truncated) for tally in tallies] == [(24, 0), (24, 24)]
+    assert whole.actions() == cut.actions()
+    assert whole.rollouts == cut.rollouts
 
 
 def test_what_could_not_be_measured_has_no_score_and_is_not_forced() -> None:

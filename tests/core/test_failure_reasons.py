@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from skillopt_airflow.core.failure_reasons import MAX_ERROR_CHARS, MAX_ID_CHARS, FailureReason
 from skillopt_airflow.core.types import Status, Trajectory
 
-FAILED = [status for status in Status if status is not Status.OK]
+FAILED = [status for status in Status if not status.scored]
 TRAJECTORY = st.builds(
     Trajectory,
     item_id=st.text(min_size=1),
@@ -33,7 +33,8 @@ def test_the_most_frequent_error_is_told_with_its_count_and_an_item():
 
 
 def test_without_a_failure_there_is_no_reason():
-    assert FailureReason.of([Trajectory(item_id="1", status=Status.OK)], 1) is None
+    rows = [Trajectory(item_id=status.value, status=status) for status in (Status.OK, Status.TRUNCATED)]
+    assert FailureReason.of(rows, 2) is None
 
 
 def test_a_failure_without_words_is_told_by_its_status():
@@ -82,7 +83,7 @@ def test_a_reason_is_one_short_line_that_does_not_depend_on_the_order(rows: list
     turned = rows.copy()
     order.shuffle(turned)
     assert FailureReason.of(turned, 100) == told
-    assert (told is None) == all(row.status is Status.OK for row in rows)
+    assert (told is None) == all(row.status.scored for row in rows)
     if told is not None:
         assert str(told).isprintable()
         assert len(told.error) <= MAX_ERROR_CHARS

@@ -8,13 +8,13 @@ from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, covers, evaluation_of, is_failure, metric_value
 from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
 
-FAILED = [status for status in Status if status is not Status.OK]
+FAILED = [status for status in Status if not status.scored]
 
 
 def rollout(
     item_id: str, hard: float = 0.0, soft: float = 0.0, status: Status = Status.OK, started: float = 0.0
 ) -> Rollout:
-    score = Score(hard=hard, soft=soft) if status is Status.OK else None
+    score = Score(hard=hard, soft=soft) if status.scored else None
     return Rollout(trajectory=Trajectory(item_id=item_id, status=status, started=started), score=score)
 
 
@@ -24,9 +24,30 @@ def test_a_failed_rollout_cannot_have_a_score(status: Status) -> None:
         Rollout(trajectory=Trajectory(item_id="a", status=status), score=Score(hard=0, soft=0))
 
 
-def test_an_ok_rollout_must_have_a_score() -> None:
-    with pytest.raises(ValidationError, match="exactly if its status is ok"):
-        Rollout(trajectory=Trajectory(item_id="a", status=Status.OK), score=None)
+@pytest.mark.parametrize("status", [Status.OK, Status.TRUNCATED])
+def test_an_answered_rollout_must_have_a_score(status: Status) -> None:
+    with pytest.raises(ValidationError, match="exactly if its status is ok or truncated"):
+        Rollout(trajectory=Trajectory(item_id="a", status=status), score=None)
+
+
+def test_a_cut_answer_is_scored() -> None:
+    rows = [rollout("a", 1, 1, Status.TRUNCATED), rollout("a"), rollout("b", status=Status.TIMEOUT)]
+    measured = evaluation_of(["a", "b"], rows)
+    assert (measured.scores["a"].hard, measured.failures) == (0.5, {Status.TIMEOUT: 1})
+
+
+def test_the_failures_are_told_with_their_reason() -> None:
+    rows = [
+        Rollout(
+            trajectory=Trajectory(item_id=name, status=Status.MODEL_ERROR, error=f"{name}: who are you"), score=None
+        )
+        for name in ("a", "b")
+    ]
+    measured = evaluation_of(["a", "b", "c", "d"], [*rows, rollout("d")])
+    assert str(measured.reason) == "2 of 4 items: model_error: a: who are you (for example item a)"
+    assert "reason" not in measured.model_dump()
+    assert evaluation_of(["d"], [rollout("d")]).reason is None
+    assert str(evaluation_of(["e"], []).reason).startswith("1 of 1 items: sandbox_error: it has no stored rollout")
 
 
 def test_score_0_counts_as_scored() -> None:

@@ -6,10 +6,10 @@ from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch
+from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch, Status
 from skillopt_airflow.optimizer.minibatches import Minibatch
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
-from skillopt_airflow.optimizer.transcripts import FollowUp
+from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
 
 PLAIN = OptimizerGroup()
 AWARE = OptimizerGroup(use_skill_aware_reflection=True)
@@ -42,6 +42,13 @@ def shown(rules: OptimizerGroup, reflect_context: ReflectContext, follow_ups: di
 
 def append(content: str) -> dict[str, str]:
     return {"op": "append", "content": content}
+
+
+def test_the_optimizer_is_told_which_answers_were_cut_off() -> None:
+    whole = rollout("a", 0.0, answer="x")
+    cut = whole.model_copy(update={"trajectory": whole.trajectory.model_copy(update={"status": Status.TRUNCATED})})
+    shown = json_section(trajectories_section([whole, cut], {}), "trajectories")
+    assert shown[1] == {**shown[0], "cut_off": "The last answer hit the limit of tokens and ends there."}
 
 
 def test_what_the_optimizer_is_shown() -> None:

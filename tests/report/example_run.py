@@ -8,11 +8,12 @@ from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.provenance import LineOrigin, seed_lines, trace
-from skillopt_airflow.core.run_history import Publication, RolloutCounts, StepSeconds
+from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.run_history import Publication, RolloutCounts, StageRollouts, StepSeconds
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord
-from skillopt_airflow.core.types import Edit, FailurePattern, Status
+from skillopt_airflow.core.types import Edit, FailurePattern, Status, Trajectory
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 
 RULES = EvaluationGroup(early_reject=True)
@@ -205,4 +206,23 @@ def _view(training: Training) -> ReportView:
             cost("test", "target", 240, 290_700, 4_100, 215.0),
         ),
         rollouts=RolloutCounts(planned=1818, ran=1616, reused=122, cancelled=80, speculated=40, wasted=20),
+        outcomes=(
+            outcomes("seed", 80, 0),
+            outcomes("rollout", 480, 12, *[(Status.TIMEOUT, "the CLI was not done after 60 s")] * 7),
+            outcomes(
+                "evaluate",
+                816,
+                96,
+                *[(Status.MODEL_ERROR, "Invalid response: usage.prompt_tokens: Input should be a valid integer")] * 11,
+                *[(Status.BUDGET, "budget.max_calls is spent, so the run makes no more model calls")] * 3,
+            ),
+        ),
     )
+
+
+def outcomes(stage: str, planned: int, truncated: int, *failures: tuple[Status, str]) -> StageRollouts:
+    """What became of a stage's rollouts; all but the failures have a score."""
+    ended = [(Status.TRUNCATED, "")] * truncated + list(failures)
+    ended += [(Status.OK, "")] * (planned - len(ended))
+    rows = [Trajectory(item_id=f"item-{n:03d}", status=status, error=why) for n, (status, why) in enumerate(ended)]
+    return StageRollouts(stage=stage, **dict(RolloutTally.of(rows, planned)))

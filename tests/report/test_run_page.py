@@ -123,6 +123,16 @@ def test_nothing_of_an_edit_is_lost(view: ReportView, field: str) -> None:
         assert all(getattr(row.edit, field) in text for row in moment.edits)
 
 
+def test_failed_rollouts_are_told_by_stage_with_the_most_frequent_reason(view: ReportView, page: Page) -> None:
+    told = " ".join(" ".join(page.texts).split())
+    assert "evaluate 816 802 96 3 budget, 11 model_error model_error: Invalid response: usage.prompt_tokens: " in told
+    assert "(11 of them, for example item item-096 )" in told
+    assert "Cut answers. In evaluate: 96 of 802 answers (12%)" in told
+    without = Page(render(view.model_copy(update={"outcomes": view.outcomes[:1]})))
+    assert "Failed rollouts" not in without.text
+    assert "Cut answers" not in without.text
+
+
 def test_control_characters_are_seen(view: ReportView) -> None:
     written = everywhere(view, "a\x00b\x1b[31mc\rd\x7f\te").model_copy(update={"costs": view.costs})
     text = Page(render(written)).text

@@ -21,6 +21,14 @@ def test_the_paragraph_tells_what_came_out(view: ReportView) -> None:
     )
 
 
+def test_cut_answers_are_a_warning_where_they_are_many(view: ReportView) -> None:
+    assert summary.cuts(view) == (
+        "In evaluate: 96 of 802 answers (12%) were cut off at the limit of tokens and scored by what they hold; raise "
+        "model.max_tokens."
+    )
+    assert summary.cuts(view.model_copy(update={"outcomes": view.outcomes[:2]})) == ""
+
+
 def test_a_run_that_improved_nothing_says_so(view: ReportView) -> None:
     told = summary.outcome(view.model_copy(update={"best_version": 0, "best": view.seed, "published": None}))
     assert told.startswith("No candidate was better than the seed skill, which scores 0.5500")

@@ -13,7 +13,7 @@ from skillopt_airflow.rollout.chat import MAX_FEEDBACK_CHARS, ChatHarness
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from tests.gateway.scripted_provider import Asked, Reply, completion, failure
 from tests.rollout.single_item import PLAIN, run_item
-from tests.rollout.wire import DIALECTS, says
+from tests.rollout.wire import DIALECTS, cut_off, says
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
 
@@ -160,6 +160,27 @@ def test_a_conversation_goes_on_until_the_benchmark_ends_it(dialect: str):
     assert roles == ["system", "user", "assistant", "user", "assistant", "user", "assistant"]
     assert trajectory.messages[3].content == "Which tower? not Big Ben!!!!!!!"
     assert "not Tower!" in requests[2].raw.decode()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("text", ["It is <answer>Eiffel</answer>, which", ""])
+def test_an_answer_that_was_cut_off_counts_by_what_it_holds(dialect: str, text: str):
+    trajectory, _ = run(lambda asked: cut_off(dialect, text), dialect=dialect)
+
+    assert (trajectory.status, trajectory.error) == (Status.TRUNCATED, "")
+    assert trajectory.answer == ("Eiffel" if text else "")
+    assert trajectory.messages[-1].content == (text or trajectory.messages[1].content)
+
+
+@pytest.mark.parametrize(("cut", "status"), [(1, Status.OK), (2, Status.TRUNCATED)])
+def test_of_a_conversation_the_last_answer_counts(cut: int, status: Status):
+    said = ["Big Ben", "<answer>Eiffel</answer>"]
+
+    def answer(asked: Asked) -> Reply:
+        return (cut_off if asked.number == cut else says)("openai-chat", said[asked.number - 1])
+
+    trajectory, requests = run(answer, Coach(), max_turns=2)
+    assert (trajectory.status, trajectory.answer, len(requests)) == (status, "Eiffel", 2)
 
 
 def test_turns_are_limited_and_the_last_reply_is_seen_too(tmp_path: Path):

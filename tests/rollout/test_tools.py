@@ -17,7 +17,7 @@ from skillopt_airflow.rollout.tools import MAX_MESSAGE_CHARS, MAX_RESULT_CHARS, 
 from skillopt_airflow.rollout.workspace import ItemFolders
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
 from tests.rollout.single_item import PLAIN, run_item
-from tests.rollout.wire import DIALECTS, calls, results, says
+from tests.rollout.wire import DIALECTS, calls, cut_off, results, says
 
 CONTEXT = "[DOC] [TLE] London [PAR] Big Ben stands in London. [DOC] [TLE] Paris [PAR] The Eiffel tower stands in Paris."
 ITEM = PublicItem(id="i-1", public={"question": "Which tower stands in Paris?", "context": CONTEXT})
@@ -160,6 +160,34 @@ def test_a_target_that_used_up_its_turns_without_a_word_has_no_answer(tmp_path: 
     (tmp_path / "made.txt").write_text("x")
     trajectory, _ = run(answer, outputs=tmp_path, max_turns=3)
     assert (trajectory.status, trajectory.answer) == (Status.OK, "")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("text", ["<answer>Eiffel</answer> and", ""])
+def test_an_answer_that_was_cut_off_counts_by_what_it_holds(dialect: str, text: str):
+    def answer(asked: Asked) -> Reply:
+        return calls(dialect, "search_documents", {"query": "tower"}) if asked.number == 1 else cut_off(dialect, text)
+
+    trajectory, requests = run(answer, dialect=dialect)
+    assert (trajectory.status, trajectory.error, len(requests)) == (Status.TRUNCATED, "", 2)
+    assert (trajectory.answer, trajectory.calls) == ("Eiffel" if text else "", 2)
+
+
+def test_a_call_of_a_tool_that_was_cut_off_is_the_last_answer(tmp_path: Path):
+    function = {"name": "search_documents", "arguments": '{"query": "tow'}
+    called = [{"id": "call-1", "type": "function", "function": function}]
+    trajectory, _ = run(lambda asked: completion("", "length", tool_calls=called), outputs=tmp_path, max_turns=2)
+    assert (trajectory.status, trajectory.error) == (Status.TRUNCATED, "")
+
+
+def test_a_failure_after_an_answer_that_was_cut_off_is_the_trajectorys():
+    def answer(asked: Asked) -> Reply:
+        called = [{"id": "c", "type": "function", "function": {"name": "shout", "arguments": '{"number": 1}'}}]
+        return completion("", "length", tool_calls=called) if asked.number == 1 else failure(500, "broken")
+
+    trajectory, _ = run(answer, Coding())
+    assert (trajectory.status, trajectory.calls) == (Status.MODEL_ERROR, 2)
+    assert "broken" in trajectory.error
 
 
 def test_an_answer_that_stays_empty_is_none():

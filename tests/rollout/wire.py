@@ -18,6 +18,18 @@ def says(dialect: str, text: str) -> Reply:
     return _message("end_turn", {"type": "text", "text": text}) if dialect == "anthropic" else completion(text)
 
 
+def cut_off(dialect: str, text: str) -> Reply:
+    """An answer that hit the limit of tokens; without a text, before it said anything."""
+    if dialect == "openai":
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        said = {"type": "message", "id": "m-1", "role": "assistant", "status": "incomplete", "content": content}
+        ending = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+        return _response(*([said] if text else []), **ending)
+    if dialect == "anthropic":
+        return _message("max_tokens", *([{"type": "text", "text": text}] if text else []))
+    return completion(text, "length")
+
+
 def calls(dialect: str, name: str, arguments: dict[str, Any], text: str = "") -> Reply:
     if dialect == "openai":
         call = {"type": "function_call", "id": "f-1", "call_id": "call-1", "name": name, "status": "completed"}
@@ -60,7 +72,7 @@ def _message(stop_reason: str, *content: dict[str, Any]) -> Reply:
     return Reply(body=json.dumps(document).encode())
 
 
-def _response(*output: dict[str, Any]) -> Reply:
+def _response(*output: dict[str, Any], **ending: Any) -> Reply:
     document = {
         "id": "r-1",
         "object": "response",
@@ -79,4 +91,4 @@ def _response(*output: dict[str, Any]) -> Reply:
             "output_tokens_details": {"reasoning_tokens": 0},
         },
     }
-    return Reply(body=json.dumps(document).encode())
+    return Reply(body=json.dumps(document | ending).encode())

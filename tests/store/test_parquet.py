@@ -36,7 +36,7 @@ def rollouts(draw: st.DrawFn) -> Rollout:
             seconds=SECONDS,
         )
     )
-    score = draw(st.builds(Score, hard=UNIT, soft=UNIT, feedback=st.text())) if status is Status.OK else None
+    score = draw(st.builds(Score, hard=UNIT, soft=UNIT, feedback=st.text())) if status.scored else None
     return Rollout(trajectory=trajectory, score=score)
 
 

@@ -74,6 +74,24 @@ def test_errors_are_not_cached_and_the_last_of_this_run_is_told(table: RolloutTa
     }
 
 
+def test_a_cut_answer_is_reused_like_a_whole_one(table: RolloutTable) -> None:
+    item, whole = ok(ITEMS[0])
+    cut = whole.model_copy(update={"trajectory": whole.trajectory.model_copy(update={"status": Status.TRUNCATED})})
+    table.append(KEY, "run", [(item, cut)])
+    assert table.read(KEY, ITEMS) == {"a": cut}
+    assert table.errors(KEY, "run", ITEMS) == {}
+    assert [row["status"] for row in table.unparsed(KEY, "other", ITEMS)] == ["truncated"]
+
+
+def test_every_try_of_a_run_is_told_in_order(table: RolloutTable) -> None:
+    table.append(KEY, "run", [failed(ITEMS[0], Status.MODEL_ERROR)])
+    table.append(KEY, "run", [ok(ITEMS[0]), failed(ITEMS[1])])
+    table.append(KEY, "other", [ok(ITEMS[1])])
+    tries = [(one.item_id, one.status, one.error) for one in table.carried_out(KEY, "run")]
+    errors = [one.trajectory.error for _, one in (failed(ITEMS[0], Status.MODEL_ERROR), failed(ITEMS[1]))]
+    assert tries == [("a", Status.MODEL_ERROR, errors[0]), ("a", Status.OK, ""), ("b", Status.TIMEOUT, errors[1])]
+
+
 def test_of_duplicates_the_first_stored_wins(table: RolloutTable) -> None:
     for answer in ("first", "second", "third"):
         table.append(KEY, "run", [ok(ITEMS[0], answer)])

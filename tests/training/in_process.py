@@ -155,7 +155,9 @@ class Training(TrainingLoop):
     """Task behind whose work the process dies, before its end is known."""
     reply: Reply = lambda stage, prompt, tool: None
     fail: Callable[[str, str], Status | None] = lambda stage, item_id: None
-    """How the rollout of an item fails, if it does, by stage and id."""
+    """The status of an item's rollout, if it is not ok, by stage and id."""
+    why: str = "played"
+    """The error of a rollout that fails."""
     calls_each: int = 1
     """Calls that a rollout takes."""
     rollouts: Counter[str] = field(default_factory=Counter)
@@ -227,7 +229,7 @@ class Training(TrainingLoop):
     def _outcome(self, work: ChunkWorkload, item: Item) -> Outcome:
         """With what the target's program left, where the benchmark has programs; they run here, in plain processes."""
         trajectory = self._trajectory(work, item)
-        if not self.run.benchmark.runs_code or trajectory.status is not Status.OK:
+        if not self.run.benchmark.runs_code or not trajectory.status.scored:
             return Outcome(trajectory)
         assert isinstance(self.run.benchmark, FollowsUp)
         with tempfile.TemporaryDirectory() as folder:
@@ -243,14 +245,15 @@ class Training(TrainingLoop):
 
     def _trajectory(self, work: ChunkWorkload, item: Item) -> Trajectory:
         self.rollouts[work.stage] += 1
-        failed = self.fail(work.stage, item.id)
-        if failed is not None:
-            return Trajectory(item_id=item.id, status=failed, error="played")
+        played = self.fail(work.stage, item.id)
+        status = Status.OK if played is None else played
+        if not status.scored:
+            return Trajectory(item_id=item.id, status=status, error=self.why)
         system, *rest = self.run.benchmark.messages(item.public, work.skill)
         text = str(said(system.content, [message.model_dump() for message in rest])["content"])
         return Trajectory(
             item_id=item.id,
-            status=Status.OK,
+            status=status,
             messages=(system, *rest, Message(role="assistant", content=text)),
             answer=self.run.benchmark.answer(text),
             calls=1,

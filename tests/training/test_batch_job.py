@@ -59,7 +59,9 @@ def recorded(training: Training, *rows: str) -> Any:
         ({"status": "cancelled"}, Status.MODEL_ERROR, "left it cancelled"),
         ({"status": "missing", "usage": None, "finish_reason": None}, Status.MODEL_ERROR, "left it missing"),
         ({"status": "invalid_output"}, Status.REFUSED, "gave no answer"),
-        ({"status": "invalid_output", "finish_reason": "length"}, Status.MODEL_ERROR, "longer than model.max_tokens"),
+        ({"status": "success", "output": ANSWER, "finish_reason": "length"}, Status.TRUNCATED, ""),
+        ({"status": "success", "output": ANSWER, "finish_reason": "max_tokens"}, Status.TRUNCATED, ""),
+        ({"status": "invalid_output", "finish_reason": "length"}, Status.TRUNCATED, ""),
     ],
 )
 def test_a_row_becomes_a_typed_status(training, fields, status, error):
@@ -151,4 +153,4 @@ def test_a_plan_that_shrank_to_nothing_is_covered(training):
     work = BatchWork(run, emptied, "run")
     assert len(emptied) == len(before)
     assert not work.job.entries
-    assert work.coverage() == 1.0
+    assert work.tally().coverage == 1.0

@@ -46,6 +46,18 @@ def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each
     assert labels_of(below, 5.4)["skillopt/store"] == "skillopt-team"
 
 
+def test_cut_answers_are_scored_and_not_made_again() -> None:
+    training = Training.of()
+    training.fail = lambda stage, item_id: Status.TIMEOUT if item_id.endswith("1") else Status.TRUNCATED
+    refs = training.prepare()
+    training.run_containers(refs)
+    chunk = ChunkWorkload(training.run, refs[0], "run")
+    tally, failed = chunk.tally(), [item.id for item in chunk.assigned if item.id.endswith("1")]
+    assert (tally.planned, tally.truncated, tally.scored) == (8, 8 - len(failed), 8 - len(failed))
+    assert [item.id for item in chunk.items] == failed
+    assert tally.failures == ({Status.TIMEOUT: len(failed)} if failed else {})
+
+
 @pytest.mark.parametrize(("draws", "wanted"), [(1, 0.9), (2, 0.95), (4, 0.975)])
 def test_the_draws_of_an_evaluation_may_lack_together_what_one_may(draws: int, wanted: float) -> None:
     training = Training.of(evaluation__draws=draws, evaluation__min_coverage=0.9)

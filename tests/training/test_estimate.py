@@ -144,7 +144,7 @@ def test_tokens_and_price() -> None:
     seed = found.stages[0]
     [reflect] = [stage for stage in found.stages if stage.stage == "reflect"]
     assert (seed.likely.prompt, seed.likely.completion) == (700, 200)
-    assert (seed.most.prompt, seed.most.completion) == (825, 2048)
+    assert (seed.most.prompt, seed.most.completion) == (825, 16_384)
     # 4,000 characters of instructions, 800 of skill, and 8 trajectories of 2,000 and an answer of 800.
     assert (reflect.likely.prompt, reflect.likely.completion) == (6_800, 700)
     by_hand = sum(
@@ -158,7 +158,7 @@ def test_tokens_and_price() -> None:
 
 def test_the_log_says_what_each_stage_takes_and_what_it_costs() -> None:
     lines = estimated(SEARCHQA, budget={"max_calls": 15_000, "max_usd": 2.5}).lines()
-    assert "  evaluate (target): 8,600 calls, 7.7 M to 66.6 M tokens" in lines
+    assert "  evaluate (target): 8,600 calls, 7.7 M to 189.9 M tokens" in lines
     assert any(line.startswith("  together: 15,120 target and 405 optimizer calls, ") for line in lines)
     assert any(
         "openai:large at 1.25 and 10 a million tokens read and written (a table of 2026)" in line for line in lines

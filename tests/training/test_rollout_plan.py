@@ -69,5 +69,5 @@ def test_a_plan_never_gets_shorter() -> None:
     refs = store_plan(run, moment, "evaluate", chunks[:1])
     assert [len(planned(run, ref)[1].item_ids) for ref in refs] == [8, 0, 0]
     empty = ChunkWorkload(run, refs[2], "dag-run")
-    assert (empty.items, empty.coverage()) == ([], 1.0)
+    assert (empty.items, empty.tally().coverage) == ([], 1.0)
     assert len(store_plan(run, moment, "evaluate", [])) == 3

@@ -247,7 +247,7 @@ class ModelGroup(Group):
     minutes. For harness chat with one turn. Fixed when the DAG is parsed."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     """Sampling temperature of the target; the provider's default when unset."""
-    max_tokens: Positive = 2048
+    max_tokens: Positive = 16_384
     """Most tokens of one answer of the target."""
     concurrency: Positive = 8
     """Items that one container works on at the same time."""

@@ -38,7 +38,7 @@ class FailureReason(Value):
         alike: defaultdict[tuple[Status, str], Counter[str]] = defaultdict(Counter)
         example: dict[tuple[Status, str], str] = {}
         for one in trajectories:
-            if one.status is Status.OK:
+            if one.status.scored:
                 continue
             error = _cut(one.error, MAX_ERROR_CHARS)
             alike[one.status, _kind(one)][error] += 1

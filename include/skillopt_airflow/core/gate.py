@@ -99,4 +99,5 @@ def _too_few(candidate: Evaluation, rules: EvaluationGroup) -> str:
     lacking = [f"{count} {status}" for status, count in sorted(candidate.failures.items())]
     if candidate.cancelled:
         lacking.append(f"{candidate.cancelled} cancelled")
-    return f"coverage {candidate.coverage:.3f} is below {rules.min_coverage} ({', '.join(lacking)})"
+    reason = f"; {candidate.reason}" if candidate.reason else ""
+    return f"coverage {candidate.coverage:.3f} is below {rules.min_coverage} ({', '.join(lacking)}){reason}"

@@ -23,7 +23,7 @@ class ItemScore(Value):
 
 
 class Evaluation(Value):
-    """A skill measured on a split: `scores` by item id, and how many items ended in each other status."""
+    """A skill measured on a split: `scores` by item id, and how many items ended in a status without a score."""
 
     scores: dict[str, ItemScore]
     failures: dict[Status, int] = Field(default_factory=dict)
@@ -63,13 +63,12 @@ def evaluation_of(
     """Collect the rollouts of the items that ran, one or more draws of each, in any order.
 
     An item's score is the mean of its scored draws. One with fewer than `draws` of them has no score: a mean over
-    fewer is distributed otherwise, and a sign test would take that for a difference. It counts under `failed_status`.
+    fewer is distributed otherwise, and a sign test would take that for a difference. It counts as its `failed_draw`.
     """
     by_item: defaultdict[str, list[Rollout]] = defaultdict(list)
     for rollout in rollouts:
         by_item[rollout.trajectory.item_id].append(rollout)
     scores: dict[str, ItemScore] = {}
-    failures: Counter[Status] = Counter()
     failed: list[Trajectory] = []
     for item_id in item_ids:
         scored = [rollout.score for rollout in by_item[item_id] if rollout.score is not None]
@@ -78,23 +77,20 @@ def evaluation_of(
                 hard=_mean(score.hard for score in scored), soft=_mean(score.soft for score in scored)
             )
         else:
-            status = failed_status(by_item[item_id])
-            failures[status] += 1
-            failed.append(_failed_draw(item_id, status, by_item[item_id]))
-    reason = FailureReason.of(failed, len(item_ids))
-    return Evaluation(scores=scores, failures=dict(failures), reason=reason, cancelled=cancelled)
+            failed.append(failed_draw(item_id, by_item[item_id]))
+    return Evaluation(
+        scores=scores,
+        failures=dict(Counter(one.status for one in failed)),
+        reason=FailureReason.of(failed, len(item_ids)),
+        cancelled=cancelled,
+    )
 
 
-def failed_status(rollouts: Iterable[Rollout]) -> Status:
-    """Return the status of the latest draw that failed; sandbox_error if none failed and some are missing."""
-    ended = ((one.trajectory.started, one.trajectory.status) for one in rollouts if one.score is None)
-    return max(ended, default=(0.0, Status.SANDBOX_ERROR))[1]
-
-
-def _failed_draw(item_id: str, status: Status, rollouts: Iterable[Rollout]) -> Trajectory:
-    ended = [one.trajectory for one in rollouts if one.trajectory.status is status]
-    missing = Trajectory(item_id=item_id, status=status, error="it has no stored rollout")
-    return max(ended, key=lambda one: (one.started, one.error), default=missing)
+def failed_draw(item_id: str, rollouts: Iterable[Rollout]) -> Trajectory:
+    """Return the latest draw of an item that failed; a sandbox_error if none failed and some are missing."""
+    ended = [one.trajectory for one in rollouts if one.score is None]
+    missing = Trajectory(item_id=item_id, status=Status.SANDBOX_ERROR, error="it has no stored rollout")
+    return max(ended, key=lambda one: (one.started, one.status, one.error), default=missing)
 
 
 def metric_value(score: ItemScore | Score, metric: Metric, mixed_weight: float) -> float:

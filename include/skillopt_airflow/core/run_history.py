@@ -7,6 +7,7 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.core.item_scores import Metric
 from skillopt_airflow.core.measured_score import SplitScore
+from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.core.types import Value
 
@@ -70,6 +71,13 @@ class RolloutCounts(Value):
     """Taken from the store: of another run, or another step."""
 
 
+class StageRollouts(RolloutTally):
+    """What became of the run's own rollouts of one stage."""
+
+    stage: str
+    """Such as seed, rollout, evaluate, test."""
+
+
 class Publication(Value):
     """The version that a run published."""
 
@@ -102,6 +110,8 @@ class History(Document):
     costs: tuple[StageCost, ...]
     """Costs that this run paid, by stage, in the order in which the stages began."""
     rollouts: RolloutCounts
+    outcomes: tuple[StageRollouts, ...] = ()
+    """Of each stage, in the order in which the stages are planned; an item that was tried again counts as it ended."""
     published: Publication | None = None
     withheld: str = ""
     """The reason why nothing was published, or empty."""

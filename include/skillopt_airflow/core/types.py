@@ -44,15 +44,26 @@ DATA_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
 
 
 class Status(StrEnum):
-    """The outcome of a rollout; only `ok` rollouts have a score."""
+    """The outcome of a rollout; it has a score exactly if it is `scored`."""
 
     OK = "ok"
+    TRUNCATED = "truncated"
+    """The last answer was cut off at `model.max_tokens`. It is scored by what it holds: otherwise a skill that makes
+    the target ramble would be measured only on the items where it does not."""
     MODEL_ERROR = "model_error"
     TIMEOUT = "timeout"
     REFUSED = "refused"
     BUDGET = "budget"
     SANDBOX_ERROR = "sandbox_error"
 
+    @property
+    def scored(self) -> bool:
+        """True if the target has answered."""
+        return self in (Status.OK, Status.TRUNCATED)
+
+
+HAS_SCORE = tuple(status.value for status in Status if status.scored)
+"""The statuses with a score, as tables hold them."""
 
 FILE_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}"
 """A plain name of a file: an item's own, or one that the target made."""
@@ -134,8 +145,8 @@ class Rollout(Value):
 
     @model_validator(mode="after")
     def _score_only_what_ran(self) -> Self:
-        if (self.score is not None) != (self.trajectory.status is Status.OK):
-            raise ValueError("a rollout has a score exactly if its status is ok")
+        if (self.score is not None) != self.trajectory.status.scored:
+            raise ValueError("a rollout has a score exactly if its status is ok or truncated")
         return self
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.types import JsonObject, Message, Rollout, Value
+from skillopt_airflow.core.types import JsonObject, Message, Rollout, Status, Value
 from skillopt_airflow.optimizer.sections import json_section
 
 
@@ -37,5 +37,7 @@ def _shown(rollout: Rollout, follow_ups: Mapping[str, FollowUp]) -> JsonObject:
         "answer": rollout.trajectory.answer,
         "messages": messages,
     }
+    if rollout.trajectory.status is Status.TRUNCATED:
+        shown["cut_off"] = "The last answer hit the limit of tokens and ends there."
     follow_up = follow_ups.get(item_id)
     return shown if follow_up is None else shown | {"follow_up": follow_up.model_dump()}

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.ai.operators.llm_batch import LLMBatchOperator
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import attach_storage, open_run
+from skillopt_airflow.pipeline.failures import tell_rollouts
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -115,10 +116,9 @@ class BatchRollouts(LLMBatchOperator):
     def _result(self, context: "Context") -> JsonObject:
         work, ti = self._work, context["ti"]
         self._save_timing()
-        coverage, wanted = work.coverage(), work.chunks[0].wanted_coverage
-        if coverage < wanted and ti.try_number <= ti.max_tries:
-            raise AirflowException(f"only {coverage:.0%} of the items have a score ({wanted:.0%} are wanted)")
-        return {"items": len(work.job.entries), "coverage": coverage}
+        tally = work.tally()
+        tell_rollouts(tally, work.chunks[0].wanted_coverage, may_retry=ti.try_number <= ti.max_tries)
+        return {"items": len(work.job.entries), "coverage": tally.coverage}
 
     def _save_timing(self) -> None:
         from skillopt_airflow.training import timing

@@ -1,11 +1,16 @@
-"""The failures of a task that Airflow should try again."""
+"""The failures of a task that Airflow should try again, and the words that it is told."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from skillopt_airflow.core.errors import EngineUnavailable, ModelUnavailable, SkillOptError, StoreUnavailable
+from skillopt_airflow.core.failure_reasons import too_few
+from skillopt_airflow.core.rollout_tally import RolloutTally
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -20,3 +25,21 @@ def wrong_input_fails() -> Iterator[None]:
         raise
     except SkillOptError as error:
         raise AirflowFailException(str(error)) from None
+
+
+def tell_rollouts(tally: RolloutTally, wanted: float, *, may_retry: bool) -> None:
+    """Log what became of a task's rollouts, and ask for a retry if too few of them have a score.
+
+    Raises:
+        AirflowException: fewer than wanted have one, and Airflow may try again; the text names the reason.
+    """
+    log.info("%s", tally)
+    if tally.cuts:
+        log.warning("%s", tally.cuts)
+    if tally.coverage < wanted:
+        words = too_few(tally.coverage, wanted, tally.reason)
+        if may_retry:
+            raise AirflowException(words)
+        # Without a reason the rest did not run because it could not change the verdict.
+        if tally.reason is not None:
+            log.warning("%s", words)

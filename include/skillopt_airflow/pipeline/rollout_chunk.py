@@ -4,10 +4,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
+from skillopt_airflow.pipeline.failures import tell_rollouts
 from skillopt_airflow.sandbox.operator import RolloutOperator
 
 if TYPE_CHECKING:
@@ -54,10 +55,9 @@ class ChunkTask(BaseOperator):
                 f"{work.hopeless}; no retry mends this, so the chunk's other items were not tried: see to connection "
                 f"{work.run.config.model.target_conn_id}, then clear this task"
             )
-        coverage, wanted = work.coverage(), work.wanted_coverage
-        if coverage < wanted and self._may_retry and not work.settled():
-            raise AirflowException(f"only {coverage:.0%} of the items have a score ({wanted:.0%} are wanted)")
-        return {"items": len(work.assigned), "coverage": coverage}
+        tally, wanted = work.tally(), work.wanted_coverage
+        tell_rollouts(tally, wanted, may_retry=self._may_retry and (tally.coverage >= wanted or not work.settled()))
+        return {"items": tally.planned, "coverage": tally.coverage}
 
     def _save_timing(self, seconds: "SandboxSeconds") -> None:
         from skillopt_airflow.training import timing

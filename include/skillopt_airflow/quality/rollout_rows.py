@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from skillopt_airflow.core.types import Status
+from skillopt_airflow.core.types import HAS_SCORE, Status
 from skillopt_airflow.quality.quality_report import FailingRow, QualityReport
 from skillopt_airflow.quality.validation import PLACE, about, quiet, validate
 
@@ -19,8 +19,8 @@ def check_rollouts(
 ) -> QualityReport:
     """Run the suite over the rows from which skills are compared.
 
-    It expects known statuses and items, one row with status ok an item and draw, scores from 0 to 1 where the status
-    is ok, and none elsewhere.
+    It expects known statuses and items, one row with a score an item and draw, scores from 0 to 1 where the status is
+    ok or truncated, and none elsewhere.
 
     Args:
         source: what was measured, for messages.
@@ -45,7 +45,7 @@ def _frame(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> "pd.DataFrame":
             "row": row,
             "id": record["item_id"],
             "status": record["status"],
-            _COUNTED: f"{name}: {record['item_id']}" if record["status"] == Status.OK else None,
+            _COUNTED: f"{name}: {record['item_id']}" if record["status"] in HAS_SCORE else None,
             **{score: record[score] for score in SCORES},
         }
         for name, records in tables.items()
@@ -59,7 +59,7 @@ def _expectations(item_ids: Collection[str]) -> Iterator[Any]:
     from great_expectations import expectations as gxe
     from great_expectations.expectations.row_conditions import Column
 
-    known, ok = [status.value for status in Status], Status.OK.value
+    known = [status.value for status in Status]
     statuses = about("status", f"the status is none of {', '.join(known)}")
     yield gxe.ExpectColumnValuesToBeInSet(column="status", value_set=known, meta=statuses)
     yield gxe.ExpectColumnValuesToNotBeNull(column="status", meta=about("status", "the status is missing"))
@@ -72,11 +72,11 @@ def _expectations(item_ids: Collection[str]) -> Iterator[Any]:
         yield gxe.ExpectColumnValuesToBeBetween(column=score, min_value=0, max_value=1, meta=outside)
         yield gxe.ExpectColumnValuesToNotBeNull(
             column=score,
-            row_condition=Column("status") == ok,
-            meta=about(score, f"the {score} score is missing although the status is {ok}"),
+            row_condition=Column("status").is_in(HAS_SCORE),
+            meta=about(score, f"the {score} score is missing although the status is {' or '.join(HAS_SCORE)}"),
         )
         yield gxe.ExpectColumnValuesToBeNull(
             column=score,
-            row_condition=Column("status") != ok,
-            meta=about(score, f"there is a {score} score although the status is not {ok}"),
+            row_condition=Column("status").is_not_in(HAS_SCORE),
+            meta=about(score, f"there is a {score} score although the status is not {' or '.join(HAS_SCORE)}"),
         )

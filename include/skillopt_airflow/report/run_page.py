@@ -48,6 +48,7 @@ def render(view: ReportView) -> str:
     return _template().render(
         view=view,
         outcome=summary.outcome(view),
+        cuts=summary.cuts(view),
         total=summary.total(view.costs),
         seconds=summary.total_seconds(moment.seconds for moment in view.moments),
         skill_lines=list(skill_lines(view)),

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from skillopt_airflow.core.budget import StageCost
+from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import StepSeconds
 from skillopt_airflow.report.view import ReportView
 
@@ -57,6 +58,16 @@ def total_seconds(parts: Iterable[StepSeconds]) -> StepSeconds:
 def outcome(view: ReportView) -> str:
     """Summarize the run in a paragraph."""
     return " ".join(part for part in (_best(view), _tested(view), _gated(view), _ended(view)) if part)
+
+
+def cuts(view: ReportView) -> str:
+    """Return the warning that stages had too many cut answers; empty if none had."""
+    stages = [stage for stage in view.outcomes if stage.cuts]
+    if not stages:
+        return ""
+    scored, truncated = sum(stage.scored for stage in stages), sum(stage.truncated for stage in stages)
+    together = RolloutTally(planned=scored, scored=scored, truncated=truncated, failures={}, reason=None)
+    return f"In {', '.join(stage.stage for stage in stages)}: {together.cuts}."
 
 
 def score(value: float) -> str:

@@ -8,7 +8,7 @@ from pydantic import model_validator
 from skillopt_airflow.core.edits import EditReport
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.provenance import LineOrigin
-from skillopt_airflow.core.run_history import History, MomentHistory
+from skillopt_airflow.core.run_history import History, MomentHistory, StageRollouts
 from skillopt_airflow.core.types import FailurePattern
 
 
@@ -68,6 +68,11 @@ class ReportView(History):
     def standin(self) -> bool:
         """True if the offline stand-in, which is no language model, was the target or the optimizer."""
         return any("stand-in" in name for name in (self.target, self.optimizer))
+
+    @property
+    def troubled(self) -> tuple[StageRollouts, ...]:
+        """The stages in which rollouts have no score, or answers were cut off."""
+        return tuple(stage for stage in self.outcomes if stage.failures or stage.truncated)
 
     @property
     def fallbacks(self) -> int:

@@ -3,7 +3,7 @@
 import time
 
 from skillopt_airflow.core.protocols import FollowsUp, Workspace
-from skillopt_airflow.core.types import Message, Status, Trajectory
+from skillopt_airflow.core.types import Message, Trajectory
 from skillopt_airflow.rollout.replies import Reply, TargetRunner
 from skillopt_airflow.rollout.settings import PublicItem
 from skillopt_airflow.rollout.texts import shortened
@@ -28,7 +28,7 @@ class ChatHarness(TargetRunner):
             replies.append(reply)
             if reply.text:
                 messages.append(Message(role="assistant", content=reply.text))
-            if reply.status is not Status.OK or not isinstance(self._benchmark, FollowsUp):
+            if not reply.status.scored or not isinstance(self._benchmark, FollowsUp):
                 break
             told = await self._benchmark.follow_up(item.public, reply.text, workspace)
             if told is None:
@@ -40,7 +40,7 @@ class ChatHarness(TargetRunner):
             error=reply.error,
             lasting_error=reply.lasting_error,
             messages=tuple(messages),
-            answer=self._benchmark.answer(reply.text) if reply.status is Status.OK else "",
+            answer=self._benchmark.answer(reply.text) if reply.status.scored else "",
             calls=len(replies),
             prompt_tokens=sum(reply.prompt_tokens for reply in replies),
             completion_tokens=sum(reply.completion_tokens for reply in replies),

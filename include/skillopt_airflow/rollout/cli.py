@@ -122,7 +122,7 @@ class CLIHarness(ABC):
             error=error,
             lasting_error=lasting_error(trace.http_status) if status is Status.MODEL_ERROR else "",
             messages=(*opening, *trace.messages),
-            answer=self.benchmark.answer(trace.final) if status is Status.OK else "",
+            answer=self.benchmark.answer(trace.final) if status.scored else "",
             calls=trace.calls,
             prompt_tokens=trace.prompt_tokens,
             completion_tokens=trace.completion_tokens,

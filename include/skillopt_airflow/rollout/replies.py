@@ -38,7 +38,7 @@ from skillopt_airflow.rollout.texts import REFUSALS, reason
 
 @dataclass(frozen=True)
 class Reply:
-    """The result of one request; `error` is empty exactly if the status is ok."""
+    """The result of one request; `error` is empty exactly if the status is a scored one."""
 
     status: Status
     error: str = ""
@@ -150,6 +150,8 @@ def ending(response: ModelResponse) -> tuple[Status, str]:
         return Status.REFUSED, "the provider's content filter held the answer back"
     if response.finish_reason == "error":
         return Status.MODEL_ERROR, "the provider broke off its answer with an error"
+    if response.finish_reason == "length":
+        return Status.TRUNCATED, ""
     return Status.OK, ""
 
 

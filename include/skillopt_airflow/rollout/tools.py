@@ -40,7 +40,7 @@ class ToolsHarness(TargetRunner):
         with capture_run_messages() as history:
             stopped = await self._work(task, skill, tools)
         responses = [turn for turn in history if isinstance(turn, ModelResponse)]
-        status, error = self._outcome(responses, stopped, workspace)
+        status, error = self._outcome(history, responses, stopped, workspace)
         texts = [text for turn in responses if (text := text_of(turn).strip())]
         return Trajectory(
             item_id=item.id,
@@ -48,7 +48,7 @@ class ToolsHarness(TargetRunner):
             error=error,
             lasting_error="" if stopped is None else lasting(stopped),
             messages=(Message(role="system", content=skill), Message(role="user", content=task), *_trace(history)),
-            answer=self._benchmark.answer(texts[-1] if texts else "") if status is Status.OK else "",
+            answer=self._benchmark.answer(texts[-1] if texts else "") if status.scored else "",
             calls=len(responses) + _failed_calls(history, stopped),
             prompt_tokens=sum(turn.usage.input_tokens for turn in responses),
             completion_tokens=sum(turn.usage.output_tokens for turn in responses),
@@ -77,9 +77,15 @@ class ToolsHarness(TargetRunner):
         return None
 
     def _outcome(
-        self, responses: Sequence[ModelResponse], stopped: AgentRunError | None, workspace: Workspace
+        self,
+        history: Sequence[ModelMessage],
+        responses: Sequence[ModelResponse],
+        stopped: AgentRunError | None,
+        workspace: Workspace,
     ) -> tuple[Status, str]:
-        if stopped is not None and not isinstance(stopped, UsageLimitExceeded):
+        # The agent takes an answer that was cut before it said anything, or in a tool's arguments, for an error.
+        cut = bool(responses) and history[-1] is responses[-1] and responses[-1].finish_reason == "length"
+        if stopped is not None and not cut and not isinstance(stopped, UsageLimitExceeded):
             return failure(stopped)
         status, why = ending(responses[-1])
         if status is not Status.OK or stopped is None:

@@ -40,7 +40,8 @@ TRAJECTORIES: pa.Schema = pa.schema(
         *_columns(_TIME, "stored"),
     ]
 )
-"""One row a rollout. hard, soft and feedback are null unless status is ok; started is null if nothing started."""
+"""One row a rollout. hard, soft and feedback are null unless status is ok or truncated; started is null if nothing
+started."""
 
 USAGE: pa.Schema = pa.schema(
     [

@@ -13,7 +13,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 
 from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Item, ModelCall, Rollout, Split, Status, Value
+from skillopt_airflow.core.types import HAS_SCORE, Item, ModelCall, Rollout, Split, Status, Trajectory, Value
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import (
@@ -73,33 +73,33 @@ class RolloutTable:
         self._store.put_bytes(keys.part(self._partition(key), uuid4().hex), body)
 
     def read(self, key: RolloutKey, items: Sequence[Item]) -> dict[str, Rollout]:
-        """Return the stored `ok` rollouts of any run by item id; of duplicates, the first that was stored."""
+        """Return any run's rollouts that have a score, by item id; of duplicates, the first that was stored."""
         found: dict[str, Rollout] = {}
-        for row in self._rows(key, items, pc.field("status") == Status.OK.value):
+        for row in self._rows(key, items, pc.field("status").isin(HAS_SCORE)):
             found.setdefault(row.rollout.trajectory.item_id, row.rollout)
         return found
 
     def errors(self, key: RolloutKey, run: str, items: Sequence[Item]) -> dict[str, Rollout]:
         """Return the failed rollouts of one run by item id; of several, the last that was stored."""
-        failed = (pc.field("status") != Status.OK.value) & (pc.field("run") == run)
+        failed = ~pc.field("status").isin(HAS_SCORE) & (pc.field("run") == run)
         return {row.rollout.trajectory.item_id: row.rollout for row in self._rows(key, items, failed)}
 
     def unparsed(self, key: RolloutKey, run: str, items: Sequence[Item]) -> list[dict[str, Any]]:
         """Return the unchecked rows that a run's conclusions rest on: SCORED by name, in order.
 
-        That is every row of the run itself, of whatever items, and what other runs have stored of these items with
-        status ok where the run has nothing. A second row of an item counts if it is of the same write: other tasks
+        That is every row of the run itself, of whatever items, and what other runs have stored of these items with a
+        score where the run has nothing. A second row of an item counts if it is of the same write: other tasks
         may store an item at the same time, and parts that are being merged are there twice.
         """
-        own, ok = pc.field("run") == run, pc.field("status") == Status.OK.value
-        tables = _read_parts(self._store, self._partition(key), self._same(key) & (own | ok))
+        own, scored = pc.field("run") == run, pc.field("status").isin(HAS_SCORE)
+        tables = _read_parts(self._store, self._partition(key), self._same(key) & (own | scored))
         rows = [row for table in tables for row in table.select(SCORED).to_pylist()]
         fingerprints = {item.id: item.fingerprint for item in items}
         first: dict[str, dict[str, Any]] = {}
         chosen = []
         for row in sorted(rows, key=lambda row: row["stored"]):
             name, mine = row["item_id"], row["run"] == run
-            if row["status"] == Status.OK and fingerprints.get(name) == row["item_fingerprint"]:
+            if row["status"] in HAS_SCORE and fingerprints.get(name) == row["item_fingerprint"]:
                 counted = first.setdefault(name, row)
                 if counted is row or (counted["stored"] == row["stored"] and counted != row):
                     chosen.append(row)
@@ -107,13 +107,19 @@ class RolloutTable:
                 chosen.append(row)
         return chosen
 
-    def carried_out(self, key: RolloutKey, run: str) -> list[str]:
-        """Return the item of every rollout that a run itself stored, including failures and retries."""
+    def carried_out(self, key: RolloutKey, run: str) -> list[Trajectory]:
+        """Return every rollout that a run itself stored, failures and retries too, in the order of storing.
+
+        They hold only their item, status and error.
+        """
         tables = _read_parts(self._store, self._partition(key), self._same(key) & (pc.field("run") == run))
-        columns = ("item_id", "started", "stored")
+        columns = ["stored", "started", "item_id", "status", "error"]
         # Parts that are being merged are there twice.
-        rows = {tuple(row[name] for name in columns) for table in tables for row in table.select(columns).to_pylist()}
-        return [str(item_id) for item_id, *_ in rows]
+        rows = {tuple(row.values()) for table in tables for row in table.select(columns).to_pylist()}
+        return [
+            Trajectory(item_id=item_id, status=Status(status), error=error)
+            for _, _, item_id, status, error in sorted(rows, key=lambda row: (row[0], row[2]))
+        ]
 
     def _rows(self, key: RolloutKey, items: Sequence[Item], wanted: Any) -> Iterator[RolloutRow]:
         """Yield the matching rows of these very items, in the order in which they were stored."""

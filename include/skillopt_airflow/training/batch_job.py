@@ -10,6 +10,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles
+from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import (
     Item,
@@ -158,13 +159,10 @@ class BatchWork:
             ]
             chunk.record([Outcome(row) for row in rows], ())
 
-    def coverage(self) -> float:
-        """Return the share of the stage's items that have a score by now; 1 for a stage without any."""
-        sizes = [len(chunk.assigned) for chunk in self.chunks]
-        if not any(sizes):
-            return 1.0
-        scored = sum(chunk.coverage() * size for chunk, size in zip(self.chunks, sizes, strict=True))
-        return scored / sum(sizes)
+    def tally(self) -> RolloutTally:
+        """Return what became of the stage's items by now."""
+        ended = [trajectory for chunk in self.chunks for trajectory in chunk.ended()]
+        return RolloutTally.of(ended, sum(len(chunk.assigned) for chunk in self.chunks))
 
     @property
     def _folder(self) -> str:
@@ -217,7 +215,7 @@ class BatchWork:
             status=status,
             error=error,
             messages=(*self._messages(entry), *said),
-            answer=self.run.benchmark.answer(without_thinking(text)) if status is Status.OK else "",
+            answer=self.run.benchmark.answer(without_thinking(text)) if status.scored else "",
             calls=1,
             started=self.job.created,
             seconds=seconds,
@@ -243,14 +241,14 @@ def _status(row: Mapping[str, Any]) -> tuple[Status, str]:
     told = row["error"] or {}
     if finish in REFUSALS or told.get("provider_code") in REFUSALS:
         return Status.REFUSED, "the provider held the answer back"
+    if kind in ("success", "invalid_output") and finish in TOO_LONG:
+        return Status.TRUNCATED, ""
     if kind == "success":
         return Status.OK, ""
     if kind == "expired":
         return Status.TIMEOUT, "the batch job expired before the provider came to it"
-    if kind == "invalid_output" and finish not in TOO_LONG:
-        return Status.REFUSED, "the model gave no answer"
     if kind == "invalid_output":
-        return Status.MODEL_ERROR, "the answer was longer than model.max_tokens before it said anything"
+        return Status.REFUSED, "the model gave no answer"
     reason = str(told.get("message") or f"the batch job left it {kind}")
     return Status.MODEL_ERROR, " ".join(reason.split())[:MAX_ERROR_CHARS]
 

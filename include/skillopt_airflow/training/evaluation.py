@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order
-from skillopt_airflow.core.item_scores import Evaluation, evaluation_of, failed_status
+from skillopt_airflow.core.item_scores import Evaluation, evaluation_of, failed_draw
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
@@ -63,7 +63,7 @@ def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) 
     complete = _complete(draws_of(run, Split.VAL, skill), rules.draws)
     rollouts = [rollout for draws in complete.values() for rollout in draws]
     scores = evaluation_of(list(complete), rollouts, draws=rules.draws).scores
-    failed = {item: failed_status(draws) for item, draws in complete.items() if item not in scores}
+    failed = {item: failed_draw(item, draws).status for item, draws in complete.items() if item not in scores}
     return RunningEvaluation(scores, failed, order_of(run, state), state.current.evaluation, rules)
 
 

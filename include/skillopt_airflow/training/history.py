@@ -1,27 +1,21 @@
 """A run's history: a row a moment, from what the moments stored."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 
 from skillopt_airflow.core.budget import by_stage
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.measured_score import SplitScore
-from skillopt_airflow.core.run_history import History, MomentHistory, Publication, RolloutCounts, StepSeconds
+from skillopt_airflow.core.run_history import History, MomentHistory, Publication, StepSeconds
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch, Split
 from skillopt_airflow.optimizer.answers import separate
-from skillopt_airflow.store.rollout_table import RolloutKey
 from skillopt_airflow.training import timing
+from skillopt_airflow.training.done_rollouts import DoneRollouts
 from skillopt_airflow.training.evaluation import draws_of, measured
-from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
-
-AHEAD = ("preflight", "speculate")
-"""Stages that roll out what a step plans once more, and finds."""
 
 
 def history_of(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
@@ -31,6 +25,7 @@ def history_of(run: TrainingRun, published: Publication | None = None, withheld:
     seed = run.state(run.timeline[0]).best.evaluation
     usage = run.usage.read(run.ref.benchmark, run.ref.run)
     moments = _moments(run, final)
+    done = DoneRollouts.of(run)
     return History(
         benchmark=record.benchmark,
         run=record.run,
@@ -44,7 +39,8 @@ def history_of(run: TrainingRun, published: Publication | None = None, withheld:
         moments=moments,
         test=_test(run, final),
         costs=by_stage([row.call for row in usage], record.prices),
-        rollouts=_counts(run, moments),
+        rollouts=done.counts(moments),
+        outcomes=done.outcomes(),
         published=published,
         withheld=withheld,
     )
@@ -109,39 +105,3 @@ def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:
         if evaluation.scores:
             scores[name] = SplitScore.of(evaluation, run.config.evaluation, version=version)
     return scores
-
-
-def _counts(run: TrainingRun, moments: Sequence[MomentHistory]) -> RolloutCounts:
-    keys = [key for key in run.store.list_keys(run.keys.folder) if "/plans/" in key]
-    plans = [run.store.get_model(key, RolloutPlan) for key in keys]
-    # In their order, since what one step has rolled out the next one finds.
-    work = sorted(
-        ((plan.moment.step, chunk) for plan in plans for chunk in plan.chunks if chunk.item_ids),
-        key=lambda one: (one[0], one[1].stage == "speculate"),
-    )
-    places = [run.rollout_key(chunk.split, run.document(chunk.skill), chunk.draw) for _, chunk in work]
-    ran = {place: Counter(run.rollouts.carried_out(place, run.ref.run)) for place in set(places)}
-    steps = {moment.step for moment in moments if moment.kind == "step"}
-    accepted = {moment.step for moment in moments if moment.kind == "step" and moment.action.accepted}
-    # What was rolled out ahead serves no step if the skill changed, or if the run stopped before that step.
-    gone = accepted | {step for step in steps if step + 1 not in steps}
-    cancelled = sum(moment.cancelled for moment in moments)
-    planned = own = speculated = wasted = 0
-    met: set[tuple[RolloutKey, str]] = set()
-    for place, (step, chunk) in zip(places, work, strict=True):
-        new = {item for item in chunk.item_ids if (place, item) not in met}
-        met |= {(place, item) for item in new}
-        tries = sum(ran[place][item] for item in new)
-        if chunk.stage == "speculate":
-            speculated += tries
-            wasted += tries if step in gone else 0
-        planned += len(chunk.item_ids) if chunk.stage not in AHEAD else 0
-        own += sum(ran[place][item] > 0 for item in new if chunk.stage != "speculate" or step not in gone)
-    return RolloutCounts(
-        planned=planned,
-        ran=sum(items.total() for items in ran.values()),
-        cancelled=cancelled,
-        speculated=speculated,
-        wasted=wasted,
-        reused=max(0, planned - own - cancelled),
-    )

@@ -11,7 +11,7 @@ from skillopt_airflow.core.config import SandboxGroup, TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Score, Split, Status, Trajectory
+from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.preparation import read_splits
@@ -96,7 +96,7 @@ class Trial:
 
     def _tried(self, item: Item, outcome: "Outcome") -> Tried:
         trajectory = outcome.trajectory
-        if trajectory.status is not Status.OK:
+        if not trajectory.status.scored:
             return Tried(item, trajectory, None)
         try:
             score = score_of(

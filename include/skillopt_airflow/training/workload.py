@@ -11,8 +11,9 @@ from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Status, Trajectory
+from skillopt_airflow.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Trajectory
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.rollout_plan import planned
@@ -158,11 +159,14 @@ class ChunkWorkload:
         self.run.rollouts.append(self._key, self.run.ref.run, rows)
         self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment)
 
-    def coverage(self) -> float:
-        """Return the share of the chunk's items that have a score by now; 1 for a chunk without any."""
-        if not self.assigned:
-            return 1.0
-        return len(self.run.rollouts.read(self._key, self.assigned)) / len(self.assigned)
+    def ended(self) -> list[Trajectory]:
+        """Return the rollouts of the chunk's items that are stored by now: those with a score, and failures."""
+        stored = self.run.stored(self.chunk.split, self.document, self.chunk.draw, self.assigned)
+        return [rollout.trajectory for rollout in stored.values()]
+
+    def tally(self) -> RolloutTally:
+        """Return what became of the chunk's items by now."""
+        return RolloutTally.of(self.ended(), len(self.assigned))
 
     @property
     def _fresh(self) -> bool:
@@ -180,7 +184,7 @@ class ChunkWorkload:
 
     def _scored(self, item: Item, outcome: "Outcome") -> Rollout:
         trajectory, benchmark = outcome.trajectory, self.run.benchmark
-        if trajectory.status is not Status.OK:
+        if not trajectory.status.scored:
             return Rollout(trajectory=trajectory, score=None)
         score = score_of(
             self.run.ref.benchmark,

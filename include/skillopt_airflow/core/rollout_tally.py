@@ -1,0 +1,60 @@
+"""The outcome of many rollouts in numbers: with a score, failed and why, cut off."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Self
+
+from pydantic import Field
+
+from skillopt_airflow.core.failure_reasons import FailureReason
+from skillopt_airflow.core.types import Status, Trajectory, Value
+
+TOLERATED_CUTS = 0.05
+"""Share of the answers above which cut ones make scores doubtful."""
+
+
+class RolloutTally(Value):
+    """What became of the rollouts that some work consists of; those without any outcome were not needed."""
+
+    planned: int = Field(ge=0)
+    scored: int = Field(ge=0)
+    truncated: int = Field(ge=0)
+    """Scored ones whose answer was cut off."""
+    failures: dict[Status, int]
+    reason: FailureReason | None
+    """The most frequent reason of the failures."""
+
+    @classmethod
+    def of(cls, trajectories: Iterable[Trajectory], planned: int) -> Self:
+        """Count the outcomes, one a rollout, of so many rollouts."""
+        ended = list(trajectories)
+        statuses = Counter(one.status for one in ended)
+        return cls.model_validate(
+            {
+                "planned": planned,
+                "scored": sum(count for status, count in statuses.items() if status.scored),
+                "truncated": statuses[Status.TRUNCATED],
+                "failures": {status: count for status, count in sorted(statuses.items()) if not status.scored},
+                "reason": FailureReason.of(ended, planned),
+            }
+        )
+
+    @property
+    def coverage(self) -> float:
+        """Share of the rollouts that have a score; 1 if there are none."""
+        return self.scored / self.planned if self.planned else 1.0
+
+    @property
+    def cuts(self) -> str:
+        """The warning that too many answers were cut off; empty if few were."""
+        if self.truncated <= TOLERATED_CUTS * self.scored:
+            return ""
+        return (
+            f"{self.truncated} of {self.scored} answers ({self.truncated / self.scored:.0%}) were cut off at the limit "
+            "of tokens and scored by what they hold; raise model.max_tokens"
+        )
+
+    def __str__(self) -> str:
+        failed = ", ".join(f"{count} {status}" for status, count in self.failures.items())
+        words = (f"{self.truncated} of them cut off" if self.truncated else "", failed and f"{failed} without a score")
+        return "; ".join([f"{self.scored} of {self.planned} rollouts have a score", *filter(None, words)])

@@ -1,0 +1,87 @@
+"""The rollouts of a run when it is over: how many of each kind, and what became of them."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.run_history import MomentHistory, RolloutCounts, StageRollouts
+from skillopt_airflow.core.types import Trajectory
+from skillopt_airflow.store.rollout_table import RolloutKey
+from skillopt_airflow.training.rollout_plan import Chunk, RolloutPlan
+from skillopt_airflow.training.run import TrainingRun
+
+AHEAD = ("preflight", "speculate")
+"""Stages that roll out what a step plans once more, and finds."""
+
+
+@dataclass(frozen=True)
+class DoneRollouts:
+    """A run's plans, and what it stored itself."""
+
+    planned: Sequence[tuple[int, Chunk, RolloutKey]]
+    """Each chunk that has items, with its step and where its rollouts are, in order."""
+    ran: Mapping[RolloutKey, Mapping[str, Sequence[Trajectory]]]
+    """Tries by place and item, in order."""
+
+    @classmethod
+    def of(cls, run: TrainingRun) -> Self:
+        """Read them from the store."""
+        keys = [key for key in run.store.list_keys(run.keys.folder) if "/plans/" in key]
+        plans = [run.store.get_model(key, RolloutPlan) for key in keys]
+        # In their order, since what one step has rolled out the next one finds.
+        work = sorted(
+            ((plan.moment.step, chunk) for plan in plans for chunk in plan.chunks if chunk.item_ids),
+            key=lambda one: (one[0], one[1].stage == "speculate"),
+        )
+        planned = [
+            (step, chunk, run.rollout_key(chunk.split, run.document(chunk.skill), chunk.draw)) for step, chunk in work
+        ]
+        ran: dict[RolloutKey, dict[str, list[Trajectory]]] = {}
+        for place in {place for _, _, place in planned}:
+            tries = ran.setdefault(place, {})
+            for trajectory in run.rollouts.carried_out(place, run.ref.run):
+                tries.setdefault(trajectory.item_id, []).append(trajectory)
+        return cls(planned, ran)
+
+    def counts(self, moments: Sequence[MomentHistory]) -> RolloutCounts:
+        """Count the planned rollouts by what became of them; `moments` are those that the run reached."""
+        steps = {moment.step for moment in moments if moment.kind == "step"}
+        accepted = {moment.step for moment in moments if moment.kind == "step" and moment.action.accepted}
+        # What was rolled out ahead serves no step if the skill changed, or if the run stopped before that step.
+        gone = accepted | {step for step in steps if step + 1 not in steps}
+        cancelled = sum(moment.cancelled for moment in moments)
+        planned = own = speculated = wasted = 0
+        met: set[tuple[RolloutKey, str]] = set()
+        for step, chunk, place in self.planned:
+            new = {item for item in chunk.item_ids if (place, item) not in met}
+            met |= {(place, item) for item in new}
+            tries = sum(len(self.ran[place].get(item, ())) for item in new)
+            if chunk.stage == "speculate":
+                speculated += tries
+                wasted += tries if step in gone else 0
+            planned += len(chunk.item_ids) if chunk.stage not in AHEAD else 0
+            own += sum(item in self.ran[place] for item in new if chunk.stage != "speculate" or step not in gone)
+        return RolloutCounts(
+            planned=planned,
+            ran=sum(len(tries) for items in self.ran.values() for tries in items.values()),
+            cancelled=cancelled,
+            speculated=speculated,
+            wasted=wasted,
+            reused=max(0, planned - own - cancelled),
+        )
+
+    def outcomes(self) -> tuple[StageRollouts, ...]:
+        """Return what became of the run's own rollouts, by the stage that made them."""
+        ended: defaultdict[str, list[Trajectory]] = defaultdict(list)
+        met: set[tuple[RolloutKey, str]] = set()
+        for _, chunk, place in self.planned:
+            for item in chunk.item_ids:
+                tries = self.ran[place].get(item)
+                if tries and (place, item) not in met:
+                    met.add((place, item))
+                    ended[chunk.stage].append(next((one for one in tries if one.status.scored), tries[-1]))
+        return tuple(
+            StageRollouts(stage=stage, **dict(RolloutTally.of(found, len(found)))) for stage, found in ended.items()
+        )

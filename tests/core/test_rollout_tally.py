@@ -1,0 +1,38 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.rollout_tally import RolloutTally
+from skillopt_airflow.core.types import Status, Trajectory
+
+
+def tally(*statuses: Status, planned: int | None = None) -> RolloutTally:
+    rows = [Trajectory(item_id=str(index), status=status) for index, status in enumerate(statuses)]
+    return RolloutTally.of(rows, len(rows) if planned is None else planned)
+
+
+@given(st.lists(st.sampled_from(Status)), st.integers(0, 3))
+def test_every_rollout_is_counted_once(statuses: list[Status], missing: int) -> None:
+    found = tally(*statuses, planned=len(statuses) + missing)
+    assert found.scored + sum(found.failures.values()) == len(statuses)
+    assert found.truncated == statuses.count(Status.TRUNCATED)
+    assert (found.reason is None) == (not found.failures)
+    assert 0 <= found.coverage <= 1
+
+
+def test_without_rollouts_nothing_is_missing() -> None:
+    assert (tally().coverage, tally().cuts, str(tally())) == (1.0, "", "0 of 0 rollouts have a score")
+
+
+def test_the_sentence_for_the_log() -> None:
+    found = tally(Status.OK, Status.TRUNCATED, Status.TIMEOUT, Status.TIMEOUT, Status.BUDGET, planned=6)
+    assert str(found) == ("2 of 6 rollouts have a score; 1 of them cut off; 1 budget, 2 timeout without a score")
+
+
+@pytest.mark.parametrize(("cut", "whole", "warned"), [(0, 0, False), (1, 19, False), (2, 37, True), (1, 0, True)])
+def test_more_than_one_cut_answer_in_twenty_is_a_warning_that_names_the_knob(
+    cut: int, whole: int, warned: bool
+) -> None:
+    found = tally(*[Status.TRUNCATED] * cut, *[Status.OK] * whole, Status.TIMEOUT)
+    assert ("model.max_tokens" in found.cuts) is warned
+    assert found.cuts.startswith(f"{cut} of {cut + whole} answers") is warned
