@@ -92,7 +92,8 @@ def test_a_failed_night_and_a_late_one_are_told_once_each(hook: Hook, tmp_path: 
     assert {path for path, _ in hook.said} == {f"/services/{SECRET}"}
     failed, late = (message for _, message in hook.said)
     assert failed["text"] == (
-        f"regate_searchqa, run {failed['run_id']}, failed; failed tasks: prepare_night. {failed['link']}"
+        f"regate_searchqa, run {failed['run_id']}, failed; failed tasks: prepare_night; prepare_night: 24 of 24 items: "
+        f"model_error: who are you (for example item 3). {failed['link']}"
     )
     assert failed["run_id"].startswith("scheduled__")
     assert late["run_id"] == late_run != failed["run_id"]

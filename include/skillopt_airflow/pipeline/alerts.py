@@ -12,12 +12,11 @@ from airflow.sdk.timezone import coerce_datetime, utcnow
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.addresses import run_address
+from skillopt_airflow.pipeline.task_errors import failed_tasks
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-MOST_TASKS = 20
-"""Failed tasks that an alert names."""
 MOST_SECONDS = 20
 """An alert may take so long; Airflow ends the process that sends it soon after."""
 NIGHTS = 60
@@ -42,14 +41,13 @@ def when_late(config: TrainConfig) -> DeadlineAlert | None:
 
 
 def tell_failure(conn_id: str, context: "Context") -> None:
-    """Report which run failed, and in which tasks; this runs where Airflow calls the callbacks of DAGs."""
+    """Report which run failed, in which tasks and why; this runs where Airflow calls the callbacks of DAGs."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
     dag_id, run_id = context["dag"].dag_id, str(context["run_id"])
-    failed = _failed_tasks(dag_id, run_id)
-    where = f"failed tasks: {', '.join(failed[:MOST_TASKS])}" if failed else f"no task failed: {context.get('reason')}"
-    more = f" and {len(failed) - MOST_TASKS} more" if len(failed) > MOST_TASKS else ""
-    said = _message(dag_id, run_id, f"failed; {where}{more}")
+    failed = failed_tasks(dag_id, run_id)
+    why = failed if failed else f"no task failed: {context.get('reason')}"
+    said = _message(dag_id, run_id, f"failed; {why}")
     HttpNotifier(http_conn_id=conn_id, json=said, extra_options={"timeout": MOST_SECONDS}).notify(context)
 
 
@@ -85,10 +83,3 @@ def _message(dag_id: str, run_id: str, what: str) -> JsonObject:
     """Return the body of an alert; chat programs show its `text`."""
     link = run_address(dag_id, run_id)
     return {"text": f"{dag_id}, run {run_id}, {what}. {link}", "dag_id": dag_id, "run_id": run_id, "link": link}
-
-
-def _failed_tasks(dag_id: str, run_id: str) -> list[str]:
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-
-    states = RuntimeTaskInstance.get_task_states(dag_id, run_ids=[run_id]).get(run_id, {})
-    return sorted(task for task, state in states.items() if state == "failed")

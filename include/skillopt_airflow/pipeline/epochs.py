@@ -10,10 +10,11 @@ from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import get_current_context
-from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError, AirflowSkipException
 
 from skillopt_airflow.core.config import TrainGroup
 from skillopt_airflow.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
+from skillopt_airflow.pipeline.task_errors import failed_tasks
 
 MOST_STEPS = 10
 """Steps in one DAG run: 20 cost 4.8 s of Airflow's own time a step where 10 cost 4.2 (2 cores, Airflow 3.3.2)."""
@@ -102,6 +103,21 @@ class _ChildRun(TriggerDagRunOperator):
         )
         self.epoch = epoch
         self.run = run
+
+    def execute_complete(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
+        """End with the DAG run that was waited for.
+
+        Raises:
+            AirflowException: it failed; the text has its failed tasks and their errors.
+        """
+        try:
+            super().execute_complete(context, event)
+        except AirflowException as error:
+            run_id = str(self.trigger_run_id)
+            failed = failed_tasks(self.trigger_dag_id, run_id)
+            if not failed:
+                raise
+            raise AirflowException(f"run {run_id} of {self.trigger_dag_id} failed; {failed}") from error
 
 
 class EpochRun(_ChildRun):

@@ -10,6 +10,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
+from skillopt_airflow.pipeline.task_errors import keep_error
 from skillopt_airflow.sandbox.docker_limits import task_seconds
 
 TASK_DEFAULTS: Mapping[str, Any] = {
@@ -19,6 +20,7 @@ TASK_DEFAULTS: Mapping[str, Any] = {
     "retry_exponential_backoff": True,
     "max_retry_delay": timedelta(minutes=5),
     "execution_timeout": timedelta(minutes=30),
+    "on_failure_callback": keep_error,
 }
 
 

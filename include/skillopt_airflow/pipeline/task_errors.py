@@ -1,0 +1,74 @@
+"""The errors of failed tasks, kept as XComs so that others can tell them: an alert, a training that waits for an epoch.
+
+Airflow tells the callback of a DAG which tasks failed, and a task that waits for another DAG's run that it failed. It
+tells neither of them why.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowException
+
+from skillopt_airflow.core.errors import SkillOptError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+XCOM_KEY = "error"
+MOST_CHARS = 800
+MOST_TASKS = 20
+"""Failed tasks that are named."""
+MOST_ERRORS = 3
+"""Different errors that are told."""
+
+
+def keep_error(context: "Context") -> None:
+    """Store the error with which a task failed for good; Airflow calls this in the task's process."""
+    from airflow.providers.common.compat.sdk import redact
+
+    error = context.get("exception")
+    # Where the process is gone, Airflow calls this elsewhere and knows no error.
+    if isinstance(error, BaseException):
+        context["ti"].xcom_push(XCOM_KEY, str(redact(_words(error)))[:MOST_CHARS])
+
+
+def failed_tasks(dag_id: str, run_id: str) -> str:
+    """Return which tasks of a DAG run failed and with what errors, as far as they are known; empty if none failed."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    states = RuntimeTaskInstance.get_task_states(dag_id, run_ids=[run_id]).get(run_id, {})
+    failed = sorted(task for task, state in states.items() if state == "failed")
+    if not failed:
+        return ""
+    more = f" and {len(failed) - MOST_TASKS} more" if len(failed) > MOST_TASKS else ""
+    errors = [f"{task}: {error}" for task, error in _errors(dag_id, run_id, failed[:MOST_TASKS])]
+    return "; ".join([f"failed tasks: {', '.join(failed[:MOST_TASKS])}{more}", *errors])
+
+
+def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the first different errors, each with a task that had it."""
+    met: set[str] = set()
+    for task in tasks:
+        error = _error(dag_id, run_id, task)
+        if error and error not in met and len(met) < MOST_ERRORS:
+            met.add(error)
+            yield task, error
+
+
+def _error(dag_id: str, run_id: str, task: str) -> str:
+    """Return the error of a task, by the name that Airflow gives its state: of a mapped one with `_<index>`."""
+    from airflow.sdk.execution_time.xcom import XCom
+
+    found = XCom.get_one(key=XCOM_KEY, dag_id=dag_id, task_id=task, run_id=run_id)
+    mapped, _, index = task.rpartition("_")
+    if found is None and mapped and index.isdecimal():
+        found = XCom.get_one(key=XCOM_KEY, dag_id=dag_id, task_id=mapped, run_id=run_id, map_index=int(index))
+    return found if isinstance(found, str) else ""
+
+
+def _words(error: BaseException) -> str:
+    """Return an error as one line; those of the project and of Airflow speak for themselves."""
+    said = " ".join(str(error).split())
+    if isinstance(error, SkillOptError | AirflowException):
+        return said
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

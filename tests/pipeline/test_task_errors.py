@@ -1,0 +1,95 @@
+"""The errors of failed tasks as an alert and a waiting training tell them; with Airflow's parts in test_alerts.py."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+from airflow.sdk.execution_time.xcom import XCom
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.pipeline.epochs import EpochEndRun
+from skillopt_airflow.pipeline.task_errors import MOST_CHARS, failed_tasks, keep_error
+from skillopt_airflow.pipeline.training import epoch_dag, train_dag
+
+SENTENCE = "8 of 8 items: model_error: who are you (for example item 3)"
+
+
+def kept(error: Any) -> dict[str, str]:
+    found: dict[str, str] = {}
+    keep_error({"ti": SimpleNamespace(xcom_push=found.__setitem__), "exception": error})  # type: ignore[typeddict-item]
+    return found
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """The failed tasks that Airflow knows of a run, with what they left as XCom."""
+    errors: dict[str, str | None] = {}
+
+    def get_one(key: str, dag_id: str, task_id: str, run_id: str, map_index: int | None = None) -> str | None:
+        assert (key, dag_id, run_id) == ("error", "train_searchqa_epoch", "part")
+        return errors.get(task_id if map_index is None else f"{task_id}_{map_index}") if "_" in task_id else None
+
+    def states(dag_id: str, run_ids: list[str]) -> dict[str, dict[str, str]]:
+        return {run_ids[0]: {"plan": "success", **dict.fromkeys(errors, "failed")}} if errors else {}
+
+    monkeypatch.setattr(XCom, "get_one", get_one)
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", states)
+    return errors
+
+
+def told() -> str:
+    return failed_tasks("train_searchqa_epoch", "part")
+
+
+def test_an_error_is_kept_as_one_line():
+    assert kept(DataError("too few\nscores")) == {"error": "too few scores"}
+    assert kept(AirflowException(SENTENCE)) == {"error": SENTENCE}
+    assert kept(ValueError("x")) == {"error": "ValueError: x"}
+    assert kept(KeyboardInterrupt()) == {"error": "KeyboardInterrupt"}
+    assert len(kept(DataError("x" * 5000))["error"]) == MOST_CHARS
+
+
+def test_where_airflow_knows_no_error_nothing_is_kept():
+    assert kept(None) == kept("killed") == {}
+
+
+def test_every_task_of_every_dag_keeps_its_error():
+    for build in (train_dag, epoch_dag):
+        for task in build("searchqa", TrainConfig()).tasks:
+            partial = getattr(task, "partial_kwargs", None)
+            callbacks = partial["on_failure_callback"] if partial else task.on_failure_callback
+            assert keep_error in (callbacks if isinstance(callbacks, list | tuple) else [callbacks])
+
+
+def test_no_failed_task_is_no_words(airflow: dict[str, str | None]):
+    assert told() == ""
+
+
+def test_equal_errors_are_told_once_and_a_task_without_one_is_named(airflow: dict[str, str | None]):
+    airflow |= {"step_01.rollout_0": SENTENCE, "step_01.rollout_1": SENTENCE, "step_01.rollout_2": None}
+    assert told() == (
+        f"failed tasks: step_01.rollout_0, step_01.rollout_1, step_01.rollout_2; step_01.rollout_0: {SENTENCE}"
+    )
+
+
+def test_many_failures_stay_a_short_text(airflow: dict[str, str | None]):
+    airflow |= {f"t_{number:02d}": f"error {number}" for number in range(25)}
+    assert "t_19 and 5 more; t_00: error 0; t_01: error 1; t_02: error 2" in told()
+    assert told().count("error") == 3
+
+
+def test_the_training_says_why_its_epoch_failed(airflow: dict[str, str | None]):
+    waiting = EpochEndRun(task_id="epoch_01_end", trigger_dag_id="train_searchqa_epoch", epoch=1, run={})
+    event = ("trigger", {"run_ids": ["part"], "part": "failed"})
+    with pytest.raises(AirflowException, match="failed with failed states"):
+        waiting.execute_complete({}, event)
+    airflow["step_01.rollout_0"] = SENTENCE
+    with pytest.raises(AirflowException) as caught:
+        waiting.execute_complete({}, event)
+    assert str(caught.value) == (
+        f"run part of train_searchqa_epoch failed; failed tasks: step_01.rollout_0; step_01.rollout_0: {SENTENCE}"
+    )
+    waiting.execute_complete({}, ("trigger", {"run_ids": ["part"], "part": "success"}))
