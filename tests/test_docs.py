@@ -7,6 +7,7 @@ from copy import deepcopy
 from functools import cache
 
 import pytest
+import yaml
 from airflow.sdk import DAG
 from command_blocks import BLOCKS, PROJECT
 
@@ -39,7 +40,15 @@ def dag_of(dag_id: str) -> DAG:
     if dag_id == "cleanup":
         return cleanup_dag(["searchqa"], {"searchqa": params.benchmark_config("searchqa")})
     family, _, benchmark = dag_id.partition("_")
-    return FACTORIES[family](benchmark, params.benchmark_config(benchmark))
+    return FACTORIES[family](benchmark, config_of(benchmark))
+
+
+def config_of(benchmark: str) -> TrainConfig:
+    """The configuration of a benchmark, also of the one that the recipe copies from examples/."""
+    example = PROJECT / "examples" / benchmark / "benchmark" / "benchmark.yaml"
+    if example.exists():
+        return TrainConfig.from_layers(yaml.safe_load(example.read_text(encoding="utf-8")))
+    return params.benchmark_config(benchmark)
 
 
 @pytest.mark.parametrize("command", AIRFLOW)
@@ -56,7 +65,7 @@ def test_airflow_understands_the_command_and_its_dag_takes_what_it_is_given(comm
     filled = form.validate()
     assert {key: filled[key] for key in conf} == conf
     if asked.dag_id.startswith("train_") and conf:
-        config = params.benchmark_config(asked.dag_id.removeprefix("train_"))
+        config = config_of(asked.dag_id.removeprefix("train_"))
         assert params.run_config(config, conf) != config
     if asked.subcommand == "unpause":
         assert dag.is_paused_upon_creation

@@ -375,7 +375,7 @@ def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) ->
     with models.target(model, calls.append) as target:
         assert target.ask("follow_up", [Message(role="user", content="Why?")]) == "Paris"
     sent = server.last.body
-    assert (sent["reasoning_effort"], sent["seed"], sent["max_completion_tokens"]) == ("low", 7, 2048)
+    assert (sent["reasoning_effort"], sent["seed"], sent["max_completion_tokens"]) == ("low", 7, 16384)
     with models.optimizer(model, calls.append) as optimizer:
         optimizer.ask("rank", "Order them.", "the edits", Order)
     assert server.last.body["reasoning"]["effort"] == "high"

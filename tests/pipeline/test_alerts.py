@@ -128,11 +128,18 @@ def test_a_night_is_due_so_many_hours_after_its_end(schedule: str, night: timede
     assert dag.deadline[0].interval == (night or timedelta(hours=1)) + timedelta(hours=1.5)
 
 
+def ended_as(monkeypatch: pytest.MonkeyPatch, states: dict[str, str]) -> None:
+    """Have Airflow's server answer that the tasks of every run ended so, and left no error."""
+    ask = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states"
+    monkeypatch.setattr(ask, lambda dag_id, run_ids: dict.fromkeys(run_ids, states))
+    monkeypatch.setattr("airflow.sdk.execution_time.xcom.XCom.get_one", lambda **where: None)
+
+
 def test_many_failed_tasks_are_counted_and_a_refused_alert_is_an_error(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ON_CALL", hook.connection)
-    monkeypatch.setattr(alerts, "_failed_tasks", lambda dag_id, run_id: [f"measure_{n}" for n in range(25)])
+    ended_as(monkeypatch, {f"measure_{n:02d}": "failed" for n in range(25)})
     context: Any = {"dag": dag_of("train_x", "doc", "x", configured()), "run_id": "manual__1", "reason": "task_failure"}
     alerts.tell_failure("on_call", context)
     assert "measure_19 and 5 more. " in hook.said[0][1]["text"]
@@ -143,7 +150,7 @@ def test_many_failed_tasks_are_counted_and_a_refused_alert_is_an_error(
 
 def test_a_run_that_no_task_failed_says_why(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ON_CALL", hook.connection)
-    monkeypatch.setattr(alerts, "_failed_tasks", lambda dag_id, run_id: [])
+    ended_as(monkeypatch, {"measure": "success"})
     context: Any = {"dag": dag_of("train_x", "doc", "x", configured()), "run_id": "manual__1", "reason": "timed_out"}
     alerts.tell_failure("on_call", context)
     assert "failed; no task failed: timed_out. " in hook.said[0][1]["text"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
@@ -281,7 +282,7 @@ def test_a_night_is_compared_with_what_the_champion_was_trained_on_not_with_the_
     training = triggered.open_run(
         RunRef(benchmark="searchqa", run="training", storage=benchmark_config("searchqa").storage)
     )
-    items = [training.benchmark.item(record) for record in sample(Split.TEST)]
+    items = [benchmarks.load("searchqa").item(record) for record in sample(Split.TEST)]
     for split, part in zip(DATA_SPLITS, (items[:30], items[30:60], items[60:]), strict=True):
         save_items(store, training.keys.items(split), part)
     with pytest.raises(DataError, match=r"looks the same to the target in fresh row 1 .* and 25 more rows$"):

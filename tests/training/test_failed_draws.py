@@ -21,6 +21,8 @@ class SecondDraw:
         self.tries: Counter[str] = Counter()
 
     def __call__(self, stage: str, item_id: str) -> Status | None:
+        if stage == "preflight":
+            return None
         self.item = self.item or item_id
         self.tries[item_id] += 1
         return Status.TIMEOUT if item_id == self.item and self.tries[item_id] == 2 else None
