@@ -54,7 +54,7 @@ def test_from_a_table_to_a_trained_skill(platform: Any, checkout: Path) -> None:
     for dag in ("train_capitals", "train_capitals_epoch", "train_capitals_epoch_end"):
         platform.api.wait_for_dag(dag)
     typed(trigger, checkout)
-    [run] = platform.api.runs("train_capitals")
+    run, *_ = platform.api.runs("train_capitals")
     assert platform.api.wait("train_capitals", run["dag_run_id"], seconds=SECONDS) == "success"
     keys = RunKeys("", "capitals", run_name(run["dag_run_id"]))
     history = ObjectStore(platform.s3, "skillopt").get_model(keys.history, History)
