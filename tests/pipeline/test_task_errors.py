@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.sdk.execution_time.xcom import XCom
 
@@ -17,20 +17,23 @@ from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 SENTENCE = "8 of 8 items: model_error: who are you (for example item 3)"
 
 
-def kept(error: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
+def kept(error: Any) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
     keep_error({"ti": SimpleNamespace(xcom_push=found.__setitem__), "exception": error})  # type: ignore[typeddict-item]
     return found
 
 
 @pytest.fixture
 def airflow(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
-    """The failed tasks that Airflow knows of a run, with what they left as XCom."""
+    """The failed tasks that Airflow knows of a run, with their errors; one that lasts ends in a full stop."""
     errors: dict[str, str | None] = {}
 
-    def get_one(key: str, dag_id: str, task_id: str, run_id: str, map_index: int | None = None) -> str | None:
+    def get_one(key: str, dag_id: str, task_id: str, run_id: str, map_index: int | None = None) -> Any:
         assert (key, dag_id, run_id) == ("error", "train_searchqa_epoch", "part")
-        return errors.get(task_id if map_index is None else f"{task_id}_{map_index}") if "_" in task_id else None
+        if map_index is None and "rollout_" in task_id:
+            return None  # the name that Airflow gives the state of a mapped task is not the task's id
+        words = errors.get(task_id if map_index is None else f"{task_id}_{map_index}")
+        return None if words is None else {"words": words, "lasting": words.endswith(".")}
 
     def states(dag_id: str, run_ids: list[str]) -> dict[str, dict[str, str]]:
         return {run_ids[0]: {"plan": "success", **dict.fromkeys(errors, "failed")}} if errors else {}
@@ -41,15 +44,16 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
 
 
 def told() -> str:
-    return failed_tasks("train_searchqa_epoch", "part")
+    return failed_tasks("train_searchqa_epoch", "part").words
 
 
 def test_an_error_is_kept_as_one_line():
-    assert kept(DataError("too few\nscores")) == {"error": "too few scores"}
-    assert kept(AirflowException(SENTENCE)) == {"error": SENTENCE}
-    assert kept(ValueError("x")) == {"error": "ValueError: x"}
-    assert kept(KeyboardInterrupt()) == {"error": "KeyboardInterrupt"}
-    assert len(kept(DataError("x" * 5000))["error"]) == MOST_CHARS
+    assert kept(DataError("too few\nscores")) == {"error": {"words": "too few scores", "lasting": False}}
+    assert kept(AirflowException(SENTENCE)) == {"error": {"words": SENTENCE, "lasting": False}}
+    assert kept(AirflowFailException(SENTENCE)) == {"error": {"words": SENTENCE, "lasting": True}}
+    assert kept(ValueError("x")) == {"error": {"words": "ValueError: x", "lasting": False}}
+    assert kept(KeyboardInterrupt()) == {"error": {"words": "KeyboardInterrupt", "lasting": False}}
+    assert len(kept(DataError("x" * 5000))["error"]["words"]) == MOST_CHARS
 
 
 def test_where_airflow_knows_no_error_nothing_is_kept():
@@ -93,3 +97,10 @@ def test_the_training_says_why_its_epoch_failed(airflow: dict[str, str | None]):
         f"run part of train_searchqa_epoch failed; failed tasks: step_01.rollout_0; step_01.rollout_0: {SENTENCE}"
     )
     waiting.execute_complete({}, ("trigger", {"run_ids": ["part"], "part": "success"}))
+
+
+def test_an_epoch_that_would_fail_again_is_not_tried_again(airflow: dict[str, str | None]):
+    waiting = EpochEndRun(task_id="epoch_01_end", trigger_dag_id="train_searchqa_epoch", epoch=1, run={})
+    airflow |= {"step_01.rollout_0": SENTENCE, "step_01.rollout_1": "the key is wrong."}
+    with pytest.raises(AirflowFailException, match="the key is wrong"):
+        waiting.execute_complete({}, ("trigger", {"run_ids": ["part"], "part": "failed"}))

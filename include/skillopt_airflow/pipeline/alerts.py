@@ -45,7 +45,7 @@ def tell_failure(conn_id: str, context: "Context") -> None:
     from airflow.providers.http.notifications.http import HttpNotifier
 
     dag_id, run_id = context["dag"].dag_id, str(context["run_id"])
-    failed = failed_tasks(dag_id, run_id)
+    failed = failed_tasks(dag_id, run_id).words
     why = failed if failed else f"no task failed: {context.get('reason')}"
     said = _message(dag_id, run_id, f"failed; {why}")
     HttpNotifier(http_conn_id=conn_id, json=said, extra_options={"timeout": MOST_SECONDS}).notify(context)

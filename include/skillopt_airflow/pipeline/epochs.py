@@ -109,15 +109,17 @@ class _ChildRun(TriggerDagRunOperator):
 
         Raises:
             AirflowException: it failed; the text has its failed tasks and their errors.
+            AirflowFailException: so it did, and would again.
         """
         try:
             super().execute_complete(context, event)
         except AirflowException as error:
             run_id = str(self.trigger_run_id)
             failed = failed_tasks(self.trigger_dag_id, run_id)
-            if not failed:
+            if not failed.words:
                 raise
-            raise AirflowException(f"run {run_id} of {self.trigger_dag_id} failed; {failed}") from error
+            kind = AirflowFailException if failed.lasting else AirflowException
+            raise kind(f"run {run_id} of {self.trigger_dag_id} failed; {failed.words}") from error
 
 
 class EpochRun(_ChildRun):

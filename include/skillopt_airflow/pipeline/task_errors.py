@@ -5,9 +5,9 @@ tells neither of them why.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from skillopt_airflow.core.errors import SkillOptError
 
@@ -22,6 +22,22 @@ MOST_ERRORS = 3
 """Different errors that are told."""
 
 
+class KeptError(NamedTuple):
+    """The error of a failed task."""
+
+    words: str
+    lasting: bool
+    """Whether the task said that another try would meet it again."""
+
+
+class FailedTasks(NamedTuple):
+    """The failed tasks of a DAG run and their errors, as far as they are known; no words if none failed."""
+
+    words: str
+    lasting: bool
+    """Whether one of them would fail again."""
+
+
 def keep_error(context: "Context") -> None:
     """Store the error with which a task failed for good; Airflow calls this in the task's process."""
     from airflow.providers.common.compat.sdk import redact
@@ -29,25 +45,28 @@ def keep_error(context: "Context") -> None:
     error = context.get("exception")
     # Where the process is gone, Airflow calls this elsewhere and knows no error.
     if isinstance(error, BaseException):
-        context["ti"].xcom_push(XCOM_KEY, str(redact(_words(error)))[:MOST_CHARS])
+        kept = KeptError(str(redact(_words(error)))[:MOST_CHARS], isinstance(error, AirflowFailException))
+        context["ti"].xcom_push(XCOM_KEY, kept._asdict())
 
 
-def failed_tasks(dag_id: str, run_id: str) -> str:
-    """Return which tasks of a DAG run failed and with what errors, as far as they are known; empty if none failed."""
+def failed_tasks(dag_id: str, run_id: str) -> FailedTasks:
+    """Return which tasks of a DAG run failed and why."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     states = RuntimeTaskInstance.get_task_states(dag_id, run_ids=[run_id]).get(run_id, {})
     failed = sorted(task for task, state in states.items() if state == "failed")
     if not failed:
-        return ""
+        return FailedTasks("", lasting=False)
     more = f" and {len(failed) - MOST_TASKS} more" if len(failed) > MOST_TASKS else ""
-    errors = [f"{task}: {error}" for task, error in _errors(dag_id, run_id, failed[:MOST_TASKS])]
-    return "; ".join([f"failed tasks: {', '.join(failed[:MOST_TASKS])}{more}", *errors])
+    errors = list(_errors(dag_id, run_id, failed[:MOST_TASKS]))
+    told = [f"{task}: {error.words}" for task, error in errors]
+    words = "; ".join([f"failed tasks: {', '.join(failed[:MOST_TASKS])}{more}", *told])
+    return FailedTasks(words, any(error.lasting for _, error in errors))
 
 
-def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, str]]:
+def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, KeptError]]:
     """Yield the first different errors, each with a task that had it."""
-    met: set[str] = set()
+    met: set[KeptError] = set()
     for task in tasks:
         error = _error(dag_id, run_id, task)
         if error and error not in met and len(met) < MOST_ERRORS:
@@ -55,7 +74,7 @@ def _errors(dag_id: str, run_id: str, tasks: list[str]) -> Iterator[tuple[str, s
             yield task, error
 
 
-def _error(dag_id: str, run_id: str, task: str) -> str:
+def _error(dag_id: str, run_id: str, task: str) -> KeptError | None:
     """Return the error of a task, by the name that Airflow gives its state: of a mapped one with `_<index>`."""
     from airflow.sdk.execution_time.xcom import XCom
 
@@ -63,7 +82,7 @@ def _error(dag_id: str, run_id: str, task: str) -> str:
     mapped, _, index = task.rpartition("_")
     if found is None and mapped and index.isdecimal():
         found = XCom.get_one(key=XCOM_KEY, dag_id=dag_id, task_id=mapped, run_id=run_id, map_index=int(index))
-    return found if isinstance(found, str) else ""
+    return KeptError(**found) if isinstance(found, dict) else None
 
 
 def _words(error: BaseException) -> str:
