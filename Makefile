@@ -50,7 +50,7 @@ slow-tests: venv  ## whole trainings in one process, servers, time limits; they 
 	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider and not nights" $(call MARKED,slow)
 
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
-	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
+	$(PYTHON) -m pytest -m "engine or platform" $(call MARKED,engine|platform)
 
 nights-tests: venv  ## sixty nights of re-gating on the whole platform; not part of `make test`
 	$(PYTHON) -m pytest -m nights
