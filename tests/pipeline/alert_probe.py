@@ -69,7 +69,8 @@ def fail(night: datetime, folder: Path) -> None:
         session.flush()
         # What the task's own process left, see keep_error.
         error = {"words": "24 of 24 items: model_error: who are you (for example item 3)", "lasting": False}
-        XComModel.set("error", error, dag_id=DAG_ID, task_id="prepare_night", run_id=run.run_id, session=session)
+        where = {"dag_id": DAG_ID, "task_id": "prepare_night", "run_id": run.run_id}
+        XComModel.set("error", error, serialize=False, session=session, **where)
         run.dag = DBDagBag().get_latest_version_of_dag(DAG_ID, session=session)
         _, callback = run.update_state(session=session, execute_callbacks=False)
         assert run.state == DagRunState.FAILED
