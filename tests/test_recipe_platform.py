@@ -58,7 +58,8 @@ def test_from_a_table_to_a_trained_skill(platform: Any, checkout: Path) -> None:
     assert platform.api.wait("train_capitals", run["dag_run_id"], seconds=SECONDS) == "success"
     keys = RunKeys("", "capitals", run_name(run["dag_run_id"]))
     history = ObjectStore(platform.s3, "skillopt").get_model(keys.history, History)
-    assert history.published is not None
+    # A platform that kept the champion of an earlier session publishes no equal one; `fetch` gets that one then.
+    assert history.best_val_score > history.seed_val_score
     typed(fetch, checkout)
     trained = (platform.home.root / "capitals" / "best_skill.md").read_text(encoding="utf-8")
     seed = (PROJECT / "examples" / "capitals" / "skill" / "initial.md").read_text(encoding="utf-8")
