@@ -18,6 +18,7 @@ from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 from skillopt_airflow.pipeline.training import train_dag
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((PROJECT / "docs").glob("*.md"))}
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -38,7 +39,7 @@ AIRFLOW = [command for block in BLOCKS for command in block.commands if command.
 @cache
 def dag_of(dag_id: str) -> DAG:
     if dag_id == "cleanup":
-        return cleanup_dag(["searchqa"], {"searchqa": params.benchmark_config("searchqa")})
+        return cleanup_dag(["searchqa"], {"searchqa": benchmark_config("searchqa")})
     family, _, benchmark = dag_id.partition("_")
     return FACTORIES[family](benchmark, config_of(benchmark))
 
@@ -48,7 +49,7 @@ def config_of(benchmark: str) -> TrainConfig:
     example = PROJECT / "examples" / benchmark / "benchmark" / "benchmark.yaml"
     if example.exists():
         return TrainConfig.from_layers(yaml.safe_load(example.read_text(encoding="utf-8")))
-    return params.benchmark_config(benchmark)
+    return benchmark_config(benchmark)
 
 
 @pytest.mark.parametrize("command", AIRFLOW)

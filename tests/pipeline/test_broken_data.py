@@ -15,13 +15,14 @@ from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.paired import paired_values
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.pipeline import triggered
-from skillopt_airflow.pipeline.params import benchmark_config, form
+from skillopt_airflow.pipeline.params import form
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.items import save_items
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys, night_name
 from skillopt_airflow.store.night_table import Contender, Night, NightTable
 from skillopt_airflow.training import preparation
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.night_plan import prepare_night
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.training.scorecard import Question

@@ -7,6 +7,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, fields_by_path
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.pipeline import params
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 CONFIG = TrainConfig()
 
@@ -20,7 +21,7 @@ def filled(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", benchmarks.names())
 def test_every_benchmarks_file_is_a_configuration(name: str) -> None:
-    assert isinstance(params.benchmark_config(name), TrainConfig)
+    assert isinstance(benchmark_config(name), TrainConfig)
 
 
 def test_an_untouched_form_changes_nothing() -> None:
@@ -115,11 +116,11 @@ def test_a_bad_benchmark_file_is_named(tmp_path: Any, monkeypatch: pytest.Monkey
     ):
         path.write_bytes(text)
         with pytest.raises(ConfigError) as raised:
-            params.benchmark_config("mine")
+            benchmark_config("mine")
         assert str(raised.value).startswith(f"{path}: ")
         assert said in str(raised.value)
     path.write_text("# nothing set\n")
-    assert params.benchmark_config("mine") == TrainConfig()
+    assert benchmark_config("mine") == TrainConfig()
     path.rename(path.with_name("adapter.py"))
     with pytest.raises(ConfigError, match=f"{path}: it cannot be read: No such file"):
-        params.benchmark_config("mine")
+        benchmark_config("mine")

@@ -16,6 +16,7 @@ from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 from skillopt_airflow.sandbox.gateway_container import gateway_document
 from skillopt_airflow.training import seed_and_final
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
 
@@ -33,7 +34,7 @@ def test_the_engine_decides_the_operator(engine: str, operator: type) -> None:
 @pytest.mark.parametrize("override", [{"sandbox.engine": "kubernetes"}, {"model.batch": True}])
 def test_a_run_cannot_change_what_is_in_the_graph(override: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="is fixed when the DAG is parsed"):
-        params.run_config(params.benchmark_config("searchqa"), {"overrides": override})
+        params.run_config(benchmark_config("searchqa"), {"overrides": override})
 
 
 def test_the_gateways_document_is_one_that_its_program_takes() -> None:

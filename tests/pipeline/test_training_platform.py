@@ -239,8 +239,9 @@ def test_a_wrong_provider_address_fails_the_first_task(refused: dict[str, Traine
 def test_without_an_engine_the_preparation_says_so_and_leaves_nothing(platform: Any) -> None:
     code = (
         "from skillopt_airflow.pipeline import params; from skillopt_airflow.pipeline.triggered import new_run; "
+        "from skillopt_airflow.training.benchmark_settings import benchmark_config; "
         "from skillopt_airflow.training.preparation import prepare_training; "
-        "form = {name: field.value for name, field in params.form(params.benchmark_config('searchqa')).items()}; "
+        "form = {name: field.value for name, field in params.form(benchmark_config('searchqa')).items()}; "
         "prepare_training(*new_run('searchqa', 'no-engine', form), 1024)"
     )
     environment = platform.environment | {"DOCKER_HOST": "unix:///nowhere/docker.sock"}

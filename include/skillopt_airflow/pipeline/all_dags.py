@@ -13,9 +13,9 @@ from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
-from skillopt_airflow.pipeline.params import benchmark_config
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 FACTORIES: Mapping[Callable[[str], str], Callable[[str, TrainConfig], DAG]] = {
     addresses.train_dag_id: train_dag,

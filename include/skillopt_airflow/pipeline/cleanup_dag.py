@@ -8,12 +8,12 @@ from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
 
 from skillopt_airflow.core.config import RetentionGroup, TrainConfig
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.addresses import CLEANUP_DAG_ID
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import TASK_DEFAULTS
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 
 log = logging.getLogger(__name__)
@@ -94,4 +94,4 @@ def drop_unused_versions(benchmark: str) -> list[str]:
 
 def _config(benchmark: str) -> TrainConfig:
     with wrong_input_fails():
-        return params.benchmark_config(benchmark)
+        return benchmark_config(benchmark)

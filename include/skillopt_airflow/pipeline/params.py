@@ -8,7 +8,6 @@ from airflow.sdk import Param
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
-from skillopt_airflow.training.benchmark_settings import benchmark_config as benchmark_config
 
 FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget", "publishing")
 """The groups that the form shows; all the others are reached through `overrides`."""

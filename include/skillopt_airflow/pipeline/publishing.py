@@ -15,6 +15,7 @@ from skillopt_airflow.pipeline.addresses import publish_dag_id, rollback_dag_id
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def open_finished(benchmark: str) -> JsonObject:
 
     with wrong_input_fails():
         asked = checked_form(get_current_context())
-        storage = params.run_config(params.benchmark_config(benchmark), asked).storage
+        storage = params.run_config(benchmark_config(benchmark), asked).storage
         run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=storage))
         try:
             run.state(run.timeline[-1])
@@ -256,7 +257,7 @@ def request_rollback(benchmark: str) -> JsonObject:
     context = get_current_context()
     with wrong_input_fails():
         asked = checked_form(context)
-        config = params.run_config(params.benchmark_config(benchmark), asked)
+        config = params.run_config(benchmark_config(benchmark), asked)
         target = connection.model_name(config.model.target_conn_id, config.model.target)
         artifacts = published_skills(AirflowConnections(), config.storage, benchmark, target)
         request = rollback_request(

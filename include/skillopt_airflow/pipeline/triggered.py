@@ -14,6 +14,7 @@ from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
 from skillopt_airflow.pipeline.batch_rollouts import check_batch
 from skillopt_airflow.rollout.requirements import check_requirements
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
             the benchmark's items.
         ModelConnectionError: a connection that is not there or names no model.
     """
-    config = params.run_config(params.benchmark_config(benchmark), form)
+    config = params.run_config(benchmark_config(benchmark), form)
     model = config.model
     check_requirements(model, benchmarks.load(benchmark, config.task))
     named = {
@@ -85,7 +86,7 @@ def night_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
 
 def base_target(benchmark: str) -> str:
     """Return the target that the benchmark is trained for when a run does not name another."""
-    model = params.benchmark_config(benchmark).model
+    model = benchmark_config(benchmark).model
     return connection.model_name(model.target_conn_id, model.target)
 
 

@@ -9,8 +9,9 @@ from fastapi.responses import HTMLResponse
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError, SkillOptError
 from skillopt_airflow.pipeline.addresses import UI_PREFIX, evaluate_dag_id, regate_dag_id, train_dag_id
-from skillopt_airflow.pipeline.params import benchmark_config, run_storage
+from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import RunKeys, night_name, scoring_name
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui.reports import DagRunRow, app, may_read_dag_run, message_page, row_of, stored_page
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of

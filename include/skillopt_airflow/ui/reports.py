@@ -16,8 +16,8 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.addresses import REPORT_ROUTE, UI_PREFIX, train_dag_id
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
-from skillopt_airflow.pipeline.params import benchmark_config
 from skillopt_airflow.store.keys import RunKeys, run_name
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui.message_page import message
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of

@@ -8,8 +8,9 @@ from pydantic import ValidationError
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
-from skillopt_airflow.pipeline.params import benchmark_config, run_storage
+from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import run_name
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
 
 
