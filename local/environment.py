@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from local.home import ADMIN, PROJECT, Home, Settings
+from local.home import ADMIN, IMPORT_PATH, PROJECT, Home, Settings
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 
 HOME_VARIABLE = "SKILLOPT_HOME"
@@ -49,7 +49,7 @@ def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str])
         own_variables(home, outer)
         | {
             "SPT_NOENV": "1",  # else a process that sets its title wipes the line above, and `down` does not see it
-            "PYTHONPATH": os.pathsep.join([str(PROJECT / "include"), str(PROJECT)]),
+            "PYTHONPATH": IMPORT_PATH,
             "PYTHONUNBUFFERED": "1",
         }
         | ({"DOCKER_HOST": settings.docker_host} if settings.docker_host else {})

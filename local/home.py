@@ -14,6 +14,8 @@ from pathlib import Path
 from skillopt_airflow.core.errors import PlatformError
 
 PROJECT = Path(__file__).resolve().parent.parent
+IMPORT_PATH = os.pathsep.join([str(PROJECT / "include"), str(PROJECT)])
+"""PYTHONPATH of a process that imports the package and this folder."""
 ADMIN = "admin"
 SOCKET_PATH_BYTES = 107
 SOCKET_NAME = ".s.PGSQL.5432"

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from local.home import PROJECT
+from local.home import IMPORT_PATH
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.sandbox.docker_container import lines
@@ -86,5 +86,4 @@ class ProcessRuntime:
 def _environment() -> dict[str, str]:
     """Return what the program needs, and nothing of the user's that may be a secret or lead its calls elsewhere."""
     own = {name: value for name, value in os.environ.items() if name.startswith("SKILLOPT_")}
-    packages = os.pathsep.join([str(PROJECT / "include"), str(PROJECT)])
-    return own | {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": packages, "LANG": "C.UTF-8"}
+    return own | {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": IMPORT_PATH, "LANG": "C.UTF-8"}

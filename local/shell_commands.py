@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from local.environment import REGION, UNCHECKED_KEY, environment, s3_url
-from local.home import PROJECT, SOCKET_NAME, Home
+from local.home import IMPORT_PATH, PROJECT, SOCKET_NAME, Home
 from skillopt_airflow.core.errors import PlatformError
 
 PROGRAMS = ("airflow", "python")
@@ -24,10 +24,9 @@ PYTHONPATH={path} exec {python} -P -m local.shell_commands {home} {program} "$@"
 
 def write(home: Home) -> None:
     """Write a script for each program, which works from any folder."""
-    path = os.pathsep.join([str(PROJECT / "include"), str(PROJECT)])
     home.bin.mkdir(exist_ok=True)
     for program in PROGRAMS:
-        words = {"program": program, "home": home.root, "path": path, "python": sys.executable}
+        words = {"program": program, "home": home.root, "path": IMPORT_PATH, "python": sys.executable}
         script = home.bin / program
         draft = script.with_suffix(".draft")
         draft.write_text(_SCRIPT.format(**{name: shlex.quote(str(word)) for name, word in words.items()}))

@@ -83,10 +83,10 @@ def run(home: Home, asked: Asked) -> int:
         source = asked.skill if asked.skill is not None else benchmarks.seed_skill(asked.benchmark)
         display.begin(trial, asked.split, source, target.name)
         stopped = threading.Event()
-        with display.progress(len(items)):
+        with display.progress():
             run_workload(trial, lambda folder: _opened(home, trial, folder, stopped, display), stopped)
         display.end(trial, target.price, is_free=target.is_stand_in)
-    return 0 if display.all_scored(len(items)) else 1
+    return 0 if display.all_scored() else 1
 
 
 def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:

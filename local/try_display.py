@@ -38,9 +38,9 @@ class TryDisplay:
         self._line(f"Harness    {trial.config.model.harness}, in {where}")
 
     @contextmanager
-    def progress(self, total: int) -> Iterator[None]:
+    def progress(self) -> Iterator[None]:
         """Show how many items have ended, while the block runs."""
-        with self._console.status(f"0 of {total} items") as spinner:
+        with self._console.status(f"0 of {self._total} items") as spinner:
             self._spinner = spinner
             yield
         self._spinner = None
@@ -82,12 +82,12 @@ class TryDisplay:
         total = spent(trial.calls, {"target": price})
         dollars = "free" if is_free else "price unknown" if total.usd is None else f"${total.usd:.4f}"
         self._line(f"Cost       {_counted(total.calls, 'call')}, {total.tokens} tokens, {dollars}")
-        if not self.all_scored(self._total):
+        if not self.all_scored():
             self._failures()
 
-    def all_scored(self, total: int) -> bool:
-        """Return whether so many items have a score."""
-        return sum(row.score is not None for row in self._rows) == total
+    def all_scored(self) -> bool:
+        """Return whether every item has a score."""
+        return sum(row.score is not None for row in self._rows) == self._total
 
     def _failures(self) -> None:
         failed = [row for row in self._rows if row.score is None]

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +19,7 @@ from local.try_benchmark import Asked, configured, run
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelConnectionError
 from skillopt_airflow.core.types import Split
+from tests.served import served
 
 
 @pytest.fixture(autouse=True)
@@ -74,15 +74,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def answering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server behind the target's connection; the parameter is its answer's status and body."""
-    with Server(*request.param) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    with served(Server(*request.param)) as server:
         monkeypatch.setenv(TARGET_CONNECTION, server.connection)
         yield server
-        server.shutdown()
-        thread.join()
 
 
 COMPLETION = {
@@ -130,18 +126,18 @@ def test_what_the_model_writes_runs_in_containers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("served", [(200, COMPLETION)], indirect=True)
+@pytest.mark.parametrize("answering", [(200, COMPLETION)], indirect=True)
 def test_a_server_of_the_users_is_asked_with_his_skill(
-    home: Home, served: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: Home, answering: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     skill = tmp_path / "skill.md"
     skill.write_text("# Mine\n\nSay the city.\n", encoding="utf-8")
     prices = 'budget.prices={"openai-chat:mine": {"input": 1, "output": 2}}'
     assert run(home, asked("searchqa", prices, "model.temperature=0.5", skill=skill)) == 0
     said = capsys.readouterr().out
-    assert [request["model"] for request in served.asked] == ["mine"] * 3
-    assert {request["temperature"] for request in served.asked} == {0.5}
-    assert all("Say the city." in request["messages"][0]["content"] for request in served.asked)
+    assert [request["model"] for request in answering.asked] == ["mine"] * 3
+    assert {request["temperature"] for request in answering.asked} == {0.5}
+    assert all("Say the city." in request["messages"][0]["content"] for request in answering.asked)
     assert "Target     openai-chat:mine of connection skillopt_target" in said
     assert "Sure.\\x1b[2J" in said, "what a terminal would obey is made visible"
     assert "hard 1, soft 1.00" in said
@@ -150,9 +146,9 @@ def test_a_server_of_the_users_is_asked_with_his_skill(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("served", [(404, {"error": {"message": "no model mine"}})], indirect=True)
+@pytest.mark.parametrize("answering", [(404, {"error": {"message": "no model mine"}})], indirect=True)
 def test_a_server_that_refuses_is_told_with_count_and_reason(
-    home: Home, served: Server, capsys: pytest.CaptureFixture[str]
+    home: Home, answering: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(home, asked("searchqa")) == 1
     said = capsys.readouterr().out
