@@ -25,7 +25,7 @@ from skillopt_airflow.core.types import (
 
 PROMPT, REFERENCE = "prompt", "reference"
 ID_CHARS = 16
-"""Of the hash that is the id of a record without one."""
+"""Characters of the hash that is the id of a record without one."""
 MAX_READ_CHARS = 20_000
 """Characters that one call of read_file returns."""
 

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.types import Trajectory
 
-LASTING = frozenset({400, 401, 402, 403, 404, 405, 422})
-"""Of a request that is refused each time that it is made."""
 UNREADABLE = "unreadable"
 """In the place of a status, where what came is no answer."""
 FIRST_ITEMS = 8
@@ -21,7 +19,7 @@ ADVICE: Mapping[int, str] = {
     405: f"correct {ADDRESS}",
     422: "correct the name of its model, or the settings under model.* that this server does not take",
 }
-"""Advice about a connection whose server answers so."""
+"""Advice about a connection by its server's answer, for each answer that refuses the same request every time."""
 
 
 def may_pass(status: int) -> bool:
@@ -36,7 +34,7 @@ def advice(status: int) -> str:
 
 def lasting_error(status: int | None) -> str:
     """Return a trajectory's mark of an error that would come again; empty for any other."""
-    return str(status) if status in LASTING else ""
+    return str(status) if status in ADVICE else ""
 
 
 def hopeless(first: Sequence[Trajectory], items: int) -> FailureReason | None:

@@ -14,7 +14,7 @@ TOLERATED_CUTS = 0.05
 
 
 class RolloutTally(Value):
-    """What became of the rollouts that some work consists of; those without any outcome were not needed."""
+    """Outcomes of the rollouts that some work consists of; those without any outcome were not needed."""
 
     planned: int = Field(ge=0)
     scored: int = Field(ge=0)

@@ -72,7 +72,7 @@ class RolloutCounts(Value):
 
 
 class StageRollouts(RolloutTally):
-    """What became of the run's own rollouts of one stage."""
+    """Outcomes of the run's own rollouts of one stage."""
 
     stage: str
     """Such as seed, rollout, evaluate, test."""

@@ -51,9 +51,11 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
             `Unavailable` kinds only if nothing else is.
     """
     if not run.config.train.preflight:
-        return log.info("train.preflight is false: nothing is tried")
+        log.info("train.preflight is false: nothing is tried")
+        return
     if run.store.exists(run.keys.runtime_state):
-        return log.info("the run is past its beginning: nothing is tried")
+        log.info("the run is past its beginning: nothing is tried")
+        return
     failures: list[SkillOptError] = []
     with ThreadPoolExecutor(2) as pool:
         beside = [pool.submit(_try_optimizer, run), pool.submit(_try_buckets, run)]
@@ -67,7 +69,6 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
     if failures:
         found = wrong if wrong else failures
         raise type(found[0])("\n".join(dict.fromkeys(map(str, found))))
-    return None
 
 
 def first_unmeasured(run: TrainingRun) -> Item | None:
@@ -112,7 +113,8 @@ def _check_target(run: TrainingRun, trajectory: Trajectory, calls: Sequence[Mode
 
 
 def _try_optimizer(run: TrainingRun) -> str:
-    model, calls = run.config.model, list[ModelCall]()
+    model = run.config.model
+    calls: list[ModelCall] = []
     who = f"connection {model.optimizer_conn_id}: the optimizer {model.optimizer}"
     try:
         with run.connections.optimizer(model, calls.append) as optimizer:
