@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,11 @@ def platform(request: pytest.FixtureRequest, docker_host: str) -> Iterator[Runni
         control(home, "up", DOCKER_HOST=docker_host)
         return True
 
-    with shared(home, start, lambda: control(home, "down", DOCKER_HOST=docker_host)):
-        running = RunningPlatform(home)
+    def stop() -> None:
+        control(home, "down", DOCKER_HOST=docker_host)
+
+    with shared(home, start, stop), closing(RunningPlatform(home)) as running:
         yield running
-        running.api.close()
-        running.s3.close()
 
 
 @pytest.fixture(scope="session")

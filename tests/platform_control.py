@@ -20,6 +20,11 @@ class RunningPlatform:
         self.api = airflow_services.api(self.settings)
         self.s3 = objectstore.client(self.settings)
 
+    def close(self) -> None:
+        """Close the connections; the platform stays up."""
+        self.api.close()
+        self.s3.close()
+
 
 def control(home: Path, command: str, **variables: str) -> None:
     """`python -m local COMMAND` on the home, as `make` calls it, with the models of the stand-in."""

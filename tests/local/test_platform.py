@@ -26,7 +26,8 @@ pytestmark = pytest.mark.platform
 def own(docker_host: str) -> Iterator[RunningPlatform]:
     root = Path(tempfile.mkdtemp(prefix="skillopt-platform-"))
     control(root, "up", DOCKER_HOST=docker_host)
-    yield RunningPlatform(root)
+    with closing(RunningPlatform(root)) as running:
+        yield running
     control(root, "down", DOCKER_HOST=docker_host)
     shutil.rmtree(root)
 
