@@ -140,7 +140,9 @@ def test_many_failed_tasks_are_counted_and_a_refused_alert_is_an_error(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ON_CALL", hook.connection)
     ended_as(monkeypatch, {f"measure_{n:02d}": "failed" for n in range(25)})
-    context: Any = {"dag": dag_of("train_x", "doc", "x", configured()), "run_id": "manual__1", "reason": "task_failure"}
+    with dag_of("train_x", "doc", "x", configured()) as dag:
+        pass
+    context: Any = {"dag": dag, "run_id": "manual__1", "reason": "task_failure"}
     alerts.tell_failure("on_call", context)
     assert "measure_19 and 5 more. " in hook.said[0][1]["text"]
     hook.status = 500
@@ -151,6 +153,8 @@ def test_many_failed_tasks_are_counted_and_a_refused_alert_is_an_error(
 def test_a_run_that_no_task_failed_says_why(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ON_CALL", hook.connection)
     ended_as(monkeypatch, {"measure": "success"})
-    context: Any = {"dag": dag_of("train_x", "doc", "x", configured()), "run_id": "manual__1", "reason": "timed_out"}
+    with dag_of("train_x", "doc", "x", configured()) as dag:
+        pass
+    context: Any = {"dag": dag, "run_id": "manual__1", "reason": "timed_out"}
     alerts.tell_failure("on_call", context)
     assert "failed; no task failed: timed_out. " in hook.said[0][1]["text"]

@@ -33,6 +33,12 @@ def ids_of(*names: str) -> set[str]:
     return {dag_id(name) for name in names for dag_id in FACTORIES}
 
 
+def test_no_task_carries_a_copy_of_its_dags_form() -> None:
+    made = dags().values()
+    assert any(dag.params for dag in made)
+    assert not [task.task_id for dag in made for task in dag.tasks if set(task.params) & set(dag.params)]
+
+
 def test_the_process_of_a_task_builds_its_dag_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = dags()
     for dag_id, dag in everything.items():

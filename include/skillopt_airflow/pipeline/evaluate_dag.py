@@ -28,7 +28,7 @@ of the last task. Rollouts that are stored already, of a training for instance, 
 def evaluate_dag(benchmark: str, config: TrainConfig) -> DAG:
     """Build the DAG: find the skills, roll them out, compare."""
     doc = DOC.format(benchmark=benchmark, bucket=config.storage.bucket, prefix=config.storage.prefix)
-    with dag_of(evaluate_dag_id(benchmark), doc, benchmark, config, params=form(config)) as dag:
+    with dag_of(evaluate_dag_id(benchmark), doc, benchmark, config, form=form(config)) as dag:
         prepared: Any = prepare(benchmark)
         run = prepared["run"]
         scored = evaluations(config, "rollout", run, prepared)

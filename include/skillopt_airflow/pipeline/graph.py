@@ -1,10 +1,12 @@
 """Parts that all DAGs of this project share: their defaults, and a mapped task that runs sandboxes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
+from airflow.sdk.definitions.param import ParamsDict
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.alerts import on_failure
@@ -24,12 +26,15 @@ TASK_DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def dag_of(dag_id: str, doc: str, benchmark: str, config: TrainConfig, **kwargs: Any) -> DAG:
-    """Return a DAG that runs when it is triggered, unless it has a schedule, and reports failures where asked to.
+@contextmanager
+def dag_of(
+    dag_id: str, doc: str, benchmark: str, config: TrainConfig, form: Mapping[str, Param] | None = None, **kwargs: Any
+) -> Iterator[DAG]:
+    """Open a DAG that runs when it is triggered, unless it has a schedule, and reports failures where asked to.
 
     It is not paused at first, whatever Airflow's default is: a run of another DAG may be waiting for its run.
     """
-    return DAG(
+    with DAG(
         dag_id,
         catchup=False,
         doc_md=doc,
@@ -37,7 +42,12 @@ def dag_of(dag_id: str, doc: str, benchmark: str, config: TrainConfig, **kwargs:
         default_args=dict(TASK_DEFAULTS),
         render_template_as_native_obj=True,
         **({"schedule": None, "is_paused_upon_creation": False, "on_failure_callback": on_failure(config)} | kwargs),
-    )
+    ) as dag:
+        yield dag
+    if form is not None:
+        # Airflow gives each task a copy of the params that its DAG has by then, and checks and stores every copy; a
+        # task's context has those of the DAG anyway.
+        dag.params = ParamsDict(dict(form))
 
 
 def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:

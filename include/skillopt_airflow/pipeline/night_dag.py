@@ -54,7 +54,7 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         # Nights build on each other.
         max_active_runs=1,
         is_paused_upon_creation=True,
-        params=form,
+        form=form,
         deadline=when_late(config),
     ) as dag:
         prepared: Any = prepare_night(benchmark)

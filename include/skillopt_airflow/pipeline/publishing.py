@@ -47,7 +47,7 @@ def champion_asset(benchmark: str) -> Asset:
 def publish_dag(benchmark: str, config: TrainConfig) -> DAG:
     """Build the DAG: open a finished run, then publish as a training does at its end."""
     doc = PUBLISH_DOC.format(benchmark=benchmark)
-    with dag_of(publish_dag_id(benchmark), doc, benchmark, config, params=publish_form(config)) as dag:
+    with dag_of(publish_dag_id(benchmark), doc, benchmark, config, form=publish_form(config)) as dag:
         publication(benchmark, config, open_finished(benchmark))
     return dag
 
@@ -66,7 +66,7 @@ def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
         "overrides": knobs["overrides"],
     }
     doc = ROLLBACK_DOC.format(benchmark=benchmark)
-    with dag_of(rollback_dag_id(benchmark), doc, benchmark, config, params=asked) as dag:
+    with dag_of(rollback_dag_id(benchmark), doc, benchmark, config, form=asked) as dag:
         request: Any = request_rollback(benchmark)
         approve = RollbackApproval(
             task_id="approve",

@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from airflow.sdk import DAG, TaskGroup, chain
@@ -44,7 +45,7 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
         benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
     )
     declines = [decline_asset(benchmark)] if config.regate.train_on_decline else None
-    with dag_of(train_dag_id(benchmark), doc, benchmark, config, params=params.form(config), schedule=declines) as dag:
+    with dag_of(train_dag_id(benchmark), doc, benchmark, config, form=params.form(config), schedule=declines) as dag:
         prepared: Any = tasks.prepare(benchmark)
         run = prepared["run"]
         tried = preflight(config, run)
@@ -119,6 +120,6 @@ def evaluate_and_gate(candidate: Any, at: int | MomentKind, config: TrainConfig)
     return gate
 
 
-def _inner_dag(dag_id: str, benchmark: str, config: TrainConfig) -> DAG:
-    """Return a DAG that a training waits for; the training retries it if it fails, and reports if that is in vain."""
+def _inner_dag(dag_id: str, benchmark: str, config: TrainConfig) -> AbstractContextManager[DAG]:
+    """Open a DAG that a training waits for; the training retries it if it fails, and reports if that is in vain."""
     return dag_of(dag_id, EPOCH_DOC.format(benchmark=benchmark), benchmark, config, on_failure_callback=None)
