@@ -12,11 +12,14 @@ PRELOADED = (
     "airflow.providers.amazon.aws.hooks.base_aws",
     "airflow.providers.common.ai.hooks.pydantic_ai",
     "airflow.providers.docker.operators.docker",
+    "airflow.providers.standard.operators.hitl",
     "airflow.providers.standard.operators.trigger_dagrun",
     "airflow.sdk.definitions.decorators",
     "airflow.sdk.execution_time.task_runner",
-    "boto3",
+    "anyio.from_thread",
+    "boto3.s3.inject",
     "great_expectations",
+    "matplotlib.figure",
     "openai",
     "pandas",
     "pyarrow.compute",
@@ -24,7 +27,7 @@ PRELOADED = (
     "pyarrow.parquet",
     "pydantic_ai.models.openai",
     "starlette.applications",
-    "uvicorn",
+    "uvicorn.protocols.http.h11_impl",
 )
 
 

@@ -33,29 +33,26 @@ class MergedPatch(BaseModel):
 def aggregate(
     optimizer: Optimizer, skill: str, patches: Sequence[Patch], merge_batch_size: int, workers: int, meta_skill: str
 ) -> Patch:
-    """Merge failure and success patches apart, `merge_batch_size` at a time, then both in one last merge.
+    """Merge failure and success patches apart, at the same time, `merge_batch_size` in a call, then both in a last one.
 
     The order is that of `patches`, never that of completion. Rewrites of the whole body cannot be merged: they stay
     as they are, equal ones united.
     """
-    groups: dict[SourceType, list[list[Edit]]] = {
-        source_type: [edits for patch in patches if (edits := _of(patch, source_type))]
-        for source_type in ("failure", "success")
-    }
-    fallbacks = [patch.fallback for patch in patches]
-    with ThreadPoolExecutor(max_workers=workers) as pool:
+    with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(2) as both:
 
-        def merge_level(batches: list[list[list[Edit]]], priority: Priority) -> list[Patch]:
-            return list(pool.map(lambda batch: merge(optimizer, skill, batch, priority, meta_skill), batches))
-
-        merged: list[list[Edit]] = []
-        for source_type, parts in groups.items():
+        def merged_levels(source_type: SourceType) -> tuple[list[list[Edit]], list[str]]:
+            """Return what the last level left, which is one part or none, and what the merges could not use."""
+            parts, fallbacks = [edits for patch in patches if (edits := _of(patch, source_type))], []
             while len(parts) > 1:
                 batches = [parts[i : i + merge_batch_size] for i in range(0, len(parts), merge_batch_size)]
-                level = merge_level(batches, source_type)
+                level = list(pool.map(lambda batch: merge(optimizer, skill, batch, source_type, meta_skill), batches))
                 fallbacks += [patch.fallback for patch in level]
                 parts = [list(patch.edits) for patch in level]
-            merged += parts
+            return parts, fallbacks
+
+        (failures, unused), (successes, unused_too) = both.map(merged_levels, ("failure", "success"))
+    merged = [*failures, *successes]
+    fallbacks = [*(patch.fallback for patch in patches), *unused, *unused_too]
     last = merge(optimizer, skill, merged, "failure-over-success", meta_skill)
     rewrites = [edit for patch in patches for edit in patch.edits if edit.op == "rewrite"]
     return Patch(

@@ -63,24 +63,11 @@ def reflect(run: JsonObject, at: int, part: int, parts: int) -> None:
 
 
 @task
-def aggregate(run: JsonObject, at: int) -> None:
-    """Merge the patches of all minibatches into one."""
-    from skillopt_airflow.training.steps import aggregate
-
-    aggregate(*_moment(run, at))
-
-
-@task
-def select(run: JsonObject, at: int) -> None:
-    """Keep the edits within the learning rate."""
-    from skillopt_airflow.training.steps import select
-
-    select(*_moment(run, at))
-
-
-@task
 def update(run: JsonObject, at: int) -> list[JsonObject]:
-    """Apply the edits; return the chunks to evaluate the candidate on, none if it equals the skill."""
+    """Merge the patches, keep the edits within the learning rate and apply them, each a stage with a result of its own.
+
+    Returns the chunks to evaluate the candidate on, none if it equals the skill.
+    """
     from skillopt_airflow.training.steps import update
 
     return update(*_moment(run, at))

@@ -25,7 +25,7 @@ THIS_RUN: Any = "{{ dag_run.conf }}"
 """Inside an epoch's DAG, what it was triggered with is the reference of the run."""
 
 TRAIN_DOC = """
-Trains a skill for **{benchmark}**: rollout, reflect, aggregate, select, update, evaluate and gate, step by step.
+Trains a skill for **{benchmark}**: rollout, reflect, update, evaluate and gate, step by step.
 
 Trigger it with the form, or with `conf={{"overrides": {{"optimizer.learning_rate": 2}}}}` for any key. The run's
 documents are in `s3://{bucket}/{prefix}runs/{benchmark}/`, the published skill in `s3://{artifacts}/{prefix}skills/`.
@@ -84,10 +84,8 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", THIS_RUN, batch)
         reflect = tasks.reflect.partial(**step, parts=parts).expand(part=list(range(parts)))
-        aggregate = tasks.aggregate(**step)
-        select = tasks.select(**step)
         update = tasks.update(**step)
-        chain(rollout, reflect, aggregate, select, update)
+        chain(rollout, reflect, update)
         return evaluate_and_gate(update, position, config)
 
 

@@ -86,8 +86,6 @@ class TrainingLoop:
         self._rollouts(f"{name}/rollout", self._plan(moment, "plan", steps.rollout))
         for part in range(REFLECT_PARTS):
             self.task(f"{name}/reflect-{part}", partial(steps.reflect, run, moment, part, REFLECT_PARTS))
-        self.task(f"{name}/aggregate", lambda: steps.aggregate(run, moment))
-        self.task(f"{name}/select", lambda: steps.select(run, moment))
         self._evaluate_and_gate(moment, self._plan(moment, "update", steps.update))
 
     def _slow_update(self, moment: Moment) -> None:

@@ -68,7 +68,14 @@ def reflect(run: TrainingRun, moment: Moment, part: int, parts: int) -> None:
             list(pool.map(work, mine))
 
 
-def aggregate(run: TrainingRun, moment: Moment) -> None:
+def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Make a candidate of the patches; return the chunks to evaluate it on, none if it equals the skill."""
+    _aggregate(run, moment)
+    _select(run, moment)
+    return _apply(run, moment)
+
+
+def _aggregate(run: TrainingRun, moment: Moment) -> None:
     """Merge the patches of all minibatches into one."""
     gradient, state, keys = run.config.gradient, run.state_before(moment), run.keys.moment(moment)
     with optimizing(run, moment, "aggregate") as models:
@@ -89,7 +96,7 @@ def aggregate(run: TrainingRun, moment: Moment) -> None:
         log.info("%d patches, %d edits after merging", len(patches), len(merged.edits))
 
 
-def select(run: TrainingRun, moment: Moment) -> None:
+def _select(run: TrainingRun, moment: Moment) -> None:
     """Keep the edits within the learning rate."""
     state, keys = run.state_before(moment), run.keys.moment(moment)
     with optimizing(run, moment, "select") as models:
@@ -107,7 +114,7 @@ def select(run: TrainingRun, moment: Moment) -> None:
         log.info("learning rate %s: %d of %d edits stay", budget, len(ranked.edits), len(merged.edits))
 
 
-def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+def _apply(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Apply the edits; return the chunks to evaluate the candidate on, none if it equals the skill."""
     keys = run.keys.moment(moment)
     with optimizing(run, moment, "update") as models:
