@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,10 +27,13 @@ from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store.keys import RunKeys, run_name
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.timing import StageTiming
 
 PLACE = PROJECT / ".local" / "bench"
 RUN_SECONDS = 4 * 3600.0
 LOOK_SECONDS = 20.0
+LOG_LINES = 20
 
 
 class Checkout:
@@ -37,6 +41,7 @@ class Checkout:
 
     def __init__(self, root: Path, settings: Settings) -> None:
         self.root = root
+        self.home = Home.at(root / ".local")
         self.api = AirflowApi(airflow_url(settings), ADMIN, settings.password)
         self._s3 = boto3.client(
             "s3",
@@ -46,6 +51,11 @@ class Checkout:
             aws_secret_access_key=UNCHECKED_KEY,
         )
 
+    def wait_for(self, benchmark: str) -> None:
+        """Wait until Airflow has the DAGs of a training."""
+        for name in (f"train_{benchmark}", f"train_{benchmark}_epoch"):
+            self.api.wait_for_dag(name)
+
     def train(self, benchmark: str, overrides: Mapping[str, Any], steps: int) -> History:
         """Run `train_<benchmark>` to its end, with a bar over its steps.
 
@@ -53,8 +63,7 @@ class Checkout:
             PlatformError: the run did not succeed.
         """
         dag_id = f"train_{benchmark}"
-        for name in (dag_id, f"{dag_id}_epoch"):
-            self.api.wait_for_dag(name)
+        self.wait_for(benchmark)
         run_id = self.api.trigger(dag_id, {"overrides": dict(overrides)})
         with Progress() as progress:
             bar = progress.add_task(dag_id, total=steps)
@@ -69,10 +78,29 @@ class Checkout:
 
             state = self.api.wait(dag_id, run_id, show, RUN_SECONDS)
         if state != "success":
-            raise PlatformError(f"{dag_id}: run {run_id} ended as {state}; see {self.root}/.local")
+            raise PlatformError(f"{dag_id}: run {run_id} ended as {state}\n{self._failures(dag_id, run_id)}")
         keys = RunKeys("", benchmark, run_name(run_id))
         body = self._s3.get_object(Bucket="skillopt", Key=keys.history)["Body"].read()
         return read_document(History, body, keys.history)
+
+    def timings(self, history: History) -> dict[str, list[StageTiming]]:
+        """Return when the bodies of a run's tasks ran, by the name of their moment."""
+        store = ObjectStore(self._s3, "skillopt")
+        folder, found = RunKeys("", history.benchmark, history.run).folder, defaultdict[str, list[StageTiming]](list)
+        for key in store.list_keys(folder):
+            moment, timing, _ = key.removeprefix(folder).partition("/timing/")
+            if timing:
+                found[moment].append(store.get_model(key, StageTiming))
+        return found
+
+    def _failures(self, dag_id: str, run_id: str) -> str:
+        """Return the last lines of the logs of a run's failed tasks, because the platform is gone when one looks."""
+        lines = []
+        for row in self.api.task_instances(dag_id, run_id):
+            if row["state"] == "failed":
+                log = self.api.log(dag_id, run_id, row["task_id"], row["try_number"], row["map_index"])
+                lines += [f"{row['task_id']}:", *log[-LOG_LINES:]]
+        return "\n".join(lines)
 
     def _steps(self, dag_id: str, run_id: str) -> int:
         runs = [run["dag_run_id"] for run in self.api.runs(f"{dag_id}_epoch") if run["dag_run_id"].startswith(run_id)]
@@ -81,14 +109,18 @@ class Checkout:
 
 
 @contextmanager
-def checkout(benchmarks: Mapping[str, Mapping[str, Any]]) -> Iterator[Checkout]:
-    """Yield a platform whose benchmarks are SearchQA with the given benchmark.yaml each; gone after the block."""
+def checkout(benchmarks: Mapping[str, Mapping[str, Any]], **connections: str) -> Iterator[Checkout]:
+    """Yield a platform whose benchmarks are SearchQA with the given benchmark.yaml each; gone after the block.
+
+    `connections` are Airflow's, by id.
+    """
     shutil.rmtree(PLACE, ignore_errors=True)
     _copy_tracked(PLACE)
     for name, layer in benchmarks.items():
         _add_benchmark(PLACE, name, layer)
     command = [sys.executable, "-m", "local"]
     variables = {name: value for name, value in os.environ.items() if name not in ("SKILLOPT_HOME", "PYTHONPATH")}
+    variables |= {f"AIRFLOW_CONN_{name.upper()}": value for name, value in connections.items()}
     try:
         subprocess.run([*command, "up"], cwd=PLACE, env=variables, check=True)
         yield Checkout(PLACE, Home.at(PLACE / ".local").read())

@@ -18,7 +18,11 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
         ModelError: the request asks for something that the stand-in does not do, or lacks a part.
     """
     conversation = read(request)
-    reply = decide(conversation)
+    return answer(conversation, decide(conversation))
+
+
+def answer(conversation: Conversation, reply: Reply) -> dict[str, Any]:
+    """Return the whole answer that gives the reply."""
     finish_reason = "tool_calls" if reply.calls else "stop"
     return {
         **_head(conversation, reply),

@@ -41,6 +41,8 @@ class StandInServer(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 128
+    endpoints: Mapping[str, Endpoint] = ENDPOINTS
+    """Answers by path; another kind of server may have others."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__((host, port), _Handler)
@@ -72,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self._batched("POST", body):
             return
-        endpoint = ENDPOINTS.get(self._served)
+        endpoint = self._endpoints.get(self._served)
         if endpoint is None:
             self._not_served()
             return
@@ -109,12 +111,17 @@ class _Handler(BaseHTTPRequestHandler):
         log.debug(format, *args)
 
     @property
+    def _endpoints(self) -> Mapping[str, Endpoint]:
+        endpoints: Mapping[str, Endpoint] = self.server.endpoints  # type: ignore[attr-defined]
+        return endpoints
+
+    @property
     def _served(self) -> str:
         """Return the path without a query: clients of one provider add `?beta=true`."""
         return urlsplit(self.path).path.rstrip("/")
 
     def _not_served(self) -> None:
-        self._fail(404, f"{self._served}: not served here; there are {MODELS_PATH}, {', '.join(ENDPOINTS)}")
+        self._fail(404, f"{self._served}: not served here; there are {MODELS_PATH}, {', '.join(self._endpoints)}")
 
     def _fail(self, status: int, message: str) -> None:
         error = {"message": message, "type": "invalid_request_error", "code": None, "param": None}
