@@ -1,0 +1,175 @@
+"""A training in a world of exactly known rules, on a server of 24 slots that takes its time, through the real DAGs."""
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from bench import tables
+from bench.checkout import PLACE, Checkout, checkout
+from bench.cpu_seconds import metered
+from bench.world_model import World
+from bench.world_server import SIGMA, SLOTS, WorldServer, serving
+from local.environment import UNCHECKED_KEY
+from skillopt_airflow.core.run_history import History, StepSeconds
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.sandbox.task_workload import union_seconds
+from skillopt_airflow.training.timing import StageTiming
+
+BATCH = 40
+WORLD = World()
+
+
+@dataclass(frozen=True)
+class Form:
+    """A training of the world, and the mean latency of its model server."""
+
+    name: str
+    latency: float
+    epochs: int
+    steps: int
+    """Of an epoch."""
+    items: Mapping[Split, int]
+
+    @property
+    def title(self) -> str:
+        """Return the head of its column."""
+        sizes = "/".join(str(count) for count in self.items.values())
+        return f"{self.latency:g} s a call, {sizes} items, {self.epochs} x {self.steps} steps"
+
+    @property
+    def layer(self) -> dict[str, Any]:
+        """Return its benchmark.yaml."""
+        return {
+            "data": {"uri": str(PLACE / ".local" / "data" / self.name), "split_mode": "split_dir"},
+            "train": {"num_epochs": self.epochs, "steps_per_epoch": self.steps, "batch_size": BATCH},
+            "model": {"target_conn_id": self.name, "optimizer_conn_id": self.name, "concurrency": SLOTS},
+        }
+
+
+PAPER = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
+FULL = (Form("world_1s", 1.0, 4, 10, PAPER), Form("world_5s", 5.0, 1, 10, PAPER))
+SMALL = (Form("world_few", 1.0, 2, 3, {Split.TRAIN: 3 * BATCH, Split.VAL: 100, Split.TEST: 140}),)
+REFERENCE = {
+    "wall": "1019",
+    "wall / steps": "25.5",
+    "calls": "13300",
+    "CPU seconds a rollout": "0.004",
+}
+"""What the reference implementation took for the first of FULL."""
+NOTE = (
+    f"A training with default settings, batches of {BATCH} and `model.concurrency` {SLOTS}, against a server of "
+    f"{SLOTS} slots whose latency is lognormal (sigma {SIGMA:g}) and drawn by the request; the optimizer's calls take "
+    "slots as well. Target and optimizer are no language model: an item is right exactly if the skill has the sentence "
+    "that it needs, and some items are a matter of chance. Seconds, if nothing else is said. The wall is from the "
+    "trigger to the run's end, tests and publication included; the calls' latency / slots is the least that any "
+    "trainer would take for them. CPU seconds are those of all processes of the platform: Airflow, database, S3 "
+    "server, engine, containers. A stage's seconds are those in which the body of one of its tasks ran."
+)
+REFERENCE_NOTE = (
+    "The reference is the reference implementation, measured on the same protocol at 1 s a call with 400/200/1400 "
+    "items and 4 x 10 steps. The column at 5 s is a single epoch."
+)
+
+
+def measure() -> None:
+    """Train at 1 s and at 5 s a call, one after the other on one platform."""
+    columns = {"reference": REFERENCE} | _measured(FULL)
+    _write("world", f"{NOTE} {REFERENCE_NOTE}", columns)
+
+
+def measure_small() -> None:
+    """Train for two epochs of three steps: a few minutes, for comparison with the same before a change."""
+    _write("world_small", NOTE, _measured(SMALL))
+
+
+def _measured(forms: Sequence[Form]) -> dict[str, dict[str, str]]:
+    """Return a column of figures for each training."""
+    with ExitStack() as open_servers:
+        servers = [open_servers.enter_context(serving(WORLD, form.latency)) for form in forms]
+        connections = {form.name: _connection(server) for form, server in zip(forms, servers, strict=True)}
+        place = open_servers.enter_context(checkout({form.name: form.layer for form in forms}, **connections))
+        return {form.title: _trained(place, form, server) for form, server in zip(forms, servers, strict=True)}
+
+
+def _trained(place: Checkout, form: Form, server: WorldServer) -> dict[str, str]:
+    _write_items(form)
+    place.wait_for(form.name)
+    with metered(place.home) as meter:
+        began = time.monotonic()
+        history = place.train(form.name, {}, form.epochs * form.steps)
+        wall = time.monotonic() - began
+    return (
+        {
+            "wall": f"{wall:.0f}",
+            "wall / steps": f"{wall / len(history.steps):.1f}",
+            "calls' latency / slots": f"{server.busy_seconds / SLOTS:.0f}",
+            "CPU seconds": f"{meter.seconds:.0f}",
+            "CPU seconds a rollout": f"{meter.seconds / history.rollouts.ran:.3f}",
+        }
+        | _counts(history)
+        | _scores(history)
+        | _seconds(history, place.timings(history))
+    )
+
+
+def _write_items(form: Form) -> None:
+    for split, count in form.items.items():
+        path = PLACE / ".local" / "data" / form.name / split / "items.json"
+        path.parent.mkdir(parents=True)
+        records = [WORLD.record(f"{split}-{index}") for index in range(count)]
+        path.write_text(json.dumps(records), encoding="utf-8")
+
+
+def _connection(server: WorldServer) -> str:
+    connection = {"conn_type": "pydanticai", "host": server.base_url, "password": UNCHECKED_KEY}
+    return json.dumps(connection | {"extra": {"model": "openai-chat:world"}})
+
+
+def _counts(history: History) -> dict[str, str]:
+    by_stage = Counter[str]()
+    for cost in history.costs:
+        by_stage[f"{cost.role} calls, {cost.stage}"] += cost.calls
+    tokens = sum(cost.prompt_tokens + cost.completion_tokens for cost in history.costs)
+    calls = sum(by_stage.values())
+    counts = {"rollouts": history.rollouts.ran, "calls": calls, "tokens": tokens} | by_stage
+    return {name: str(count) for name, count in counts.items()}
+
+
+def _scores(history: History) -> dict[str, str]:
+    accepted = sum(step.action.accepted for step in history.steps)
+    return {
+        **{f"exact match on test, {name}": f"{score.hard:.3f}" for name, score in history.test.items()},
+        "exact match on val, seed": f"{history.seed_val_score:.3f}",
+        "exact match on val, best": f"{history.best_val_score:.3f}",
+        "steps accepted": str(accepted),
+        "steps rejected": str(len(history.steps) - accepted),
+    }
+
+
+def _seconds(history: History, timings: Mapping[str, Sequence[StageTiming]]) -> dict[str, str]:
+    """Return the seconds of a step by part and by stage, and those of the stages outside the steps in the whole run."""
+    steps = {step.name: step.seconds for step in history.steps}
+    inside, outside = defaultdict[str, float](float), defaultdict[str, float](float)
+    for moment, rows in timings.items():
+        spans = defaultdict[str, list[tuple[float, float]]](list)
+        for row in rows:
+            spans[row.stage].append((row.started, row.ended))
+        for stage, ran in spans.items():
+            (inside if moment in steps else outside)[stage] += union_seconds(ran)
+    parts = {part: mean(getattr(step, part) for step in steps.values()) for part in StepSeconds.model_fields}
+    return {
+        **{f"a step, {part}": f"{seconds:.1f}" for part, seconds in parts.items()},
+        **{f"a step, stage {stage}": f"{seconds / len(steps):.1f}" for stage, seconds in inside.items()},
+        **{f"the run outside its steps, stage {stage}": f"{seconds:.1f}" for stage, seconds in outside.items()},
+    }
+
+
+def _write(name: str, note: str, columns: Mapping[str, Mapping[str, str]]) -> None:
+    figures = dict.fromkeys(figure for column in columns.values() for figure in column)
+    rows = [(figure, *(column.get(figure, "") for column in columns.values())) for figure in figures]
+    tables.write(name, "A world of known rules on a slow server", note, ("figure", *columns), rows)

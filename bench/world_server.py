@@ -1,0 +1,79 @@
+"""The world's model server: so many slots, and a latency drawn for each call by its request."""
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import NormalDist
+from typing import Any
+
+from bench.world_model import World
+from local.standin import chat_wire
+from local.standin.chance import fraction
+from local.standin.server import Endpoint, StandInServer
+from skillopt_airflow.core.types import canonical_json, sha256
+
+SLOTS = 24
+SIGMA = 0.5
+"""Standard deviation of the latency's logarithm: one call in twenty takes twice the mean."""
+
+
+class WorldServer(StandInServer):
+    """Answers chat completions; a call above the slots waits as a provider would queue it."""
+
+    def __init__(self, world: World, mean_seconds: float, slots: int = SLOTS) -> None:
+        super().__init__("127.0.0.1", 0)
+        self.endpoints = {"/v1/chat/completions": Endpoint(self._complete)}
+        self.busy_seconds = 0.0
+        """Sum of the latencies of all calls."""
+        self.most_at_once = 0
+        """Most calls that were in a slot at the same time."""
+        self._world, self._mean = world, mean_seconds
+        self._slots = threading.Semaphore(slots)
+        self._asked: Counter[str] = Counter()
+        self._at_once = 0
+        self._lock = threading.Lock()
+
+    def latency(self, name: str) -> float:
+        """Return the seconds that the call of this name takes."""
+        share = fraction(str(self._world.seed), name, "latency")
+        # Without the least shift the normal distribution has no value at 0.
+        normal = NormalDist().inv_cdf(min(max(share, 1e-9), 1 - 1e-9))
+        return self._mean * math.exp(SIGMA * normal - SIGMA**2 / 2)
+
+    def _complete(self, request: dict[str, Any]) -> dict[str, Any]:
+        digest = sha256(canonical_json(request))
+        with self._lock:
+            # Of equal requests each is a draw of its own, whichever comes first.
+            self._asked[digest] += 1
+            draw = self._asked[digest]
+        conversation = chat_wire.read(request)
+        answer = chat_wire.answer(conversation, self._world.reply(conversation, draw))
+        with self._slots:
+            self._spend(self.latency(f"{digest} {draw}"))
+        return answer
+
+    def _spend(self, seconds: float) -> None:
+        with self._lock:
+            self.busy_seconds += seconds
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        time.sleep(seconds)
+        with self._lock:
+            self._at_once -= 1
+
+
+@contextmanager
+def serving(world: World, mean_seconds: float, slots: int = SLOTS) -> Iterator[WorldServer]:
+    """Yield a server that answers until the block ends."""
+    server = WorldServer(world, mean_seconds, slots)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
