@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from skillopt_airflow.core.errors import SandboxError
-from skillopt_airflow.gateway import shared_state
+from skillopt_airflow.gateway import locked_document, shared_state
+from skillopt_airflow.gateway.locked_document import LockedDocument
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.shared_state import RateLimit, State, shared
 
@@ -128,6 +129,8 @@ def test_what_a_killed_process_held_is_free_again_and_what_it_spent_is_spent(chi
             child.wait()
             while busy(await mine.update(look)):
                 await asyncio.sleep(0.05)
+            # Also where the gateway that found it out changed nothing else.
+            assert busy(await mine.update(look)) == 0
             assert (await mine.update(look)).budget.calls == 40
 
     asyncio.run(scene())
@@ -161,10 +164,10 @@ def test_a_broken_state_begins_anew(temporary, content):
     async def scene() -> None:
         async with shared("run", RemainingBudget()) as mine:
             (folder,) = folders(temporary)
-            (folder / "state.json").write_bytes(content)
+            LockedDocument(folder / "state").write(content)
             await mine.update_limit(SERVER, take(mine.me))
             assert busy(await mine.update(look)) == 1
-            assert json.loads((folder / "state.json").read_bytes())
+            assert json.loads(LockedDocument(folder / "state").read())
 
     asyncio.run(scene())
 
@@ -193,9 +196,9 @@ def test_waiting_for_the_lock_does_not_stop_the_event_loop(temporary):
     async def scene() -> None:
         async with shared("run", RemainingBudget()) as mine:
             (folder,) = folders(temporary)
-            holder = subprocess.Popen(["flock", str(folder / "lock"), "cat"], stdin=subprocess.PIPE)
+            holder = subprocess.Popen(["flock", str(folder / "state"), "cat"], stdin=subprocess.PIPE)
             assert holder.stdin is not None
-            while shared_state._try_lock(descriptor := os.open(folder / "lock", os.O_RDWR)):
+            while locked_document._try_lock(descriptor := os.open(folder / "state", os.O_RDWR)):
                 os.close(descriptor)
                 time.sleep(0.01)
             os.close(descriptor)
@@ -207,6 +210,13 @@ def test_waiting_for_the_lock_does_not_stop_the_event_loop(temporary):
             holder.wait()
 
     asyncio.run(scene())
+
+
+def test_a_gateway_without_tries_under_way_takes_no_room():
+    limit = RateLimit().taken("x", 2).taken("y", 1)
+    assert limit.taken("x", -1).busy == {"x": 1, "y": 1}
+    assert limit.taken("x", -2) == RateLimit(busy={"y": 1})
+    assert limit.taken("z", -1) == limit
 
 
 def test_what_is_gone_leaves_every_lane():

@@ -18,9 +18,9 @@ from skillopt_airflow.core.wire_formats.wire_format import Tokens, WireFormat
 from skillopt_airflow.gateway.fallbacks import Call, Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
+from skillopt_airflow.gateway.rate_limiter import BudgetSpent
 from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.gateway.request_filter import MAX_PARTS, NotUsable, contained, has_many_parts, parsed
-from skillopt_airflow.gateway.shared_state import SharedState, State
 from skillopt_airflow.gateway.token_usage import Meter, estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 
@@ -53,7 +53,6 @@ class GatewayApp:
         self,
         upstream: Upstream,
         provider: Provider,
-        shared: SharedState,
         settings: GatewaySettings,
         on_call: Callable[[ModelCall], None],
     ) -> None:
@@ -61,7 +60,6 @@ class GatewayApp:
         # Some servers repeat the key that they refuse.
         self._redaction = Redaction(upstream.secrets())
         self._provider = provider
-        self._shared = shared
         self._settings = settings
         self._on_call = on_call
         self._wire_format = upstream.wire_format
@@ -79,10 +77,11 @@ class GatewayApp:
             async with self._received(request) as body:
                 forwarded = self._checked(body)
                 call = Call(forwarded, httpx.Headers(request.headers.raw), model=self._upstream.model)
-                await self._admit()
                 return await self._forward(request, call)
         except Refused as refused:
             return self._refuse(refused)
+        except BudgetSpent as spent:
+            return self._refuse(Refused(402, f"{spent} is spent, so the run makes no more model calls", "budget"))
         except (ClientDisconnect, asyncio.CancelledError):
             # The client disconnected, or the gateway closes.
             return _problem(503, "the gateway was closed")
@@ -135,17 +134,6 @@ class GatewayApp:
         except NotUsable as error:
             raise Refused(400, f"the request is not usable: {error}") from None
 
-    async def _admit(self) -> None:
-        """Count the call; raise Refused if the budget is spent."""
-
-        def counted(state: State) -> tuple[State, str]:
-            why = state.budget.used_up()
-            return state if why else state.spent(calls=1), why
-
-        spent = await self._shared.update(counted)
-        if spent:
-            raise Refused(402, f"{spent} is spent, so the run makes no more model calls", "budget")
-
     async def _forward(self, request: Request, call: Call) -> Response:
         tokens = Tokens()
         broken_at: int | None = 0
@@ -170,7 +158,7 @@ class GatewayApp:
                 await self._settle(call, tokens, broken_at)
 
     async def _settle(self, call: Call, tokens: Tokens, broken_at: int | None) -> None:
-        """Report the call and deduct its cost from the budget.
+        """Report the call, deduct its cost from the budget, and make room for the next.
 
         `broken_at` is the number of bytes of an answer that broke off; the provider charges for it, too.
         """
@@ -190,14 +178,7 @@ class GatewayApp:
                     seconds=time.monotonic() - call.clock,
                 )
             )
-        # A call that was never tried does not count.
-        unused = -1 if not call.attempts else 0
-
-        def charged(state: State) -> tuple[State, None]:
-            spent = state.spent(calls=unused, prompt_tokens=tokens.prompt, completion_tokens=tokens.completion)
-            return spent, None
-
-        await asyncio.shield(self._shared.update(charged))
+        await self._provider.settle(call, tokens)
 
     def _refuse(self, refused: Refused) -> Response:
         self._refusals += 1

@@ -3,17 +3,18 @@
 import asyncio
 import random
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 import httpx
-from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
+from skillopt_airflow.core.wire_formats.wire_format import Tokens
 from skillopt_airflow.gateway.backends import Backend, HttpBackend
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import Reply, ask
-from skillopt_airflow.gateway.rate_limit import RateLimit, RateLimiter
+from skillopt_airflow.gateway.rate_limit import RateLimit
+from skillopt_airflow.gateway.rate_limiter import NONE, Outcome, RateLimiter
 from skillopt_airflow.gateway.shared_state import SharedState
 from skillopt_airflow.gateway.upstream import Upstream
 
@@ -34,6 +35,8 @@ class Call:
     """The model that was asked last."""
     reply: Reply = field(default_factory=lambda: Reply(failure="timeout", why="was not asked in time"))
     """The result of the last try that ended."""
+    end: Callable[[Tokens], Awaitable[None]] | None = None
+    """Ends the last try, while that holds its place in the rate limit."""
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.monotonic)
 
@@ -74,7 +77,11 @@ class Provider:
             await route.backend.aclose()
 
     async def send(self, call: Call) -> None:
-        """Make the call and keep its result in `call`. The rest of a stream has to be closed."""
+        """Make the call and keep its result in `call`, which has to be settled; the rest of a stream has to be closed.
+
+        Raises:
+            BudgetSpent: the budget allows no more calls.
+        """
         try:
             async with asyncio.timeout(self.patience):
                 for route in await self._open_routes():
@@ -86,55 +93,55 @@ class Provider:
             if not call.reply.failure:
                 call.reply = Reply(failure="timeout", why=f"did not answer well within {self.patience:g} s")
 
+    async def settle(self, call: Call, tokens: Tokens) -> None:
+        """End the call's last try and deduct tokens from the budget, also out of a task that is being cancelled."""
+        if call.end is not None:
+            end, call.end = call.end, None
+            await end(tokens)
+        elif tokens != NONE:
+            spent = {"prompt_tokens": tokens.prompt, "completion_tokens": tokens.completion}
+            await asyncio.shield(self._shared.update(lambda state: (state.spent(**spent), None)))
+
     async def _tries(self, route: _Route, call: Call) -> Reply:
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(self._max_attempts),
-            wait=self._pause,
-            retry=retry_if_result(lambda reply: reply.passing),
-            retry_error_callback=_last,
-        )
-        reply: Reply = await retrying(self._try, route, call)
-        return reply
+        for number in range(1, self._max_attempts):
+            reply = await self._try(route, call)
+            if not reply.passing:
+                return reply
+            await asyncio.sleep(self._pause(reply, number))
+        return await self._try(route, call)
 
     async def _try(self, route: _Route, call: Call) -> Reply:
-        began = await route.limiter.begin()
+        began = await route.limiter.begin(calls=0 if call.attempts else 1)
         call.attempts += 1
         call.model = route.upstream.model
-        end = partial(route.limiter.end, began, "failed")
-        streams = False
-        try:
-            call.reply = await ask(
-                route.backend, call.body, call.headers, route.upstream.wire_format, self._call_timeout
-            )
-            end = partial(route.limiter.end, began, *self._judged(call.reply))
-            if call.reply.rest is not None:
-                call.reply.rest.on_close = end
-                streams = True
-        finally:
-            if not streams:
-                await end()
+        call.end = partial(route.limiter.end, began, "failed", None)
+        call.reply = await ask(route.backend, call.body, call.headers, route.upstream.wire_format, self._call_timeout)
+        call.end = partial(route.limiter.end, began, *self._judged(call.reply))
+        if call.reply.passing:
+            await self.settle(call, NONE)
         return call.reply
 
-    def _judged(self, reply: Reply) -> tuple[Literal["answered", "overloaded", "failed"], float | None]:
+    def _judged(self, reply: Reply) -> tuple[Outcome, float | None]:
         """Return what the reply means for the rate limit, and the pause that the server asks for."""
         if reply.overloaded:
             asked = reply.retry_after
             return "overloaded", None if asked is None else min(asked, self._call_timeout)
         return "failed" if reply.passing else "answered", None
 
-    def _pause(self, state: RetryCallState) -> float:
+    def _pause(self, reply: Reply, number: int) -> float:
         """Return a jittered exponential pause, or the one that the server asks for, but at most the time of one try.
 
         The pause that it asks for with an overload holds for all calls and is kept by the rate limit.
         """
-        reply: Reply | None = None if state.outcome is None else state.outcome.result()
-        if reply is not None and reply.retry_after is not None:
+        if reply.retry_after is not None:
             return 0.0 if reply.overloaded else min(reply.retry_after, self._call_timeout)
-        backoff: float = FIRST_PAUSE * 2 ** (state.attempt_number - 1) * random.uniform(0.5, 1.5)  # noqa: S311
+        backoff: float = FIRST_PAUSE * 2 ** (number - 1) * random.uniform(0.5, 1.5)  # noqa: S311
         return min(backoff, self._call_timeout)
 
     async def _open_routes(self) -> list[_Route]:
         """Return the routes that did not fail a call lately, or all if each did."""
+        if len(self._routes) == 1:
+            return self._routes
         state = await self._shared.update(lambda state: (state, state))
         now = time.time()
         return [route for route in self._routes if state.limit(route.name).closed_until <= now] or self._routes
@@ -157,8 +164,3 @@ def open_backend(upstream: Upstream, timeout: float) -> Backend:
 
         return TranslatingBackend(upstream, timeout)
     return HttpBackend(upstream, timeout)
-
-
-def _last(state: RetryCallState) -> Reply | None:
-    """Return the last reply instead of raising tenacity's own error."""
-    return None if state.outcome is None else state.outcome.result()

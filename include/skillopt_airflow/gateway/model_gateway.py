@@ -106,6 +106,7 @@ class ModelGateway:
             log_level="error",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=CLOSING_SECONDS,
@@ -118,7 +119,7 @@ class ModelGateway:
                 shared(self._settings.shared_by, self._settings.allowance) as state,
                 aclosing(Provider(self._upstream, state, self._settings)) as provider,
             ):
-                self._app = GatewayApp(self._upstream, provider, state, self._settings, self._on_call)
+                self._app = GatewayApp(self._upstream, provider, self._settings, self._on_call)
                 yield
         except SandboxError as error:
             self._failure = error

@@ -1,7 +1,7 @@
 """One try of one call: its time and size limits, and the check that the result is an answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Literal
@@ -33,8 +33,6 @@ class Rest:
         self._response = response
         self._chunks = chunks
         self._deadline = deadline
-        self.on_close: Callable[[], Awaitable[None]] | None = None
-        """Awaited when the stream is closed."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -45,11 +43,7 @@ class Rest:
 
     async def aclose(self) -> None:
         """Close the response; to be called in any case."""
-        try:
-            if self.on_close is not None:
-                await self.on_close()
-        finally:
-            await self._response.aclose()
+        await self._response.aclose()
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """State that the gateways of one run share: the rate limit of each server and the remaining budget.
 
 A run's containers belong to different task processes. Those on one host meet in a folder of the host's temporary
-folder: a JSON document that is replaced as a whole under a lock, and a locked file for each gateway that lives, so that
-the kernel itself tells when one was killed. Gateways on other hosts are not seen: each host finds its own pace, and
+folder: a JSON document that is replaced under a lock, and a locked file for each gateway that lives, so that the kernel
+itself tells when one was killed. Gateways on other hosts are not seen: each host finds its own pace, and
 learns what the others spent when a task reads the usage table.
 """
 
@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -24,13 +24,14 @@ from pydantic import Field, ValidationError
 
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import Value
+from skillopt_airflow.gateway.locked_document import LockedDocument, locked_at_once
 from skillopt_airflow.gateway.rate_limit import RateLimit
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 
 Result = TypeVar("Result")
 
 PREFIX = "skillopt-gateways-"
-LOCK_SECONDS = 0.002
+DOCUMENT = "state"
 CENSUS_SECONDS = 1.0
 """Between two looks for gateways that were killed."""
 
@@ -50,6 +51,10 @@ class State(Value):
         """Return the state after so much more was spent."""
         left = self.budget.minus(calls=calls, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
         return self.model_copy(update={"budget": left})
+
+    def with_limit(self, server: str, limit: RateLimit) -> "State":
+        """Return the state with another limit of a server."""
+        return self.model_copy(update={"limits": {**self.limits, server: limit}})
 
     def without(self, gone: frozenset[str]) -> "State":
         """Return the state without what gateways that are gone held."""
@@ -78,7 +83,7 @@ class SharedState:
 
         def changed(state: State) -> tuple[State, Result]:
             limit, result = change(state.limit(server))
-            return state.model_copy(update={"limits": {**state.limits, server: limit}}), result
+            return state.with_limit(server, limit), result
 
         return await self.update(changed)
 
@@ -91,24 +96,49 @@ class _OnHost(SharedState):
         self._folder = folder
         self._next_census = 0.0
         self._queue = asyncio.Lock()
+        self._document = LockedDocument(folder / DOCUMENT)
 
     async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
         """Replace the state; what killed gateways held becomes free after a second."""
-        async with self._queue, _locked(self._folder / "lock"):
-            before = self._read()
+        async with self._queue, self._document.locked():
+            before = stored = self._read()
             if time.monotonic() >= self._next_census:
-                before = before.without(self._bury())
+                if gone := self._bury():
+                    before = stored.without(gone)
                 self._next_census = time.monotonic() + CENSUS_SECONDS
             after, result = change(before)
-            if after != before:
+            if after is not stored:
                 self._write(after)
         return result
 
-    def join(self, budget: RemainingBudget, *, alone: bool) -> None:
-        """Add the budget that this gateway was given; hold the lock."""
-        state = self._read()
-        left = budget if alone else budget.least(state.budget)
-        self._write(state.model_copy(update={"budget": left}))
+    async def join(self, budget: RemainingBudget) -> None:
+        """Show that this gateway is alive, and add the budget that it was given.
+
+        Raises:
+            FileNotFoundError: the last gateway to leave has just removed the folder.
+        """
+        try:
+            async with self._document.locked():
+                if self._document.is_removed():
+                    raise FileNotFoundError(self._folder)
+                state = self._read()
+                left = budget if _is_empty(self._folder) else budget.least(state.budget)
+                self._alive = os.open(self._folder / f"{self.me}.alive", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                fcntl.flock(self._alive, fcntl.LOCK_EX)
+                self._write(state.model_copy(update={"budget": left}))
+        except BaseException:
+            self._document.close()
+            raise
+
+    async def leave(self) -> None:
+        """End, and remove the folder if no other gateway is alive."""
+        try:
+            async with self._document.locked():
+                os.close(self._alive)
+                if not self._document.is_removed() and _is_empty(self._folder):
+                    shutil.rmtree(self._folder, ignore_errors=True)
+        finally:
+            self._document.close()
 
     def _bury(self) -> frozenset[str]:
         gone = frozenset(_ended(self._folder))
@@ -118,14 +148,12 @@ class _OnHost(SharedState):
 
     def _read(self) -> State:
         try:
-            return State.model_validate_json((self._folder / "state.json").read_bytes())
-        except (FileNotFoundError, ValidationError):
+            return State.model_validate_json(self._document.read())
+        except ValidationError:
             return State()
 
     def _write(self, state: State) -> None:
-        unfinished = self._folder / "state.new"
-        unfinished.write_text(state.model_dump_json(), encoding="utf-8")
-        unfinished.replace(self._folder / "state.json")
+        self._document.write(state.model_dump_json(exclude_defaults=True).encode())
 
 
 @asynccontextmanager
@@ -141,19 +169,17 @@ async def shared(run: str, budget: RemainingBudget) -> AsyncIterator[SharedState
     if not run:
         yield SharedState(budget)
         return
-    me = uuid4().hex
     try:
-        folder, mine = await _join(run, me, budget)
+        state = await _join(run, budget)
     except OSError as error:
         raise SandboxError(f"the model gateways cannot meet below {tempfile.gettempdir()}: {error}") from error
     try:
-        yield _OnHost(folder, me)
+        yield state
     finally:
-        await _leave(folder, mine)
+        await state.leave()
 
 
-async def _join(run: str, me: str, budget: RemainingBudget) -> tuple[Path, int]:
-    """Return the folder and the descriptor whose lock shows that this gateway is alive."""
+async def _join(run: str, budget: RemainingBudget) -> _OnHost:
     base = Path(tempfile.gettempdir())
     _sweep(base)
     digest = hashlib.sha256(run.encode()).hexdigest()[:24]
@@ -163,20 +189,9 @@ async def _join(run: str, me: str, budget: RemainingBudget) -> tuple[Path, int]:
         _check_owner(folder)
         # The last gateway to leave removes the folder; whoever runs into that starts again.
         with suppress(FileNotFoundError):
-            async with _locked(folder / "lock"):
-                alone = _is_empty(folder)
-                mine = os.open(folder / f"{me}.alive", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-                fcntl.flock(mine, fcntl.LOCK_EX)
-                _OnHost(folder, me).join(budget, alone=alone)
-                return folder, mine
-
-
-async def _leave(folder: Path, mine: int) -> None:
-    with suppress(FileNotFoundError):
-        async with _locked(folder / "lock"):
-            os.close(mine)
-            if _is_empty(folder):
-                shutil.rmtree(folder, ignore_errors=True)
+            state = _OnHost(folder, uuid4().hex)
+            await state.join(budget)
+            return state
 
 
 def _sweep(base: Path) -> None:
@@ -184,7 +199,7 @@ def _sweep(base: Path) -> None:
     for folder in base.glob(f"{PREFIX}{os.getuid()}-*"):
         with suppress(OSError):
             _check_owner(folder)
-            with _at_once(folder / "lock") as got:
+            with locked_at_once(folder / DOCUMENT) as got:
                 if got and _is_empty(folder):
                     shutil.rmtree(folder, ignore_errors=True)
 
@@ -204,42 +219,6 @@ def _is_empty(folder: Path) -> bool:
 def _ended(folder: Path) -> Iterator[str]:
     """Yield the gateways whose process is gone; hold the lock."""
     for path in folder.glob("*.alive"):
-        with _at_once(path) as got:
+        with locked_at_once(path) as got:
             if got:
                 yield path.stem
-
-
-@contextmanager
-def _at_once(path: Path) -> Iterator[bool]:
-    """Yield whether the file's lock was free; it is held during the block."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        yield _try_lock(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@asynccontextmanager
-async def _locked(path: Path) -> AsyncIterator[None]:
-    """Hold the file's lock, without blocking the event loop while waiting for it.
-
-    Raises:
-        FileNotFoundError: the folder is being removed.
-    """
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        while not _try_lock(descriptor):
-            await asyncio.sleep(LOCK_SECONDS)
-        if os.fstat(descriptor).st_nlink == 0:
-            raise FileNotFoundError(path)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
