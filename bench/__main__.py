@@ -4,12 +4,13 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 
-from bench import early_reject, false_accepts, latency, overhead, searchqa, world
+from bench import early_reject, false_accepts, gateway, latency, overhead, searchqa, world
 from skillopt_airflow.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "early_reject": early_reject.measure,
     "false_accepts": false_accepts.measure,
+    "gateway": gateway.measure,
     "latency": latency.measure,
     "overhead": overhead.measure,
     "searchqa": searchqa.measure,
