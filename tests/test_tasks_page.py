@@ -9,7 +9,7 @@ import yaml
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.declared_task import declared
-from skillopt_airflow.core.scoring import ANSWER_RULES, SCORING_RULES
+from skillopt_airflow.core.scoring.rules import ANSWER_RULES, SCORING_RULES
 from skillopt_airflow.core.task_group import TaskGroup
 
 PROJECT = Path(__file__).parents[1]

@@ -9,11 +9,13 @@ from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.protocols import Benchmark
-from skillopt_airflow.core.task_group import TaskGroup
+
+if TYPE_CHECKING:
+    from skillopt_airflow.core.task_group import TaskGroup
 
 LIST_VARIABLE = "SKILLOPT_BENCHMARKS"
 """Environment variable: the benchmarks that there are, separated by commas. Each is a name in benchmarks/ or the
@@ -65,13 +67,16 @@ def seed_skill(name: str) -> Path:
     return (home / "skills" / name if place.parent == home / "benchmarks" else place) / SEED_FILE
 
 
-def load(name: str, task: TaskGroup | None = None) -> Benchmark:
+def load(name: str, task: "TaskGroup | None" = None) -> Benchmark:
     """Return the benchmark that a section `task` declares or, without one, that the adapter of a folder holds.
 
     Raises:
         ConfigError: there is none of this name, or its adapter cannot be imported; the text names the file.
     """
     if task is not None:
+        # Few containers need it, and it brings the rules of all sections along.
+        from skillopt_airflow.core.declared_task import declared
+
         return declared(task)
     file = folder(name) / "adapter.py"
     if not file.is_file():

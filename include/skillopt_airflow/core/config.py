@@ -15,11 +15,11 @@ from skillopt_airflow.core.config_group import Group
 from skillopt_airflow.core.config_layers import explain, merge_layers
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.sampling import Effort
 from skillopt_airflow.core.task_group import RULE_KEYS, TaskGroup
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
-Effort = Literal["minimal", "low", "medium", "high"]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 ObjectName = Annotated[str, Field(min_length=1)]
 

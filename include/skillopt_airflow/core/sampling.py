@@ -4,10 +4,11 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from skillopt_airflow.core.config import Effort
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 
+Effort = Literal["minimal", "low", "medium", "high"]
+"""How much a model thinks before it answers."""
 THOUGHT_END = "</think>"
 
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pydantic import Field, SerializeAsAny, field_serializer
 
 from skillopt_airflow.core.config_group import Group
-from skillopt_airflow.core.scoring import ANSWER_RULES, SCORING_RULES, AnswerRule, ScoringRule
 from skillopt_airflow.core.scoring.extraction import InTags
+from skillopt_airflow.core.scoring.rules import ANSWER_RULES, SCORING_RULES, AnswerRule, ScoringRule
 
 Column = Annotated[str, Field(min_length=1)]
 

@@ -19,11 +19,10 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from skillopt_airflow.core.config import Effort
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
 from skillopt_airflow.core.http_failures import may_pass
 from skillopt_airflow.core.protocols import Output
-from skillopt_airflow.core.sampling import sampling_settings
+from skillopt_airflow.core.sampling import Effort, sampling_settings
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models.metering import MeteredModel
 

@@ -2,21 +2,31 @@
 
 import time
 
-from skillopt_airflow.core.protocols import FollowsUp, Workspace
+from skillopt_airflow.core.protocols import Benchmark, FollowsUp, Workspace
 from skillopt_airflow.core.types import Message, Trajectory
-from skillopt_airflow.rollout.replies import Reply, TargetRunner
-from skillopt_airflow.rollout.settings import PublicItem
+from skillopt_airflow.rollout.chat_target import ChatTarget
+from skillopt_airflow.rollout.reply import Reply
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import shortened
 
 MAX_FEEDBACK_CHARS = 24_000
 
 
-class ChatHarness(TargetRunner):
+class ChatHarness:
     """Opens a conversation as the benchmark says; the target's answer is in its last reply.
 
     A `FollowsUp` benchmark sees each reply, the last one too, and what it says is told to the target while that has
     turns left.
     """
+
+    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
+        self._benchmark = benchmark
+        self._max_turns = settings.max_turns
+        self._target = ChatTarget(settings, gateway)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._target.aclose()
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         """Return an item's trajectory; a failure of the provider becomes its status."""

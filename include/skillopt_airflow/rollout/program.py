@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import hopeless
+from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.forwarder import forwarded
 from skillopt_airflow.rollout.runner import Runner, runner
@@ -46,10 +48,12 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
         gateway: path of the model gateway's unix socket, or its address `http://host:port`.
     """
     job = Job.read(in_folder)
-    benchmark = benchmarks.load(job.settings.benchmark, job.settings.task)
+    benchmark = _benchmark(job.settings)
+    # A CLI knows no sockets.
+    leads = forwarded(gateway) if HARNESSES[job.settings.harness].is_cli else nullcontext(gateway)
     free = asyncio.Semaphore(job.settings.concurrency)
     ended: list[Trajectory] = []
-    async with forwarded(gateway) as base_url, aclosing(runner(job.settings, benchmark, base_url)) as running:
+    async with leads as address, aclosing(runner(job.settings, benchmark, address)) as running:
 
         async def work(index: int, item: PublicItem, out: TextIO) -> None:
             inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
@@ -66,6 +70,14 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
             async with asyncio.TaskGroup() as group:
                 for index, item in enumerate(job.items):
                     group.create_task(work(index, item, out))
+
+
+def _benchmark(settings: RolloutSettings) -> Benchmark:
+    if settings.task is None:
+        return benchmarks.load(settings.benchmark)
+    from skillopt_airflow.core.task_group import TaskGroup
+
+    return benchmarks.load(settings.benchmark, TaskGroup.model_validate(settings.task))
 
 
 async def _trajectory(running: Runner, item: PublicItem, skill: str, workspace: ItemFolders) -> Trajectory:

@@ -1,7 +1,6 @@
 """The target behind the gateway, and the meaning of its answers and failures."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import httpx2
@@ -32,30 +31,44 @@ from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.sampling import sampling_settings, without_thinking
 from skillopt_airflow.core.types import Message, Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
+from skillopt_airflow.rollout.gateway_call import Answer
+from skillopt_airflow.rollout.reply import Reply
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.rollout.texts import REFUSALS, reason
 
 
-@dataclass(frozen=True)
-class Reply:
-    """The result of one request; `error` is empty exactly if the status is a scored one."""
+class Replayed(httpx2.AsyncBaseTransport):
+    """Gives every request an answer that came before, or the failure in its place."""
 
-    status: Status
-    error: str = ""
-    lasting_error: str = ""
-    """As of a trajectory."""
-    text: str = ""
-    """Without the model's thinking."""
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    def __init__(self, came: Answer | OSError) -> None:
+        self._came = came
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Return the answer; raise the failure in the client's terms."""
+        if isinstance(self._came, TimeoutError):
+            raise httpx2.ReadTimeout("", request=request) from self._came
+        if isinstance(self._came, OSError):
+            raise httpx2.ReadError("", request=request) from self._came
+        return httpx2.Response(self._came.status, headers=dict(self._came.headers), content=self._came.body)
 
 
 class TargetModel:
-    """The model in the wire format of its connection; the gateway adds the key and owns the retries."""
+    """The model in the wire format of its connection; the gateway adds the key and owns the retries.
 
-    def __init__(self, settings: RolloutSettings, base_url: str) -> None:
-        unlimited = httpx2.Limits(max_connections=None)
-        self._client = client = httpx2.AsyncClient(timeout=settings.patience, limits=unlimited)
+    Args:
+        settings: of the rollouts.
+        gateway: path of the gateway's unix socket, or its address `http://host:port`.
+        transport: what answers in the place of the gateway.
+    """
+
+    def __init__(
+        self, settings: RolloutSettings, gateway: str, transport: httpx2.AsyncBaseTransport | None = None
+    ) -> None:
+        base_url = gateway.rstrip("/") if gateway.startswith("http://") else "http://gateway"
+        if transport is None:
+            socket = None if gateway.startswith("http://") else gateway
+            transport = httpx2.AsyncHTTPTransport(uds=socket, limits=httpx2.Limits(max_connections=None))
+        self._client = client = httpx2.AsyncClient(timeout=settings.patience, transport=transport)
         address = base_url if WIRE_FORMATS[settings.dialect].client_adds_version else f"{base_url}/v1"
         arguments: dict[str, Any] = {"base_url": address, "api_key": "none", "http_client": client}
 
@@ -98,12 +111,12 @@ class TargetModel:
 
 
 class TargetRunner:
-    """Base of the runners that call the target themselves."""
+    """Base of the runners that call the target through pydantic-ai alone."""
 
-    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
+    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
         self._benchmark = benchmark
         self._max_turns = settings.max_turns
-        self._target = TargetModel(settings, base_url)
+        self._target = TargetModel(settings, gateway)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -24,11 +24,12 @@ class Runner(Protocol):
         ...
 
 
-def runner(settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> Runner:
-    """Return the runner of the harness that the settings name, which finds the gateway at an address.
+def runner(settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> Runner:
+    """Return the runner of the harness that the settings name, which finds the gateway at a socket or an address.
 
-    It is imported here: the clients of model servers take a second, which containers of agent CLIs do without.
+    It is imported here: what one harness needs, such as the SDKs of model servers, takes a second of a processor that
+    the others do without.
     """
     module, _, name = HARNESSES[settings.harness].runner.partition(":")
-    made: Runner = getattr(import_module(module), name)(settings, benchmark, base_url)
+    made: Runner = getattr(import_module(module), name)(settings, benchmark, gateway)
     return made

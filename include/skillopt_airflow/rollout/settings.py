@@ -1,12 +1,11 @@
 """The settings that the host passes to the program inside the sandbox; none is secret."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field, field_validator
 
-from skillopt_airflow.core.config import Effort
 from skillopt_airflow.core.harnesses import HarnessName
-from skillopt_airflow.core.task_group import TaskGroup
+from skillopt_airflow.core.sampling import Effort
 from skillopt_airflow.core.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import Dialect
 
@@ -15,8 +14,9 @@ class RolloutSettings(Value):
     """The settings of all items of a container."""
 
     benchmark: str = Field(min_length=1)
-    task: TaskGroup | None = None
-    """The benchmark, if it is declared by its data alone; no adapter of it is in the image then."""
+    task: JsonObject | None = None
+    """The section `task` of the benchmark, if it is declared by its data alone; no adapter of it is in the image then.
+    Plain JSON here: the rules of all sections need not be imported for the other benchmarks."""
     harness: HarnessName = "chat"
     dialect: Dialect
     """The wire format of the model calls."""
@@ -44,6 +44,11 @@ class RolloutSettings(Value):
     """Tries that the gateway makes of one call."""
     gives_up: bool = False
     """True if the other items are left once the first ones fail alike, and no retry mends it."""
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _as_json(cls, task: Any) -> Any:
+        return task.model_dump(mode="json") if isinstance(task, BaseModel) else task
 
     @property
     def patience(self) -> float:

@@ -28,8 +28,8 @@ class ToolsHarness(TargetRunner):
     the files that it made; if there is neither, that is a model_error.
     """
 
-    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, base_url: str) -> None:
-        super().__init__(settings, benchmark, base_url)
+    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
+        super().__init__(settings, benchmark, gateway)
         self._tooled = with_tools(benchmark)
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:

@@ -1,0 +1,66 @@
+"""What a container imports for its harness: each library costs a part of a second, in every container."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.rollout.settings import RolloutSettings
+from tests.gateway.scripted_provider import ScriptedProvider, completion
+from tests.rollout.single_item import PLAIN
+
+SDKS = {"anthropic", "openai", "pydantic_ai"}
+HEAVY = {
+    *SDKS,
+    *("airflow", "h11", "httpx", "httpx2", "jinja2", "numpy", "opentelemetry", "pandas", "requests", "yaml"),
+    "skillopt_airflow.core.config",
+    "skillopt_airflow.core.scoring.rules",
+    "skillopt_airflow.core.task_group",
+    "skillopt_airflow.rollout.replies",
+}
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from skillopt_airflow.rollout.program import run
+asyncio.run(run(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]))
+print(*sys.modules)
+"""
+
+
+def imported(folder: Path, **settings: Any) -> set[str]:
+    """Run the program on an item in a process of its own; return the modules that it imported."""
+    inputs, outputs = folder / "in", folder / "out"
+    inputs.mkdir()
+    outputs.mkdir()
+    (inputs / "settings.json").write_text(RolloutSettings(**PLAIN | settings).model_dump_json())
+    (inputs / "skill.md").write_text("Be short.")
+    item = {"id": "i-1", "public": {"question": "Which tower?", "context": "[DOC] Eiffel"}}
+    (inputs / "items.jsonl").write_text(json.dumps(item) + "\n")
+    with ScriptedProvider(lambda asked: completion("<answer>Eiffel</answer>")) as provider:
+        command = [sys.executable, "-c", PROGRAM, inputs, outputs, provider.base_url.removesuffix("/v1")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (row,) = (outputs / "trajectories.jsonl").read_text().splitlines()
+    assert (json.loads(row)["status"], json.loads(row)["answer"]) == ("ok", "Eiffel")
+    return set(done.stdout.split())
+
+
+def test_a_chat_imports_no_sdk_and_no_configuration(tmp_path: Path):
+    assert not imported(tmp_path) & HEAVY
+
+
+def test_the_tools_have_theirs(tmp_path: Path):
+    modules = imported(tmp_path, harness="tools", max_turns=2)
+    assert {"openai", "pydantic_ai"} <= modules
+    assert "anthropic" not in modules
+
+
+@pytest.mark.parametrize("name", [name for name, harness in HARNESSES.items() if harness.is_cli])
+def test_an_agent_cli_imports_no_sdk(name: str):
+    module = HARNESSES[name].runner.partition(":")[0]
+    code = f"import sys, skillopt_airflow.rollout.program, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & HEAVY
