@@ -115,18 +115,25 @@ def checkout(benchmarks: Mapping[str, Mapping[str, Any]], **connections: str) ->
     `connections` are Airflow's, by id.
     """
     shutil.rmtree(PLACE, ignore_errors=True)
-    _copy_tracked(PLACE)
+    copy_tracked(PLACE)
     for name, layer in benchmarks.items():
-        _add_benchmark(PLACE, name, layer)
+        add_benchmark(PLACE, name, layer)
     command = [sys.executable, "-m", "local"]
-    variables = {name: value for name, value in os.environ.items() if name not in ("SKILLOPT_HOME", "PYTHONPATH")}
-    variables |= {f"AIRFLOW_CONN_{name.upper()}": value for name, value in connections.items()}
+    variables = environment(PLACE, connections)
     try:
         subprocess.run([*command, "up"], cwd=PLACE, env=variables, check=True)
         yield Checkout(PLACE, Home.at(PLACE / ".local").read())
     finally:
         subprocess.run([*command, "down"], cwd=PLACE, env=variables, check=False)
         shutil.rmtree(PLACE, ignore_errors=True)
+
+
+def environment(root: Path, connections: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the copy's commands."""
+    variables = {name: value for name, value in os.environ.items() if name != "SKILLOPT_HOME"}
+    # Else the interpreter's own installation wins, which knows the project's benchmarks and not the copy's.
+    variables["PYTHONPATH"] = str(root / "include")
+    return variables | {f"AIRFLOW_CONN_{name.upper()}": value for name, value in connections.items()}
 
 
 def write_sample(folder: Path, counts: Mapping[str, int]) -> None:
@@ -140,7 +147,8 @@ def write_sample(folder: Path, counts: Mapping[str, int]) -> None:
         path.write_text(json.dumps(rows), encoding="utf-8")
 
 
-def _copy_tracked(target: Path) -> None:
+def copy_tracked(target: Path) -> None:
+    """Copy the project as git knows it."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, check=True, capture_output=True, text=True)
     for name in filter(None, listed.stdout.split("\0")):
         source = PROJECT / name
@@ -149,7 +157,8 @@ def _copy_tracked(target: Path) -> None:
             shutil.copy2(source, target / name)
 
 
-def _add_benchmark(root: Path, name: str, layer: Mapping[str, Any]) -> None:
+def add_benchmark(root: Path, name: str, layer: Mapping[str, Any]) -> None:
+    """Add a benchmark like SearchQA with a benchmark.yaml of its own."""
     source, folder = root / "benchmarks" / "searchqa", root / "benchmarks" / name
     folder.mkdir()
     shutil.copy2(source / "adapter.py", folder)
