@@ -53,8 +53,7 @@ def _layer(early: bool) -> dict[str, Any]:
         "data": {"uri": str(SEARCHQA), "split_mode": "ratio", "split_ratio": "2:5:1"},
         "train": {"num_epochs": EPOCHS, "steps_per_epoch": STEPS, "batch_size": 10},
         "evaluation": {"early_reject": early},
-        "sandbox": {"items_per_container": 63},
-        "model": {"concurrency": 4},
+        "model": {"concurrency": 16},
     }
 
 

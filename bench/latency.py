@@ -46,6 +46,7 @@ class Chunk:
     upstream: Upstream
     settings: RolloutSettings
     run: str
+    run_concurrency: int
     skill: str = "Answer in few words."
     stage: str = "evaluate"
     image: str = HARNESSES["chat"].image
@@ -162,6 +163,7 @@ def _chunk(index: int, count: int, base_url: str, concurrency: int, run: str) ->
             max_attempts=2,
         ),
         run=run,
+        run_concurrency=concurrency * CONTAINERS,
     )
 
 

@@ -27,7 +27,7 @@ def measure() -> None:
             "data": {"uri": str(PLACE / ".local" / "data" / name), "split_mode": "split_dir"},
             "train": {"num_epochs": epochs, "steps_per_epoch": steps, "batch_size": BATCH},
             "gradient": {"minibatch_size": 2},
-            "sandbox": {"items_per_container": BATCH // 2},
+            "sandbox": {"max_containers": 2},
             "evaluation": {"eval_test": False},
         }
         for name, (epochs, steps) in SHAPES.items()

@@ -345,7 +345,7 @@ def test_draws_are_averaged() -> None:
 
 @pytest.mark.parametrize(("containers", "seed"), [(1, 1), (4, 2)])
 def test_early_rejection_decides_alike_for_fewer_rollouts(containers: int, seed: int) -> None:
-    overrides = {"evaluation__val_limit": 40, "model__concurrency": 2}
+    overrides = {"evaluation__val_limit": 40, "model__concurrency": 8}
     full, early = Training.of(**overrides), Training.of(**overrides, evaluation__early_reject=True)
     early.containers, early.seed = containers, seed
     full(), early()

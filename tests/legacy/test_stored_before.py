@@ -159,7 +159,7 @@ def test_each_kind_is_read_without_a_number_with_more_and_with_less(
         for name, value in fields.items()
         if isinstance(getattr(before, name), BaseModel)
     }
-    assert parsed(kind, fields | inner | {"of_a_later_version": {"a": [1]}, "contract": kind.contract}) == before
+    assert parsed(kind, fields | inner | {"of_a_later_version": {"a": [1]}, "contract": 1}) == before
     required = {name: value for name, value in fields.items() if kind.model_fields[name].is_required()}
     shorter = parsed(kind, required)
     assert [getattr(shorter, name) for name in required] == [getattr(before, name) for name in required]
@@ -172,6 +172,17 @@ def test_a_run_with_a_knob_that_is_gone_is_read(documents: dict[type[Document], 
     fields = documents[RunRecord]
     config = {group: knobs | {"knob_of_another_version": 1} for group, knobs in fields["config"].items()}
     assert parsed(RunRecord, fields | {"config": config | {"another_group": {}}}) == parsed(RunRecord, fields)
+
+
+def test_the_concurrency_of_a_run_was_that_of_one_container(documents: dict[type[Document], dict[str, Any]]) -> None:
+    fields = documents[RunRecord]
+    record = parsed(RunRecord, fields)
+    assert isinstance(record, RunRecord)
+    config = fields["config"]
+    assert (config["model"]["concurrency"], config["sandbox"]["max_containers"]) == (16, 4)
+    assert record.config.model.concurrency == 64
+    written_again = parsed(RunRecord, record.to_json())
+    assert written_again == record
 
 
 def test_the_published_skill_is_followed_replaced_and_rolled_back_to(
@@ -225,8 +236,12 @@ def test_the_unfinished_training_goes_on_to_its_publication() -> None:
     # Nothing that was stored is asked for or rolled out again.
     assert not {"seed", "rollout"} & set(training.rollouts)
     assert {stage for stage, _ in training.models.prompts} == {"rank", "slow_update"}
-    # What its first step decided stands; written again, it only gains its number.
-    decided = [key for key in bodies if "/step_0001/" in key and key.endswith(".json") and "/timing/" not in key]
+    # What its first step decided stands; written again, it only gains its number. A plan may be cut otherwise by now.
+    written = [key for key in bodies if "/step_0001/" in key and key.endswith(".json") and "/timing/" not in key]
+    plans = [key for key in written if "/plans/" in key]
+    for key in plans:
+        assert _planned(kept.objects[key]) == _planned(bodies[key]) != [], key
+    decided = sorted({*written} - {*plans})
     assert len(decided) > 8
     for key in decided:
         assert json.loads(kept.objects[key]) | {"contract": 1} == json.loads(bodies[key]) | {"contract": 1}, key
@@ -238,6 +253,12 @@ def test_the_unfinished_training_goes_on_to_its_publication() -> None:
     assert artifacts.read(published.version).skill == training.skill()
     # The rows that it had and those that it made have one key, which is that of its beginning.
     assert training.run.rollout_key(Split.VAL, training.run.skill(0), 0).image == training.run.record.image
+
+
+def _planned(body: bytes) -> list[tuple[str, int, str]]:
+    """The rollouts of a plan, however it is cut."""
+    chunks = read_document(RolloutPlan, body, "plan").chunks
+    return sorted((chunk.skill, chunk.draw, item_id) for chunk in chunks for item_id in chunk.item_ids)
 
 
 @pytest.mark.slow

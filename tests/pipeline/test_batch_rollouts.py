@@ -90,7 +90,7 @@ def stored(run: TrainingRun) -> Any:
 
 def test_a_stage_goes_as_one_job_and_is_stored_like_any_rollouts(run, server):
     chunks = seed_and_final.seed_plan(run)
-    assert len(chunks) == 2
+    assert len(chunks) == 4
 
     result = carried_out(run, chunks)
 

@@ -177,7 +177,7 @@ def test_so_is_an_evaluation(store: LocalStore, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_so_is_a_night(store: LocalStore, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^the rollouts of 3 skills: 6 chunks, .* or lower evaluation\.draws = 1$"):
+    with pytest.raises(ConfigError, match=r"^the rollouts of 3 skills: 12 chunks, .* or lower evaluation\.draws = 1$"):
         fresh(tmp_path, lambda rows: None, most_chunks=5)
     assert store.list_keys("runs/") == []
 

@@ -18,8 +18,7 @@ SHORT = {
     "train.steps_per_epoch": 3,
     "train.seed": 7,
     "evaluation.eval_test": False,
-    "sandbox.items_per_container": 30,
-    "model.concurrency": 1,
+    "model.concurrency": 4,
 }
 
 
@@ -31,7 +30,7 @@ def short_run(platform: Any, name: str, **overrides: Any) -> TrainedRun:
 @pytest.fixture(scope="module")
 def started(platform: Any) -> dict[str, TrainedRun]:
     """The runs of this module, at the same time."""
-    budget = {"budget.max_calls": 260, "model.concurrency": 8, "train.num_epochs": 2}
+    budget = {"budget.max_calls": 260, "model.concurrency": 32, "train.num_epochs": 2}
     return {
         "full": short_run(platform, "full"),
         "early": short_run(platform, "early", **{"evaluation.early_reject": True}),

@@ -69,8 +69,6 @@ class Month:
                 "regate.fresh_uri": str(self.folder),
                 "regate.on_demote": self.action,
                 "storage.prefix": self.prefix,
-                # A container a skill.
-                "sandbox.items_per_container": 40,
             },
         }
         self.platform.api.wait_for_dag(DAG)

@@ -127,4 +127,4 @@ def test_one_container_that_is_stuck_ends_alone(docker_host, client, workload, p
         "i-2": Status.OK,
     }
     errors = [row.error for row in fake.trajectories if row.error]
-    assert errors == ["the container was stopped after 3 s (sandbox.timeout)"]
+    assert errors == ["the container was stopped: no item ended for 3 s (sandbox.timeout)"]

@@ -1,5 +1,5 @@
 from skillopt_airflow.core.config import SandboxGroup
-from skillopt_airflow.sandbox.docker_limits import end_of, host_options, task_seconds, together
+from skillopt_airflow.sandbox.docker_limits import container_seconds, end_of, host_options, task_seconds, together
 
 
 def test_the_limits_reach_docker():
@@ -27,6 +27,7 @@ def test_containers_at_the_same_time_leave_half_of_the_engines_memory():
     assert together(SandboxGroup(memory="2g", max_containers=1), 8, 24 * gigabyte) == 6
 
 
-def test_a_task_has_time_for_containers_one_after_the_other():
+def test_a_container_has_time_for_items_one_after_the_other_and_a_task_for_more():
+    assert container_seconds(SandboxGroup(timeout=60), 20) == 20 * 60
     assert task_seconds(SandboxGroup(timeout=60), 20) == 21 * 60
     assert task_seconds(SandboxGroup(timeout=60), 1, start_seconds=10) == 2 * 70

@@ -23,7 +23,8 @@ def workload(**labels: str) -> FakeWorkload:
             call_timeout=7.0,
             max_attempts=3,
         ),
-        limits=SandboxGroup(max_containers=3),
+        run_concurrency=15,
+        limits=SandboxGroup(),
         labels=labels,
         allowance=RemainingBudget(calls=9),
     )

@@ -205,7 +205,7 @@ def test_a_pod_ends_at_its_wall_clock_limit_and_what_it_wrote_counts(cluster, st
     FakePodOperator(fake=fake, store=store).execute({})
 
     assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR}
-    assert fake.trajectories[1].error == "the container was stopped after 1 s (sandbox.timeout)"
+    assert fake.trajectories[1].error == "the container was stopped: no item ended for 1 s (sandbox.timeout)"
     assert cluster.pods == {}
 
 

@@ -32,7 +32,7 @@ IDENTITY = {
 
 def plan(**limits: Any) -> PodPlan:
     labels = labels_of(IDENTITY, 2_000_000_000.0)
-    return PodPlan("skillopt-1", IMAGE, SandboxGroup(namespace="skills", **limits), labels)
+    return PodPlan("skillopt-1", IMAGE, SandboxGroup(namespace="skills", **limits), 3, labels)
 
 
 def containers(pod: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_the_limits_are_those_of_the_configuration():
     assert rollout["resources"]["limits"] == {"cpu": "0.5", "memory": "300Mi", "ephemeral-storage": "72Mi"}
     sizes = {volume["name"]: volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"] if "emptyDir" in volume}
     assert sizes["out"] == "8Mi"
-    assert spec["activeDeadlineSeconds"] == deadline(SandboxGroup(timeout=60)) > 60
+    assert spec["activeDeadlineSeconds"] == deadline(SandboxGroup(timeout=60), 3) > 3 * 60
 
 
 def test_courier_and_gateway_stay_until_the_program_has_ended_and_the_courier_longest():
@@ -134,8 +134,8 @@ def test_labels_tell_run_and_step_and_fit():
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        ({"reason": "Evicted", "message": "ephemeral"}, "the pod was evicted (sandbox.output_mb = 64): ephemeral"),
-        ({"reason": "DeadlineExceeded"}, "the pod was stopped after 1245 s"),
+        ({"reason": "Evicted", "message": "ephemeral"}, "the pod was evicted (sandbox.output_mb = 256): ephemeral"),
+        ({"reason": "DeadlineExceeded"}, "the pod was stopped: its deadline had passed"),
         (
             {"initContainerStatuses": [{"name": "fetch", "state": {"terminated": {"exitCode": 1}}}]},
             "the pod could not fetch its inputs: exit status 1",

@@ -13,7 +13,7 @@ from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox import watcher as watcher_module
 from skillopt_airflow.sandbox.staging import ContainerFolder, TaskFolder
 from skillopt_airflow.sandbox.task_workload import Outcome, Workload
-from skillopt_airflow.sandbox.watcher import Watcher
+from skillopt_airflow.sandbox.watcher import Watch, Watcher
 
 PATIENCE = 60
 
@@ -98,6 +98,30 @@ class Following:
         self.watcher.end(self.watch, why)
         self.watcher.stop()
         self.watcher.finish()
+
+
+def test_a_container_has_its_time_anew_whenever_an_item_ends(folder, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(watcher_module.time, "monotonic", lambda: clock[0])
+    work, container = Work(count=3, limits=SandboxGroup(timeout=10)), Container(folder, Work(count=3))
+    watch = Watch(work.items, container.folder, work.limits, container.kill)
+    watch.begin()
+    for number in range(2):
+        clock[0] += 9
+        with container.folder.trajectories.open("a") as out:
+            out.write(f'{{"item_id": "i-{number}", "status": "ok"}}\n')
+        assert len(watch.read()) == 1
+        watch.check_limits()
+        assert not container.killed.is_set()
+    clock[0] += 11
+    assert watch.read() == []
+    watch.check_limits()
+    assert container.killed.is_set()
+    assert [one.trajectory.item_id for one in watch.unfinished()] == []
+    watch.ended = "gone"
+    assert [one.trajectory.error for one in watch.unfinished()] == [
+        "the container was stopped: no item ended for 10 s (sandbox.timeout)"
+    ]
 
 
 def call() -> ModelCall:

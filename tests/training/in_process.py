@@ -219,7 +219,7 @@ class Training(TrainingLoop):
             return
         waiting = list(work.items)
         while waiting:
-            size = work.wave or self.config.model.concurrency
+            size = work.wave or work.concurrency
             wave, waiting = [self._outcome(work, item) for item in waiting[:size]], waiting[size:]
             work.record(wave, [call("target", work.stage, 400) for _ in wave for _ in range(self.calls_each)])
             if work.settled():
@@ -269,9 +269,8 @@ def configured(benchmark: str, overrides: Mapping[str, Any]) -> TrainConfig:
         "model": {
             "target": "openai-chat:stand-in-target",
             "optimizer": "openai-chat:stand-in-optimizer",
-            "concurrency": 4,
+            "concurrency": 16,
         },
-        "sandbox": {"items_per_container": 8},
         "optimizer": {"slow_update_samples": 6},
         "evaluation": {"val_limit": 24, "test_limit": 12},
     }

@@ -5,6 +5,7 @@ import pytest
 from skillopt_airflow.core.config import StorageGroup, TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
 from skillopt_airflow.training import seed_and_final
@@ -53,7 +54,7 @@ def test_cut_answers_are_scored_and_not_made_again() -> None:
     training.run_containers(refs)
     chunk = ChunkWorkload(training.run, refs[0], "run")
     tally, failed = chunk.tally(), [item.id for item in chunk.assigned if item.id.endswith("1")]
-    assert (tally.planned, tally.truncated, tally.scored) == (8, 8 - len(failed), 8 - len(failed))
+    assert (tally.planned, tally.truncated, tally.scored) == (6, 6 - len(failed), 6 - len(failed))
     assert [item.id for item in chunk.items] == failed
     assert tally.failures == ({Status.TIMEOUT: len(failed)} if failed else {})
 
@@ -70,7 +71,7 @@ def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.Mo
     """The gateway, the program and the loop over containers are those of every rollout."""
     with serving(ForeignServer("sk-right")) as server:
         connect(monkeypatch, "target", server.base_url, "sk-wrong")
-        trained = training(evaluation__val_limit=60, sandbox__items_per_container=60, train__preflight=False)
+        trained = training(evaluation__val_limit=60, sandbox__max_containers=1, train__preflight=False)
         (chunk,) = trained.prepare()
         work = trained.run_program(chunk)
     assert str(work.hopeless).startswith("8 of 8 items: model_error: status_code: 401")
@@ -84,7 +85,7 @@ def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.Mo
 def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(ForeignServer("sk-right")) as server:
         connect(monkeypatch, "target", server.base_url, "sk-right")
-        trained = training(evaluation__val_limit=20, sandbox__items_per_container=20, train__preflight=False)
+        trained = training(evaluation__val_limit=20, sandbox__max_containers=1, train__preflight=False)
         (chunk,) = trained.prepare()
         first = ChunkWorkload(trained.run, chunk, "run").items[0]
         one = Chunk(stage="seed", skill=trained.run.keys.skill(0), split=Split.VAL, draw=0, item_ids=(first.id,))
@@ -94,3 +95,19 @@ def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: p
     assert work.hopeless is None
     assert len(work.items) == 19
     assert server.calls == 20
+
+
+@pytest.mark.parametrize(
+    ("items", "containers", "concurrency", "share"),
+    [(24, 4, 32, 8), (24, 2, 32, 16), (3, 4, 32, 10), (1, 4, 32, 32), (24, 4, 2, 1)],
+)
+def test_chunks_at_the_same_time_share_the_runs_concurrency(
+    items: int, containers: int, concurrency: int, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, "target", "http://127.0.0.1:9/v1", "none")
+    trained = training(evaluation__val_limit=items, sandbox__max_containers=containers, model__concurrency=concurrency)
+    refs = trained.prepare()
+    found = [ChunkWorkload(trained.run, ref, "run") for ref in refs]
+    assert len(found) == min(items, containers)
+    assert {work.settings.concurrency for work in found} == {share}
+    assert {gateway_settings(work).max_concurrency for work in found} == {concurrency}

@@ -15,6 +15,7 @@ from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 
 EVALUATION = "the evaluation of a candidate"
+TWENTY = {"sandbox.items_per_container": 20}
 SIZES_OF_SPLITS = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
 
 
@@ -23,24 +24,28 @@ SIZES_OF_SPLITS = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
     [
         ({}, ""),
         ({"publishing.draws": 51}, ""),
-        ({"publishing.draws": 60}, "publishing: 1200 chunks, and Airflow makes at most 1024 tasks"),
+        ({"publishing.draws": 60, **TWENTY}, "publishing: 1200 chunks, and Airflow makes at most 1024 tasks"),
         (
-            {"publishing.draws": 60},
-            r"raise .*container = 20 in benchmark\.yaml, or lower publishing\.draws = 60$",
+            {"publishing.draws": 60, **TWENTY},
+            r"in benchmark\.yaml raise .*container = 20 or lower .*containers = 4, or lower publishing\.draws = 60$",
         ),
-        ({"publishing.draws": 60, "evaluation.val_limit": 100}, ""),
+        ({"publishing.draws": 60, "evaluation.val_limit": 100, **TWENTY}, ""),
         ({"publishing.draws": 60, "sandbox.items_per_container": 40}, ""),
         (
-            {"evaluation.draws": 8},
+            {"evaluation.draws": 8, **TWENTY},
             "the test of two skills: 1120 .* evaluation.draws = 8 or evaluation.test_limit = all$",
         ),
-        ({"evaluation.draws": 8, "evaluation.test_limit": 1000}, ""),
-        ({"evaluation.draws": 8, "evaluation.eval_test": False}, ""),
-        ({"evaluation.draws": 8, "model.batch": True}, ""),
-        ({"evaluation.draws": 110, "evaluation.eval_test": False}, "the evaluation of a candidate: 1100 chunks"),
+        ({"evaluation.draws": 8}, ""),
+        ({"evaluation.draws": 8, "evaluation.test_limit": 1000, **TWENTY}, ""),
+        ({"evaluation.draws": 8, "evaluation.eval_test": False, **TWENTY}, ""),
+        ({"evaluation.draws": 8, "model.batch": True, **TWENTY}, ""),
         (
-            {"evaluation.draws": 80, "evaluation.eval_test": False, "evaluation.early_reject": True},
-            "evaluation of a cand",
+            {"evaluation.draws": 110, "evaluation.eval_test": False, **TWENTY},
+            "the evaluation of a candidate: 1100 chunks",
+        ),
+        (
+            {"evaluation.draws": 101, "evaluation.eval_test": False, "sandbox.max_containers": 16},
+            "the evaluation of a candidate: 1616 chunks",
         ),
         ({"train.batch_size": 400, "sandbox.items_per_container": 1}, "the test of two skills: 2800"),
         ({"optimizer.slow_update_samples": 400, "sandbox.items_per_container": 1}, "the test of two skills: 2800"),
@@ -58,7 +63,8 @@ def test_more_chunks_than_airflow_makes_tasks_of(knobs: dict[str, Any], said: st
 
 def test_the_demand_of_skills_on_items() -> None:
     config = TrainConfig.from_layers(nest({"evaluation.draws": 3}))
-    assert scoring_demand(config, 2, 41).chunks == 2 * 3 * 3
+    assert scoring_demand(config, 2, 41).chunks == 2 * 3 * 2
+    assert scoring_demand(config, 3, 41).chunks == 3 * 3 * 4
 
 
 @pytest.mark.slow
@@ -95,5 +101,5 @@ def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) 
         kind = kinds.get(name, EVALUATION)
         largest[kind] = max(largest[kind], len(chunks))
     assert all(largest[kind] <= most[kind] for kind in largest), largest
-    exact = {"publishing", "a step's batch"} | (set() if training.config.evaluation.early_reject else {EVALUATION})
+    exact = {"publishing", "a step's batch", EVALUATION}
     assert {kind: largest[kind] for kind in exact} == {kind: most[kind] for kind in exact}

@@ -249,8 +249,9 @@ class ModelGroup(Group):
     """Sampling temperature of the target; the provider's default when unset."""
     max_tokens: Positive = 16_384
     """Most tokens of one answer of the target."""
-    concurrency: Positive = 8
-    """Items that one container works on at the same time."""
+    concurrency: Positive = 32
+    """Model calls of the run's rollouts in flight; the containers that run at the same time have equal shares, of at
+    least 1."""
     call_timeout: Annotated[float, Field(gt=0.0)] = 120.0
     """Seconds that one model call may take."""
     max_attempts: Positive = 5
@@ -303,22 +304,24 @@ class SandboxGroup(Group):
     """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
     pull: Literal["missing", "always", "never"] = "missing"
     """Pull the image from its registry if it is missing, always or never."""
-    items_per_container: Positive = 20
-    """Items of one chunk, which is one container."""
+    items_per_container: Positive = 400
+    """Most items of a chunk, which share a container unless they execute what the target writes: the limit for their
+    isolation from each other. Chunks have fewer, see max_containers."""
     max_containers: Positive = 4
-    """Containers of one run at the same time; fixed when the DAG is parsed."""
+    """Containers of a stage at the same time, between which its items are divided evenly; fixed when the DAG is
+    parsed."""
     cpus: Annotated[float, Field(gt=0.0)] = 1.0
     """Processors that one container may use."""
     memory: Annotated[str, Field(pattern=r"^\d+[kmg]$")] = "512m"
     """Memory that one container may use, swap included."""
     pids: Positive = 128
     """Processes and threads that one container may have."""
-    output_mb: Positive = 64
+    output_mb: Positive = 256
     """Megabytes that one container may write."""
     log_kb: Positive = 64
     """Kilobytes of a container's output that reach the task log; the rest is left out."""
     timeout: Positive = 900
-    """Seconds that one container may run; fixed when the DAG is parsed."""
+    """Seconds that one container may run without an item ending; fixed when the DAG is parsed."""
     code_timeout: Positive = 60
     """Seconds that one execution of code which the target wrote may take."""
     pool: ObjectName = "default_pool"

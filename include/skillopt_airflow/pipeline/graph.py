@@ -54,7 +54,7 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     """Return a task mapped over chunks of items.
 
     A run may choose a harness whose items have a sandbox each, and its engine may have room for one at a time. The task
-    outlasts all of them, of as many items as the benchmark puts into a container: their own limit ends those that hang,
+    outlasts all of them, of as many items as the benchmark allows a chunk: their own limit ends those that hang,
     and their items get typed rows.
     """
     sandbox = config.sandbox

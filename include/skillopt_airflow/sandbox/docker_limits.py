@@ -65,9 +65,17 @@ def together(limits: SandboxGroup, concurrency: int, engine_memory: int) -> int:
     return max(1, min(concurrency, engine_memory // 2 // (each * limits.max_containers)))
 
 
-def task_seconds(limits: SandboxGroup, containers: int, start_seconds: int = 0) -> int:
-    """Return the seconds that a task may take: its containers one by one, each to its limit, and one limit more."""
-    return (containers + 1) * (limits.timeout + start_seconds)
+def container_seconds(limits: SandboxGroup, items: int) -> int:
+    """Return the seconds after which a container cannot be running any more, whose items ended just in time each."""
+    return items * limits.timeout
+
+
+def task_seconds(limits: SandboxGroup, items: int, start_seconds: int = 0) -> int:
+    """Return the seconds that a task may take: its items one by one, each to its limit, and one limit more.
+
+    That is enough both where they share a container and where each has its own and there is room for one at a time.
+    """
+    return (items + 1) * (limits.timeout + start_seconds)
 
 
 def end_of(state: Mapping[str, Any], limits: SandboxGroup) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.sandbox.docker_container import Container, Plan
-from skillopt_airflow.sandbox.docker_limits import task_seconds, together
+from skillopt_airflow.sandbox.docker_limits import container_seconds, task_seconds, together
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import ATTEMPT_LABEL, FOLDER_LABEL, ITEM_LABEL, expiry, identity, remove_all
 from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
@@ -32,9 +32,8 @@ class DockerRuntime:
     def labels(self) -> dict[str, str]:
         """The labels of whatever the task makes on the engine, for as long as the task may take."""
         workload = self.workload
-        containers = len(workload.items) if workload.one_item_each or workload.wave else 1
         own = {ATTEMPT_LABEL: str(self.attempt), FOLDER_LABEL: str(self.folder.path)}
-        return identity(workload.labels) | own | expiry(task_seconds(workload.limits, containers))
+        return identity(workload.labels) | own | expiry(task_seconds(workload.limits, len(workload.items)))
 
     def at_once(self) -> int:
         """Return how many containers of the task may run at the same time."""
@@ -51,7 +50,8 @@ class DockerRuntime:
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Container]:
         """Stage the inputs of a container, and remove its folders afterwards."""
-        workload, labels = self.workload, self.labels | expiry(self.workload.limits.timeout)
+        workload = self.workload
+        labels = self.labels | expiry(container_seconds(workload.limits, len(items)))
         if workload.one_item_each:
             labels[ITEM_LABEL] = str(number)
         with (

@@ -17,7 +17,7 @@ from typing import Any
 
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.sandbox import docker_connection
-from skillopt_airflow.sandbox.docker_limits import MEGABYTE, host_options
+from skillopt_airflow.sandbox.docker_limits import MEGABYTE, container_seconds, host_options
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
 from skillopt_airflow.sandbox.gateway_container import GatewayContainer
 from skillopt_airflow.sandbox.labels import GRACE_SECONDS, expiry, identity, reap, remove_all, remove_container
@@ -158,7 +158,7 @@ class DockerWithoutSharedFiles(DockerRuntime):
         limits = self.workload.limits
         made = self.client.create_container(
             self.workload.image,
-            entrypoint=["sleep", str(limits.timeout + GRACE_SECONDS)],
+            entrypoint=["sleep", str(container_seconds(limits, len(self.workload.items)) + GRACE_SECONDS)],
             user=container_user(),
             labels=self.labels,
             host_config=self.client.create_host_config(mounts=mounts, **host_options(limits)),

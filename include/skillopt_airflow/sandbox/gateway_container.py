@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def gateway_settings(workload: Workload) -> GatewaySettings:
     """Return how the gateway is to treat the calls of a task's sandboxes.
 
-    As many tries as the run may have items under way can ever be of use.
+    The limit is the run's, so that stages side by side do not exceed it together on a host.
     """
     run = {name: workload.labels[name] for name in ("store", "dag_run", "run") if name in workload.labels}
     return GatewaySettings(
@@ -38,7 +38,7 @@ def gateway_settings(workload: Workload) -> GatewaySettings:
         dialect=workload.settings.dialect,
         max_attempts=workload.settings.max_attempts,
         call_timeout=workload.settings.call_timeout,
-        max_concurrency=workload.limits.max_containers * workload.settings.concurrency,
+        max_concurrency=workload.run_concurrency,
         allowance=workload.allowance,
         shared_by=" ".join(f"{name}={value}" for name, value in identity(run).items()),
     )

@@ -14,7 +14,7 @@ from typing import Any
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.sandbox.docker_limits import TMP_MEGABYTES
+from skillopt_airflow.sandbox.docker_limits import TMP_MEGABYTES, container_seconds
 from skillopt_airflow.sandbox.labels import SANDBOX_LABEL
 from skillopt_airflow.sandbox.pod_transfer import CALLS_PATH, CONFIG
 from skillopt_airflow.sandbox.staging import SANDBOX_UID
@@ -45,11 +45,12 @@ MAX_LABEL = 63
 
 @dataclass(frozen=True)
 class PodPlan:
-    """The name, image, limits and labels of a pod."""
+    """The name, image, limits, number of items and labels of a pod."""
 
     name: str
     image: str
     limits: SandboxGroup
+    items: int
     labels: Mapping[str, str]
 
 
@@ -67,7 +68,7 @@ def pod_manifest(plan: PodPlan) -> JsonObject:
             "hostPID": False,
             "hostIPC": False,
             "shareProcessNamespace": False,
-            "activeDeadlineSeconds": deadline(plan.limits),
+            "activeDeadlineSeconds": deadline(plan.limits, plan.items),
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "securityContext": {
                 "runAsNonRoot": True,
@@ -101,9 +102,9 @@ def secret_manifest(plan: PodPlan, pod_uid: str, gateway: JsonObject, courier: J
     }
 
 
-def deadline(limits: SandboxGroup) -> int:
+def deadline(limits: SandboxGroup, items: int) -> int:
     """Return the seconds after which the cluster ends a pod by itself; its task ends it earlier."""
-    return limits.timeout + START_SECONDS + GRACE_SECONDS
+    return container_seconds(limits, items) + START_SECONDS + GRACE_SECONDS
 
 
 def labels_of(identity: Mapping[str, str], expires: float) -> dict[str, str]:
@@ -132,7 +133,7 @@ def end_of(status: Mapping[str, Any], limits: SandboxGroup) -> str:
     if status.get("reason") == "Evicted":
         return f"the pod was evicted (sandbox.output_mb = {limits.output_mb}): {status.get('message', '')}"
     if status.get("reason") == "DeadlineExceeded":
-        return f"the pod was stopped after {deadline(limits)} s"
+        return "the pod was stopped: its deadline had passed"
     fetch = _terminated(status.get("initContainerStatuses"), "fetch")
     if fetch.get("exitCode"):
         return f"the pod could not fetch its inputs: exit status {fetch['exitCode']}"

@@ -31,6 +31,8 @@ from skillopt_airflow.sandbox.tar_archive import packed, unpack
 from skillopt_airflow.sandbox.task_workload import Workload
 
 FETCH_SECONDS = 2.0
+LONGEST_ADDRESS = 7 * 24 * 3600
+"""Seconds for which S3 accepts a signed address at most."""
 INPUTS, TRAJECTORIES, FILES, CALLS = "inputs.tar", "trajectories.jsonl", "files.tar", "calls.jsonl"
 
 log = logging.getLogger(__name__)
@@ -82,7 +84,7 @@ class PodRuntime:
         workload, limits = self.workload, self.workload.limits
         name = f"skillopt-{self._label}-{self.attempt}-{number}-{os.urandom(3).hex()}"
         exchange, most = self.exchange(f"{self._label}/{name}"), limits.output_mb * MEGABYTE
-        life = deadline(limits) + START_SECONDS
+        life = min(deadline(limits, len(items)) + START_SECONDS, LONGEST_ADDRESS)
         with self.folder.container(str(number), workload, items, files) as staged:
             exchange.put(INPUTS, packed(staged.inputs))
             transfer = TransferConfig(
@@ -93,7 +95,7 @@ class PodRuntime:
                 items=len(items),
                 most_bytes=most,
             )
-            plan = PodPlan(name, workload.image, limits, labels_of(self._identity, time.time() + life))
+            plan = PodPlan(name, workload.image, limits, len(items), labels_of(self._identity, time.time() + life))
             folder = PodFolder(staged.path, exchange, most, self._on_call)
             secrets = (gateway_document(workload), transfer.model_dump(mode="json"))
             try:

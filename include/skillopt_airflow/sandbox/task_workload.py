@@ -51,6 +51,10 @@ class Workload(Protocol):
         """Settings of the program for every item."""
 
     @property
+    def run_concurrency(self) -> int:
+        """Model calls that the whole run may have in flight, of which `settings` have this workload's share."""
+
+    @property
     def skill(self) -> str:
         """The text of the skill."""
 

@@ -45,9 +45,12 @@ class Watch:
         self._deadline = time.monotonic() + self._limits.timeout
 
     def read(self) -> list[Outcome]:
-        """Return what is new."""
+        """Return what is new; a container in which items end has its time anew."""
         self._folder.fetch()
-        return [self._files.outcome(trajectory) for trajectory in self._rows.read()]
+        found = [self._files.outcome(trajectory) for trajectory in self._rows.read()]
+        if found:
+            self._deadline = time.monotonic() + self._limits.timeout
+        return found
 
     def unfinished(self) -> list[Outcome]:
         """Return the rows of items that have none, now that the container has ended."""
@@ -58,13 +61,13 @@ class Watch:
         return [Outcome(Trajectory(item_id=i, status=Status.SANDBOX_ERROR, error=why)) for i in missing]
 
     def check_limits(self) -> None:
-        """End a container that takes too long or writes too much."""
+        """End a container in which no item ends for too long, or that writes too much."""
         if self._stopped_for or self.ended is not None:
             return
         limits, reason = self._limits, ""
         most = limits.output_mb * MEGABYTE
         if time.monotonic() > self._deadline:
-            reason = f"the container was stopped after {limits.timeout} s (sandbox.timeout)"
+            reason = f"the container was stopped: no item ended for {limits.timeout} s (sandbox.timeout)"
         elif written_bytes(self._folder.outputs, most) > most:
             reason = f"the container was stopped: it wrote more than {limits.output_mb} MB (sandbox.output_mb)"
         if reason and self.kill():

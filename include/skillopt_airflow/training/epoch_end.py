@@ -25,12 +25,8 @@ log = logging.getLogger(__name__)
 def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan the sampled training items under the last skills of the previous and of this epoch, equal ones once."""
     item_ids = ids(_sampled(run, moment))
-    versions = sorted(set(_pair(run, moment)))
-    chunks = [
-        chunk
-        for version in versions
-        for chunk in chunks_of(run.config, "longitudinal", run.keys.skill(version), Split.TRAIN, item_ids)
-    ]
+    skills = [run.keys.skill(version) for version in sorted(set(_pair(run, moment)))]
+    chunks = chunks_of(run.config, "longitudinal", skills, Split.TRAIN, item_ids)
     return store_plan(run, moment, "longitudinal", chunks)
 
 

@@ -8,7 +8,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Rollout, Split
-from skillopt_airflow.training.rollout_plan import Chunk, Stage, chunks_of, cut_contested, ids
+from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, cut_contested, ids
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -29,7 +29,7 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chun
     draws = range(run.config.evaluation.draws)
     if not may_end_early(run, moment):
         item_ids = ids(run.items(Split.VAL))
-        return chunks_of(run.config, "evaluate", skill, Split.VAL, item_ids, draws)
+        return chunks_of(run.config, "evaluate", [skill], Split.VAL, item_ids, draws)
     order = order_of(run, run.state_before(moment))
     return [
         Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
@@ -82,9 +82,7 @@ def confirmation_chunks(
     run: TrainingRun, moment: Moment, skills: Sequence[str], item_ids: Sequence[str]
 ) -> list[Chunk]:
     """Return one fresh rollout of each skill, by key, on each of the items."""
-    stage: Stage = "confirm"
-    draws = [fresh_draw(run, moment)]
-    return [chunk for skill in skills for chunk in chunks_of(run.config, stage, skill, Split.VAL, item_ids, draws)]
+    return chunks_of(run.config, "confirm", skills, Split.VAL, item_ids, [fresh_draw(run, moment)])
 
 
 def confirmed(run: TrainingRun, moment: Moment, skill: SkillDocument, item_ids: Sequence[str]) -> Evaluation:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.rollout_plan import chunks_of, cut_contested
+from skillopt_airflow.training.rollout_plan import largest_plan
 
 
 class Demand(NamedTuple):
@@ -30,16 +30,13 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
     samples = min(sizes[Split.TRAIN], config.optimizer.slow_update_samples)
     demands = [
         Demand("a step's batch", batch, ("train.batch_size", "train.accumulation")),
-        Demand("the comparison of two epochs", 2 * _chunks(config, samples), ("optimizer.slow_update_samples",)),
+        Demand("the comparison of two epochs", _chunks(config, samples, skills=2), ("optimizer.slow_update_samples",)),
         publishing_demand(config, val),
     ]
     # Those go as one batch job each, whatever the number of their chunks.
     if not config.model.batch:
-        evaluated = _chunks(config, val, rules.draws)
-        if rules.early_reject and rules.use_gate:
-            evaluated = rules.draws * len(cut_contested(range(val), config.sandbox, rules.draws))
-        evaluated += batch if train.speculative_rollout else 0
-        tested = 2 * _chunks(config, test, rules.draws) if rules.eval_test else 0
+        evaluated = _chunks(config, val, rules.draws) + (batch if train.speculative_rollout else 0)
+        tested = _chunks(config, test, rules.draws, skills=2) if rules.eval_test else 0
         demands += [
             Demand("the evaluation of a candidate", evaluated, ("evaluation.draws", "evaluation.val_limit")),
             Demand("the test of two skills", tested, ("evaluation.draws", "evaluation.test_limit")),
@@ -49,12 +46,12 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
 
 def publishing_demand(config: TrainConfig, val: int) -> Demand:
     """Return the plan of candidate and champion on the selection split."""
-    return Demand("publishing", 2 * _chunks(config, val, config.publishing.draws), ("publishing.draws",))
+    return Demand("publishing", _chunks(config, val, config.publishing.draws, skills=2), ("publishing.draws",))
 
 
 def scoring_demand(config: TrainConfig, skills: int, items: int) -> Demand:
     """Return the plan of skills on items with every draw of an evaluation."""
-    chunks = skills * _chunks(config, items, config.evaluation.draws)
+    chunks = _chunks(config, items, config.evaluation.draws, skills)
     return Demand(f"the rollouts of {skills} skills", chunks, ("evaluation.draws",))
 
 
@@ -66,14 +63,15 @@ def check_mappable(config: TrainConfig, demands: Iterable[Demand], most: int) ->
     """
     largest = max(demands, key=lambda demand: demand.chunks)
     if largest.chunks > most:
-        values, size = config.model_dump(), config.sandbox.items_per_container
+        values, size, lanes = config.model_dump(), config.sandbox.items_per_container, config.sandbox.max_containers
         knobs = [(path, values[group][key]) for path in largest.knobs for group, key in [path.split(".")]]
         raise ConfigError(
             f"{largest.kind}: {largest.chunks} chunks, and Airflow makes at most {most} tasks of a list ([core] "
-            f"max_map_length); raise sandbox.items_per_container = {size} in benchmark.yaml, or lower "
+            f"max_map_length); in benchmark.yaml raise sandbox.items_per_container = {size} or lower "
+            f"sandbox.max_containers = {lanes}, or lower "
             + " or ".join(f"{path} = {'all' if value is None else value}" for path, value in knobs)
         )
 
 
-def _chunks(config: TrainConfig, items: int, draws: int = 1) -> int:
-    return len(chunks_of(config, "evaluate", "", Split.VAL, [""] * items, range(draws)))
+def _chunks(config: TrainConfig, items: int, draws: int = 1, skills: int = 1) -> int:
+    return largest_plan(items, config.sandbox, skills, draws)

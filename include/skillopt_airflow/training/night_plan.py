@@ -17,7 +17,7 @@ from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import checked_fresh, items_of, stored_quality
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
 from skillopt_airflow.training.preparation import Items, checked_items, read_items, settle, store_files
-from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.seed_and_final import opened
 
@@ -158,15 +158,16 @@ def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list
     """Store who is measured and their texts, in the order of the roles; return the chunks, equal texts once."""
     items, draws = ids(run.items(Split.FRESH)), range(run.config.evaluation.draws)
     run.store.put_model(run.keys.contest, contest)
-    chunks = []
+    keys = []
     for version, text in enumerate(texts):
         key = run.keys.skill(version)
         run.store.put_text(key, text)
         if text not in texts[:version]:
-            chunks += chunks_of(run.config, "regate", key, Split.FRESH, items, draws)
+            keys.append(key)
+    chunks = chunks_of(run.config, "regate", keys, Split.FRESH, items, draws)
     # As many for every target, since a night is one DAG run for all of them.
-    each = len(chunks_of(run.config, "regate", "", Split.FRESH, items, draws))
-    return store_plan(run, run.timeline[0], "regate", chunks, least=len(ROLES) * each)
+    least = largest_plan(len(items), run.config.sandbox, len(ROLES), len(draws))
+    return store_plan(run, run.timeline[0], "regate", chunks, least=least)
 
 
 def plan_nothing(run: TrainingRun) -> list[JsonObject]:

@@ -17,7 +17,7 @@ from skillopt_airflow.core.types import JsonObject, Split, sha256
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
-from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import unaffordable
 
@@ -74,7 +74,8 @@ def plan_publication(
         log.info("nothing to publish: %s", contest.withheld)
         return store_plan(run, moment, f"publish-{name}", [])
     best = run.keys.skill(run.state(moment).best.version)
-    chunks = [chunk for skill in (best, keys.rival_skill) for chunk in _fresh_chunks(run, skill, contest)]
+    skills, items = (best, keys.rival_skill), ids(run.items(Split.VAL))
+    chunks = chunks_of(run.config, "publish", skills, Split.VAL, items, contest.draws)
     return store_plan(run, moment, f"publish-{name}", chunks)
 
 
@@ -161,11 +162,6 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
     return PublishContest(
         withheld=withheld, champion=champion, rules=rules, first_draw=FIRST_FRESH_DRAW + place * MOST_DRAWS
     )
-
-
-def _fresh_chunks(run: TrainingRun, skill: str, contest: PublishContest) -> list[Chunk]:
-    items = ids(run.items(Split.VAL))
-    return chunks_of(run.config, "publish", skill, Split.VAL, items, contest.draws)
 
 
 def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publish_gate: GateDecision) -> "Provenance":

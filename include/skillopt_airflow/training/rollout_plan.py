@@ -1,7 +1,7 @@
 """The rollouts that a stage needs: planned once, stored, and carried out a chunk at a time, one container each."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
@@ -63,18 +63,36 @@ class ChunkRef(Value):
 def chunks_of(
     config: TrainConfig,
     stage: Stage,
-    skill: str,
+    skills: Sequence[str],
     split: Split,
     item_ids: Sequence[str],
-    draws: Iterable[int] = (0,),
+    draws: Sequence[int] = (0,),
 ) -> list[Chunk]:
-    """Cut items evenly into the fewest chunks that a container may take, for every draw."""
-    parts = cut(item_ids, config.sandbox.items_per_container)
+    """Return the chunks of items under every skill, by key, and with every draw; see `parts_of`."""
+    parts = cut(item_ids, parts_of(len(item_ids), config.sandbox, len(skills) * len(draws)))
     return [
         Chunk(stage=stage, skill=skill, split=split, draw=draw, item_ids=tuple(part))
+        for skill in skills
         for draw in draws
         for part in parts
     ]
+
+
+def parts_of(items: int, sandbox: SandboxGroup, times: int) -> int:
+    """Return into how many parts items are cut that run so many times, under several skills or with several draws.
+
+    All the times together have the fewest chunks that are a multiple of the containers at a time and have no more items
+    than may share a container. So every container at a time has its part of a small batch, too, and in the last round
+    of a large one none is idle. Where there are fewer items, each is a part.
+    """
+    lanes = sandbox.max_containers
+    step = lanes // math.gcd(lanes, times)
+    return min(items, step * math.ceil(items / (step * sandbox.items_per_container)))
+
+
+def largest_plan(items: int, sandbox: SandboxGroup, skills: int, draws: int) -> int:
+    """Return how many chunks items have at most under so many skills, of which some may be equal and run once."""
+    return max(count * draws * parts_of(items, sandbox, count * draws) for count in range(1, skills + 1))
 
 
 def store_plan(
@@ -104,24 +122,24 @@ def planned(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:
     return plan, plan.chunks[parsed.index]
 
 
-def cut(values: Sequence[T], size: int) -> list[list[T]]:
-    """Cut evenly into the fewest parts of at most `size`, in order."""
-    parts = math.ceil(len(values) / size)
+def cut(values: Sequence[T], parts: int) -> list[list[T]]:
+    """Cut evenly into so many parts, in order."""
     edges = [round(part * len(values) / parts) for part in range(parts + 1)] if parts else []
     return [list(values[start:stop]) for start, stop in pairwise(edges)]
 
 
 def cut_contested(order: Sequence[T], sandbox: SandboxGroup, draws: int) -> list[list[T]]:
-    """Cut an evaluation that may end early into blocks, as much as all containers take at a time with all draws.
+    """Cut an evaluation that may end early into as many parts as any other.
 
-    Each block is dealt out like cards into the fewest parts, so that containers side by side advance in order together.
+    Of the parts that run at the same time with all draws, the items are dealt out like cards, so that containers side
+    by side advance in order together.
     """
-    size, found = sandbox.items_per_container, []
-    width = max(1, size * sandbox.max_containers // draws)
-    for start in range(0, len(order), width):
-        block = order[start : start + width]
-        parts = math.ceil(len(block) / size)
-        found += [list(block[part::parts]) for part in range(parts)]
+    parts = cut(order, parts_of(len(order), sandbox, draws))
+    together, found = max(1, sandbox.max_containers // draws), []
+    for start in range(0, len(parts), together):
+        group = parts[start : start + together]
+        block = [value for part in group for value in part]
+        found += [block[place :: len(group)] for place in range(len(group))]
     return found
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field
 
@@ -51,6 +51,9 @@ class RunRef(Value):
 class RunRecord(Document):
     """The result of `prepare`, as config.json: the resolved configuration and what it rests on."""
 
+    contract: ClassVar[int] = 2
+    """In number 1, model.concurrency is that of one container."""
+
     benchmark: str
     run: str
     created: str
@@ -64,6 +67,13 @@ class RunRecord(Document):
     steps_in_epoch: int
     prices: dict[Role, ModelPrice | None]
     """Prices at the time when the run began."""
+
+    def of_former(self) -> Self:
+        """Return the record with the concurrency of all containers at the same time."""
+        model = self.config.model
+        total = model.concurrency * self.config.sandbox.max_containers
+        config = self.config.model_copy(update={"model": model.model_copy(update={"concurrency": total})})
+        return self.model_copy(update={"config": config})
 
     @property
     def total_steps(self) -> int:

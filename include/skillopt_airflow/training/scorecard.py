@@ -99,14 +99,14 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
 
 def scoring_plan(run: TrainingRun, question: Question, skills: list[SkillDocument]) -> list[JsonObject]:
     """Store the skills as the run's versions 0 and 1, and plan their rollouts; equal texts share theirs."""
-    moment, chunks = run.timeline[0], []
-    item_ids = ids(run.items(question.split))
+    keys, item_ids = [], ids(run.items(question.split))
     for version, skill in enumerate(skills):
         key = run.keys.skill(version)
         run.store.put_text(key, skill.text)
         if skill not in skills[:version]:
-            chunks += chunks_of(run.config, "score", key, question.split, item_ids, range(run.config.evaluation.draws))
-    return store_plan(run, moment, "score", chunks)
+            keys.append(key)
+    chunks = chunks_of(run.config, "score", keys, question.split, item_ids, range(run.config.evaluation.draws))
+    return store_plan(run, run.timeline[0], "score", chunks)
 
 
 def scorecard(run: TrainingRun, question: Question) -> Scorecard:

@@ -1,6 +1,7 @@
 """The two ends of a run: the seed's measurement, and the last skill's competition with the test that follows."""
 
 import logging
+from collections.abc import Iterable
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate import decide
@@ -44,7 +45,7 @@ def seed_plan(run: TrainingRun) -> list[JsonObject]:
 def seed_test_plan(run: TrainingRun) -> list[JsonObject]:
     """Plan the seed's rollouts on the test split, which need not wait for the training."""
     moment = run.timeline[0]
-    chunks = test_chunks(run, 0) if run.config.evaluation.eval_test else []
+    chunks = test_chunks(run, [0]) if run.config.evaluation.eval_test else []
     return store_plan(run, moment, "test", chunks)
 
 
@@ -100,11 +101,11 @@ def finish(run: TrainingRun) -> list[JsonObject]:
     return store_plan(run, moment, "test", [] if final.stopped else _tested(run, final))
 
 
-def test_chunks(run: TrainingRun, version: int) -> list[Chunk]:
-    """Return the chunks of a version on the test split."""
-    items, skill = ids(run.items(Split.TEST)), run.keys.skill(version)
+def test_chunks(run: TrainingRun, versions: Iterable[int]) -> list[Chunk]:
+    """Return the chunks of versions on the test split."""
+    items, skills = ids(run.items(Split.TEST)), [run.keys.skill(version) for version in versions]
     draws = range(run.config.evaluation.draws)
-    return chunks_of(run.config, "test", skill, Split.TEST, items, draws)
+    return chunks_of(run.config, "test", skills, Split.TEST, items, draws)
 
 
 def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
@@ -113,7 +114,7 @@ def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
         return []
     texts = {run.skill(version).sha256: version for version in (final.current.version, final.best.version)}
     texts.pop(run.skill(0).sha256, None)
-    return [chunk for version in texts.values() for chunk in test_chunks(run, version)]
+    return test_chunks(run, texts.values())
 
 
 def _last_chunks(run: TrainingRun, state: RunState) -> list[Chunk]:

@@ -40,7 +40,7 @@ def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
     """Return the rollouts of a step's batch."""
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(moment) for item in part]
-    return chunks_of(run.config, "rollout", skill, Split.TRAIN, ids(items))
+    return chunks_of(run.config, "rollout", [skill], Split.TRAIN, ids(items))
 
 
 def reflect(run: TrainingRun, moment: Moment, part: int, parts: int) -> None:
@@ -200,4 +200,4 @@ def _speculation(run: TrainingRun, moment: Moment, evaluation: list[Chunk]) -> l
         return []
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(following) for item in part]
-    return chunks_of(run.config, "speculate", skill, Split.TRAIN, ids(items))
+    return chunks_of(run.config, "speculate", [skill], Split.TRAIN, ids(items))

@@ -65,6 +65,11 @@ class Trial:
         return rollout_settings(self.benchmark, self.config, self.upstream.dialect, self.upstream.model, 0)
 
     @property
+    def run_concurrency(self) -> int:
+        """Return how many model calls the trial may have in flight."""
+        return self.config.model.concurrency
+
+    @property
     def image(self) -> str:
         """Return the name of the sandbox image."""
         return self.config.image

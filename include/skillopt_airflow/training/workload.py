@@ -39,10 +39,14 @@ class ChunkWorkload:
         self.run = run
         plan, self.chunk = planned(run, ref)
         self.moment = plan.moment
-        draws = {chunk.draw for chunk in plan.chunks if chunk.item_ids and chunk.skill == self.chunk.skill}
+        filled = [chunk for chunk in plan.chunks if chunk.item_ids]
+        draws = {chunk.draw for chunk in filled if chunk.skill == self.chunk.skill}
         self.wanted_coverage = 1 - (1 - run.config.evaluation.min_coverage) / max(1, len(draws))
         """Share of the items that want a score, so that with several draws enough of them have one in each."""
         self.index = int(str(ref["index"]))
+        beside = min(len(filled), run.config.sandbox.max_containers)
+        self.concurrency = max(1, run.config.model.concurrency // max(1, beside))
+        """Model calls that the chunk has in flight: its part of the run's, as many run at the same time."""
         self.document = run.document(self.chunk.skill)
         self.started = time.time()
         self._wave = 1
@@ -97,7 +101,12 @@ class ChunkWorkload:
     def settings(self) -> "RolloutSettings":
         """Return what the container is told."""
         settings = self.run.settings(self.upstream.dialect, self.upstream.model, self.chunk.draw)
-        return settings.model_copy(update={"gives_up": self._fresh})
+        return settings.model_copy(update={"gives_up": self._fresh, "concurrency": self.concurrency})
+
+    @property
+    def run_concurrency(self) -> int:
+        """Return how many model calls the whole run may have in flight."""
+        return self.run.config.model.concurrency
 
     @property
     def image(self) -> str:
@@ -133,7 +142,7 @@ class ChunkWorkload:
             return True
         unavoidable = set(running.unavoidable())
         mine = sum(item.id in unavoidable for item in self.items)
-        self._wave = max(self.run.config.model.concurrency, mine - self._recorded)
+        self._wave = max(self.concurrency, mine - self._recorded)
         return False
 
     @property
