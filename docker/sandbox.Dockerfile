@@ -2,6 +2,9 @@
 # installed for the base's Python, so that the build needs no network) and `program` (what include/skillopt_airflow/rollout imports).
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
+# The official images of Python come without the bytecode of its library, and a read-only container cannot keep it.
+RUN python3 -m compileall -q -j 0 -x '/(test|tests|idlelib|lib2to3|(site|dist)-packages)/' \
+    "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 COPY packages /opt/skillopt/packages
 COPY program /opt/skillopt/program
 ENV PYTHONPATH=/opt/skillopt/program:/opt/skillopt/packages PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
