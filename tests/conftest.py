@@ -4,8 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from platform_control import PROJECT, RunningPlatform, control
 from shared_resource import alone, shared
+
+# An example may take long on a machine that does other work.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 TOGETHER = {"tests/test_readme_platform.py": "tests/pipeline/test_training_platform.py"}
 """Files whose tests must not run at the same time: both leave trajectories at the usual place."""
