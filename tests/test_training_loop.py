@@ -192,7 +192,8 @@ def test_the_buffer_lives_for_one_epoch_and_shows_what_was_rejected() -> None:
 
 
 def test_a_slow_update_writes_its_region_only_and_passes_the_gate() -> None:
-    off, on = Training.of(optimizer__use_slow_update=False, optimizer__use_meta_skill=False), Training.of()
+    off = Training.of(optimizer__use_slow_update=False, optimizer__use_meta_skill=False)
+    on = Training.of(evaluation__early_reject=False)
     off(), on()
     assert off.rollouts["longitudinal"] == 0
     assert off.run.skill(0).region("SLOW_UPDATE") is None
@@ -346,7 +347,7 @@ def test_draws_are_averaged() -> None:
 @pytest.mark.parametrize(("containers", "seed"), [(1, 1), (4, 2)])
 def test_early_rejection_decides_alike_for_fewer_rollouts(containers: int, seed: int) -> None:
     overrides = {"evaluation__val_limit": 40, "model__concurrency": 8}
-    full, early = Training.of(**overrides), Training.of(**overrides, evaluation__early_reject=True)
+    full, early = Training.of(**overrides, evaluation__early_reject=False), Training.of(**overrides)
     early.containers, early.seed = containers, seed
     full(), early()
     assert early.actions() == full.actions()
@@ -360,7 +361,7 @@ def test_early_rejection_decides_alike_for_fewer_rollouts(containers: int, seed:
 
 
 def test_containers_and_their_order_change_nothing() -> None:
-    one, four = Training.of(evaluation__early_reject=True), Training.of(evaluation__early_reject=True)
+    one, four = Training.of(), Training.of()
     one.containers, four.containers, four.seed = 1, 4, 3
     assert one() == four()
 

@@ -206,7 +206,6 @@ def test_the_requests_say_what_the_configuration_says(run, server):
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        ({"evaluation.early_reject": True}, "a batch job cannot be ended early"),
         ({"model.thinking": "off"}, "no model.thinking"),
         ({"model.target": "openai-chat:stand-in-target"}, "has no batch API here"),
     ],

@@ -18,6 +18,7 @@ SHORT = {
     "train.steps_per_epoch": 3,
     "train.seed": 7,
     "evaluation.eval_test": False,
+    "evaluation.early_reject": False,
     "model.concurrency": 4,
 }
 

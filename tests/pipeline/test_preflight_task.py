@@ -42,7 +42,7 @@ def server() -> Iterator[ForeignServer]:
 def prepared(server: ForeignServer, monkeypatch: pytest.MonkeyPatch) -> ServedTraining:
     for role in ROLES:
         connect(monkeypatch, role, server.base_url, KEY)
-    trained = training(model__max_attempts=5, evaluation__val_limit=60, sandbox__max_containers=1)
+    trained = training(model__max_attempts=5, evaluation__val_limit=60, sandbox__max_containers=1, model__concurrency=4)
 
     def opened(ref: Any) -> TrainingRun:
         return TrainingRun(RunRef.model_validate(ref), trained.run.connections)

@@ -1,13 +1,15 @@
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
 
 from skillopt_airflow.core.config import StorageGroup, TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.core.types import ModelCall, Split, Status
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
+from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
@@ -71,7 +73,9 @@ def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.Mo
     """The gateway, the program and the loop over containers are those of every rollout."""
     with serving(ForeignServer("sk-right")) as server:
         connect(monkeypatch, "target", server.base_url, "sk-wrong")
-        trained = training(evaluation__val_limit=60, sandbox__max_containers=1, train__preflight=False)
+        trained = training(
+            evaluation__val_limit=60, sandbox__max_containers=1, model__concurrency=4, train__preflight=False
+        )
         (chunk,) = trained.prepare()
         work = trained.run_program(chunk)
     assert str(work.hopeless).startswith("8 of 8 items: model_error: status_code: 401")
@@ -85,7 +89,9 @@ def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.Mo
 def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(ForeignServer("sk-right")) as server:
         connect(monkeypatch, "target", server.base_url, "sk-right")
-        trained = training(evaluation__val_limit=20, sandbox__max_containers=1, train__preflight=False)
+        trained = training(
+            evaluation__val_limit=20, sandbox__max_containers=1, model__concurrency=4, train__preflight=False
+        )
         (chunk,) = trained.prepare()
         first = ChunkWorkload(trained.run, chunk, "run").items[0]
         one = Chunk(stage="seed", skill=trained.run.keys.skill(0), split=Split.VAL, draw=0, item_ids=(first.id,))
@@ -111,3 +117,22 @@ def test_chunks_at_the_same_time_share_the_runs_concurrency(
     assert len(found) == min(items, containers)
     assert {work.settings.concurrency for work in found} == {share}
     assert {gateway_settings(work).max_concurrency for work in found} == {concurrency}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("concurrency", "waves"), [(8, {(8,), (8, 2)}), (40, {(10,)})])
+def test_a_contested_chunk_pauses_once_unless_all_of_it_runs_at_the_same_time(
+    concurrency: int, waves: set[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[tuple[str, int], tuple[int, ...]] = {}
+    record = ChunkWorkload.record
+
+    def noted(work: ChunkWorkload, outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
+        if work.chunk.contested:
+            place = work.moment.name, work.index
+            found[place] = (*found.get(place, ()), len(outcomes))
+        record(work, outcomes, calls)
+
+    monkeypatch.setattr(ChunkWorkload, "record", noted)
+    Training.of(evaluation__val_limit=40, model__concurrency=concurrency)()
+    assert set(found.values()) == waves

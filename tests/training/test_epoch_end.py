@@ -8,7 +8,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_both_scores_of_a_step_are_over_the_same_items_also_where_its_candidate_was_rejected_early() -> None:
-    training = Training.of(evaluation__early_reject=True, evaluation__val_limit=40, model__concurrency=8)
+    training = Training.of(evaluation__val_limit=40, model__concurrency=8)
     training()
     run, early = training.run, 0
     shown = {step.step: step for epoch in (1, 2) for step in epoch_steps(run, epoch)}

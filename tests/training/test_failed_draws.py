@@ -47,7 +47,7 @@ def test_the_item_is_missing_and_no_half_measured_score() -> None:
 
 
 def test_an_evaluation_that_ends_early_counts_it_alike() -> None:
-    training, state, failed = started(evaluation__early_reject=True)
+    training, state, failed = started()
     perfect = ItemScore(hard=1, soft=1)
     scores = dict.fromkeys(state.current.evaluation.scores, perfect) | {failed: ItemScore(hard=0, soft=0)}
     current = state.current.model_copy(update={"evaluation": Evaluation(scores=scores)})

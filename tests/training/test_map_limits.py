@@ -73,7 +73,7 @@ def test_the_demand_of_skills_on_items() -> None:
     [
         {},
         {"train__speculative_rollout": True, "evaluation__draws": 2, "publishing__draws": 2},
-        {"evaluation__early_reject": True, "evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
+        {"evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
         {"evaluation__gate_policy": "confirm", "optimizer__slow_update_samples": 30},
     ],
 )

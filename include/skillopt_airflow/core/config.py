@@ -126,8 +126,9 @@ class EvaluationGroup(Group):
     """Standard errors by which paired_se wants the mean difference to exceed 0."""
     gate_protected_items: tuple[str, ...] = ()
     """Items of the selection split, by id, on which no_regression allows no loss."""
-    early_reject: bool = False
-    """Stop an evaluation when what is certain rules a win out: what could not be accepted takes fewer rollouts."""
+    early_reject: bool = True
+    """Stop an evaluation when what is certain rules a win out: what could not be accepted takes fewer rollouts. Without
+    effect where nothing is gated, and on batch jobs."""
     draws: Positive = 1
     """Rollouts of each item of an evaluation; its score is their mean, and it has none if one of them failed."""
     gate_metric: Literal["hard", "soft", "mixed"] = "hard"

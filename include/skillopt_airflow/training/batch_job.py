@@ -62,8 +62,6 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
         ConfigError: naming the key and what to do.
     """
     model = config.model
-    if config.evaluation.early_reject:
-        raise ConfigError("model.batch: a batch job cannot be ended early: set evaluation.early_reject to false")
     if benchmark.runs_code or isinstance(benchmark, JudgesFiles | FollowsUp):
         raise ConfigError(
             "model.batch: this benchmark executes code, answers its target or judges files, which a batch job cannot; "

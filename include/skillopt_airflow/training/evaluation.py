@@ -13,12 +13,15 @@ from skillopt_airflow.training.run import TrainingRun
 
 
 def may_end_early(run: TrainingRun, moment: Moment) -> bool:
-    """Return whether an evaluation may be ended as soon as a win is impossible: only where a gate decides on it."""
+    """Return whether an evaluation may be ended as soon as a win is impossible: only where a gate decides on it.
+
+    A batch job is paid for as a whole.
+    """
     rules = run.config.evaluation
     gated = moment.kind in ("step", "meta_reflect") or (
         moment.kind == "slow_update" and run.config.optimizer.slow_update_gate
     )
-    return rules.early_reject and rules.use_gate and gated
+    return rules.early_reject and rules.use_gate and gated and not run.config.model.batch
 
 
 def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chunk]:

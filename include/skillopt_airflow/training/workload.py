@@ -1,5 +1,6 @@
 """One chunk's work: which items are still to do under which skill, and where the rows go."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.rollout_table import RolloutKey
 
 
+FIRST_WAVE = 0.75
+"""Share of a contested chunk's items that run before the others wait for the rows of all chunks. Every wave starts a
+container, and items that end meanwhile end the chunk, too: one pause costs a winner little and saves most of what
+several would."""
 JUDGES = 2
 """Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
 
@@ -120,8 +125,11 @@ class ChunkWorkload:
 
     @property
     def wave(self) -> int | None:
-        """Items to run next, as of the last `settled`; all of them if the chunk is not contested."""
-        return self._wave if self.chunk.contested else None
+        """Items to run next, as of the last `settled`; all of them if the chunk is not contested.
+
+        And all where each has a container of its own, which does not begin once nothing depends on it.
+        """
+        return self._wave if self.chunk.contested and not self.one_item_each else None
 
     @property
     def hopeless(self) -> FailureReason | None:
@@ -142,7 +150,7 @@ class ChunkWorkload:
             return True
         unavoidable = set(running.unavoidable())
         mine = sum(item.id in unavoidable for item in self.items)
-        self._wave = max(self.concurrency, mine - self._recorded)
+        self._wave = max(math.ceil(FIRST_WAVE * len(self.items)), self.concurrency, mine - self._recorded)
         return False
 
     @property
