@@ -40,21 +40,31 @@ def test_a_stage_is_cut_by_the_containers_that_run_at_the_same_time(
         assert [item for part in mine for item in part] == items
         assert all(1 <= len(part) <= size for part in mine)
         assert not mine or max(map(len, mine)) - min(map(len, mine)) <= 1
-    pairs = count * skills * draws
-    assert len(chunks) >= min(pairs, lanes)
-    assert len(chunks) % lanes == 0 or len(chunks) == pairs
+    pairs, times = count * skills * draws, skills * draws
+    round_of = times * (lanes // times) if times < lanes else lanes
+    assert len(chunks) >= min(pairs, round_of)
+    assert len(chunks) % round_of == 0 or len(chunks) == pairs
 
 
 @given(st.integers(1, 2000), SIZES, LANES, TIMES)
 def test_no_fewer_parts_would_do(count: int, size: int, lanes: int, times: int) -> None:
     found = parts_of(count, sandbox_of(size, lanes), times)
-    would_do = [parts for parts in range(1, count) if parts * size >= count and parts * times % lanes == 0]
+    fills = [parts for parts in range(1, count) if parts * size >= count]
+    would_do = [parts for parts in fills if (parts % (lanes // times) if times < lanes else parts * times % lanes) == 0]
     assert found == (would_do[0] if would_do else count)
 
 
 @pytest.mark.parametrize(
     ("count", "size", "lanes", "times", "parts"),
-    [(40, 400, 4, 1, 4), (1400, 400, 4, 1, 4), (3, 400, 4, 1, 3), (1601, 400, 4, 1, 8), (200, 400, 4, 2, 2)],
+    [
+        (40, 400, 4, 1, 4),
+        (1400, 400, 4, 1, 4),
+        (3, 400, 4, 1, 3),
+        (1601, 400, 4, 1, 8),
+        (200, 400, 4, 2, 2),
+        (60, 400, 4, 3, 1),
+        (60, 400, 4, 5, 4),
+    ],
 )
 def test_examples_of_parts(count: int, size: int, lanes: int, times: int, parts: int) -> None:
     assert parts_of(count, sandbox_of(size, lanes), times) == parts

@@ -81,12 +81,12 @@ def chunks_of(
 def parts_of(items: int, sandbox: SandboxGroup, times: int) -> int:
     """Return into how many parts items are cut that run so many times, under several skills or with several draws.
 
-    All the times together have the fewest chunks that are a multiple of the containers at a time and have no more items
-    than may share a container. So every container at a time has its part of a small batch, too, and in the last round
-    of a large one none is idle. Where there are fewer items, each is a part.
+    Every time has as many parts as there are containers at a time for it; where there are more times than containers,
+    all together have the fewest chunks that leave none idle in the last round. A part has no more items than may share
+    a container, and at least one.
     """
     lanes = sandbox.max_containers
-    step = lanes // math.gcd(lanes, times)
+    step = lanes // times if times < lanes else lanes // math.gcd(lanes, times)
     return min(items, step * math.ceil(items / (step * sandbox.items_per_container)))
 
 
