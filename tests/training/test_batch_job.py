@@ -7,7 +7,7 @@ import pytest
 
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training import seed_and_final
-from skillopt_airflow.training.batch_job import BatchWork, Entry
+from skillopt_airflow.training.batch_job import BatchWork
 from skillopt_airflow.training.rollout_plan import store_plan
 from tests.training.in_process import Training
 
@@ -92,10 +92,10 @@ def test_a_job_under_way_stays_as_it_was_sent_though_another_run_stored_some_of_
 
 def test_the_next_job_has_what_failed_and_a_folder_of_its_own(training):
     first = work_of(training)
-    third = first.job.entries[2].item_id
+    third = first.job.entries[2]
     recorded(training, row(2, "expired"))
     second = work_of(training)
-    assert second.job.entries == (Entry(chunk=0, item_id=third),)
+    assert second.job.entries == (third,)
     assert second.results != first.results
 
 

@@ -15,7 +15,7 @@ from skillopt_airflow.core.errors import (
 from skillopt_airflow.core.types import JsonObject, Split, Status
 from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.preflight import ATTEMPTS, first_unmeasured, impatient, preflight
-from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
+from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training
@@ -42,7 +42,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, host: str, key: str = KEY, **overr
 def first_batch(trained: Training) -> list[JsonObject]:
     run, moment = trained.run, trained.run.timeline[1]
     (items,) = run.slices(moment)
-    chunks = chunks_of(run.config, "rollout", run.keys.skill(0), Split.TRAIN, [item.id for item in items])
+    chunks = chunks_of(run.config, "rollout", [run.keys.skill(0)], Split.TRAIN, ids(items))
     return store_plan(run, moment, "rollout", chunks)
 
 

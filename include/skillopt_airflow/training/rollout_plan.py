@@ -69,7 +69,8 @@ def chunks_of(
     draws: Sequence[int] = (0,),
 ) -> list[Chunk]:
     """Return the chunks of items under every skill, by key, and with every draw; see `parts_of`."""
-    parts = cut(item_ids, parts_of(len(item_ids), config.sandbox, len(skills) * len(draws)))
+    times = len(skills) * len(draws)
+    parts = cut(item_ids, parts_of(len(item_ids), config.sandbox, times)) if times else []
     return [
         Chunk(stage=stage, skill=skill, split=split, draw=draw, item_ids=tuple(part))
         for skill in skills
