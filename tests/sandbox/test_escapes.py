@@ -489,7 +489,7 @@ while True:
 """
     broken = attack(code, timeout=4).run()
     assert broken.status is Status.SANDBOX_ERROR
-    assert "after 4 s (sandbox.timeout)" in broken.error
+    assert "no item ended for 4 s (sandbox.timeout)" in broken.error
 
 
 def test_write_links(attack, tmp_path, caplog):

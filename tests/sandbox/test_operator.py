@@ -176,7 +176,7 @@ def test_a_container_ends_at_its_wall_clock_limit(docker_host, client, workload,
     FakeOperator(fake=fake, docker_url=docker_host).execute({})
 
     assert fake.trajectories[0].status is Status.SANDBOX_ERROR
-    assert "after 1 s (sandbox.timeout)" in fake.trajectories[0].error
+    assert "no item ended for 1 s (sandbox.timeout)" in fake.trajectories[0].error
     assert leftovers(client, fake) == []
 
 
