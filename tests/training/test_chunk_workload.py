@@ -120,8 +120,8 @@ def test_chunks_at_the_same_time_share_the_runs_concurrency(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("concurrency", "waves"), [(8, {(8,), (8, 2)}), (40, {(10,)})])
-def test_a_contested_chunk_pauses_once_unless_all_of_it_runs_at_the_same_time(
+@pytest.mark.parametrize(("concurrency", "waves"), [(8, {(8,), (8, 2)}), (12, {(10,)}), (40, {(10,)})])
+def test_a_contested_chunk_pauses_once_unless_its_rest_runs_at_the_same_time(
     concurrency: int, waves: set[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: dict[tuple[str, int], tuple[int, ...]] = {}

@@ -150,7 +150,9 @@ class ChunkWorkload:
             return True
         unavoidable = set(running.unavoidable())
         mine = sum(item.id in unavoidable for item in self.items)
-        self._wave = max(math.ceil(FIRST_WAVE * len(self.items)), self.concurrency, mine - self._recorded)
+        first = max(math.ceil(FIRST_WAVE * len(self.items)), self.concurrency, mine - self._recorded)
+        # Fewer than run at the same time save less than another container costs.
+        self._wave = first if len(self.items) - first >= self.concurrency else len(self.items)
         return False
 
     @property
