@@ -28,7 +28,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class Account:
-    """What a process, and the children that it has waited for, used so far."""
+    """The use so far of a process and of the children that it has waited for."""
 
     parent: int
     ticks: int

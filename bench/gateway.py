@@ -1,4 +1,4 @@
-"""What the gateway adds to a model call: CPU seconds, and seconds over calling the server directly."""
+"""The cost that the gateway adds to a model call: CPU seconds, and seconds over calling the server directly."""
 
 import asyncio
 import json

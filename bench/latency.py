@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pydantic import SecretStr
 from bench import tables
 from local import engine, image
 from local.home import PROJECT
+from local.served import served
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.harnesses import HARNESSES
@@ -204,12 +204,5 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def _server(latency: float) -> Iterator[str]:
-    server = _Server(("127.0.0.1", 0), type("Slow", (_Slow,), {"latency": latency}))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(_Server(("127.0.0.1", 0), type("Slow", (_Slow,), {"latency": latency}))) as server:
         yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -60,7 +60,7 @@ _RULE_WEIGHTS = [1 / (place + 2) for place in range(len(RULES))]
 
 @dataclass(frozen=True)
 class Nature:
-    """What decides whether an item is answered right."""
+    """The conditions under which an item is answered right."""
 
     rule: str = ""
     """A sentence that the skill must have."""

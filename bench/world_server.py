@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import Any
 
 from bench.world_model import World
+from local.served import served
 from local.standin import chat_wire
 from local.standin.chance import fraction
 from local.standin.server import Endpoint, StandInServer
@@ -68,12 +69,5 @@ class WorldServer(StandInServer):
 @contextmanager
 def serving(world: World, mean_seconds: float, slots: int = SLOTS) -> Iterator[WorldServer]:
     """Yield a server that answers until the block ends."""
-    server = WorldServer(world, mean_seconds, slots)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(WorldServer(world, mean_seconds, slots)) as server:
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -13,6 +13,7 @@ import yaml
 from local import engine, image
 from local.home import Home
 from local.rollout_process import ProcessRuntime
+from local.served import served
 from local.standin.server import StandInServer
 from local.try_display import TryDisplay
 from skillopt_airflow import benchmarks
@@ -118,9 +119,7 @@ def target_model(config: TrainConfig) -> Iterator[TargetModel]:
     if variable in os.environ:
         yield _connected(config)
         return
-    with StandInServer("127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
+    with served(StandInServer("127.0.0.1", 0)) as server:
         wire_format = HARNESSES[config.model.harness].wire_format
         upstream = Upstream(
             conn_id="stand-in",
@@ -130,8 +129,6 @@ def target_model(config: TrainConfig) -> Iterator[TargetModel]:
         )
         name = f"the offline stand-in, which is no language model; {variable} names a real one"
         yield TargetModel(upstream, name, None, is_stand_in=True)
-        server.shutdown()
-        thread.join()
 
 
 def _connected(config: TrainConfig) -> TargetModel:

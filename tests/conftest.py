@@ -76,8 +76,8 @@ def with_images(docker_host: str, *names: str) -> str:
 @pytest.fixture(scope="session")
 def standin_url() -> Iterator[str]:
     """The base URL, /v1 included, of a stand-in that serves as long as the tests run."""
+    from local.served import served
     from local.standin.server import StandInServer
-    from tests.served import served
 
     with served(StandInServer("127.0.0.1", 0)) as server:
         yield server.base_url

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from local.served import served
 from tests.gateway.dialect_server import Dialect, DialectServer
 from tests.gateway.gateway_rig import Rig, rigs
-from tests.served import served
 
 Serve = Callable[[Dialect], DialectServer]
 

@@ -15,11 +15,11 @@ import pytest
 from local.__main__ import _parser
 from local.environment import TARGET_CONNECTION
 from local.home import PROJECT, Home
+from local.served import served
 from local.try_benchmark import Asked, configured, run
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelConnectionError
 from skillopt_airflow.core.types import Split
-from tests.served import served
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from local.served import served
 from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
 from skillopt_airflow.core.harnesses import HarnessName
@@ -22,7 +23,6 @@ from skillopt_airflow.models.providers import check_sampling
 from tests.gateway import dialects
 from tests.gateway.dialect_server import Document, Refusal, Request
 from tests.models.conftest import Connect, Serve
-from tests.served import served
 
 
 class Server(ThreadingHTTPServer):

@@ -4,11 +4,11 @@ import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
+from local.served import served
 from skillopt_airflow.core.types import Edit, ModelCall, Patch
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.optimizer.select import select
 from tests.pipeline.faulty_model import FaultyModel
-from tests.served import served
 
 SKILL = "# Skill\n\n- Read the question.\n"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.served import served
+from local.served import served
 
 
 class _Server(ThreadingHTTPServer):

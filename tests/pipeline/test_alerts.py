@@ -15,12 +15,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from local.served import served
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline import alerts
 from skillopt_airflow.pipeline.graph import dag_of
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
-from tests.served import served
 
 PROBE = Path(__file__).with_name("alert_probe.py")
 SECRET = "hook-token-7c1e"

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
 
+from local.served import served
 from local.standin import chat_wire as chat
 from local.standin.server import StandInServer
 from skillopt_airflow.core.errors import ConfigError, ModelError
@@ -20,7 +21,6 @@ from skillopt_airflow.pipeline.graph import dag_of, evaluations
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import seed_and_final, workload
 from skillopt_airflow.training.run import TrainingRun
-from tests.served import served
 from tests.store.conftest import make_client, s3_endpoint
 from tests.training.in_process import Training, configured
 

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from docker.errors import APIError, ImageNotFound
 
+from local.served import served
 from skillopt_airflow.core.errors import ObjectMissing
 from tests.pipeline.faulty_model import FaultyModel
 from tests.pipeline.trained_run import SHORT, TrainedRun, create_connection, executions, stand_in, trajectories
-from tests.served import served
 
 pytestmark = pytest.mark.platform
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from local.served import served
 from skillopt_airflow.core.config import SandboxGroup, StorageGroup, TrainConfig
 from skillopt_airflow.core.errors import (
     ConfigError,
@@ -22,7 +23,6 @@ from skillopt_airflow.pipeline.triggered import configured, reopened
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.gateway import dialects
 from tests.gateway.dialect_server import DialectServer
-from tests.served import served
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
 

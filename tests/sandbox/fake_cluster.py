@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import kubernetes_validate
 
-from tests.served import served
+from local.served import served
 
 PROJECT = Path(__file__).parents[2]
 VERSION = "1.33"

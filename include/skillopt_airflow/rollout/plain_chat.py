@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from skillopt_airflow.core.sampling import sampling_settings, without_thinking
+from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import JsonObject, Message, Status
 from skillopt_airflow.rollout.gateway_call import Answer
 from skillopt_airflow.rollout.reply import Reply
@@ -47,14 +47,7 @@ def request_body(settings: RolloutSettings, messages: Sequence[Message]) -> byte
 
 
 def _sampling(settings: RolloutSettings) -> JsonObject:
-    chosen = sampling_settings(
-        settings.dialect,
-        max_tokens=settings.max_tokens,
-        temperature=settings.temperature,
-        seed=settings.seed,
-        reasoning_effort=settings.reasoning_effort,
-        thinking=settings.thinking,
-    )
+    chosen = settings.sampling()
     extra = chosen.pop("extra_body", {})
     return {_FIELDS.get(name, name): value for name, value in chosen.items()} | (
         extra if isinstance(extra, dict) else {}

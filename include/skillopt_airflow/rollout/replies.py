@@ -27,8 +27,7 @@ from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
 from skillopt_airflow.core.http_failures import UNREADABLE, lasting_error
-from skillopt_airflow.core.protocols import Benchmark
-from skillopt_airflow.core.sampling import sampling_settings, without_thinking
+from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import Message, Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.rollout.gateway_call import Answer
@@ -77,16 +76,7 @@ class TargetModel:
             return made
 
         self.model = _Guarded(infer_model(f"{settings.dialect}:{settings.model}", provider))
-        sampling = sampling_settings(
-            settings.dialect,
-            max_tokens=settings.max_tokens,
-            temperature=settings.temperature,
-            seed=settings.seed,
-            reasoning_effort=settings.reasoning_effort,
-            thinking=settings.thinking,
-            timeout=settings.patience,
-        )
-        self.settings = cast("ModelSettings", sampling | {"max_retries": 0})
+        self.settings = cast("ModelSettings", settings.sampling() | {"timeout": settings.patience, "max_retries": 0})
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -108,19 +98,6 @@ class TargetModel:
             prompt_tokens=usage.input_tokens,
             completion_tokens=usage.output_tokens,
         )
-
-
-class TargetRunner:
-    """Base of the runners that call the target through pydantic-ai alone."""
-
-    def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
-        self._benchmark = benchmark
-        self._max_turns = settings.max_turns
-        self._target = TargetModel(settings, gateway)
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._target.aclose()
 
 
 class _UnreadableAnswer(UnexpectedModelBehavior):

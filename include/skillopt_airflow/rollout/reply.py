@@ -1,4 +1,4 @@
-"""What one request to the target came to."""
+"""The result of one request to the target."""
 
 from dataclasses import dataclass
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from skillopt_airflow.core.harnesses import HarnessName
-from skillopt_airflow.core.sampling import Effort
+from skillopt_airflow.core.sampling import Effort, sampling_settings
 from skillopt_airflow.core.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import Dialect
 
@@ -49,6 +49,17 @@ class RolloutSettings(Value):
     @classmethod
     def _as_json(cls, task: Any) -> Any:
         return task.model_dump(mode="json") if isinstance(task, BaseModel) else task
+
+    def sampling(self) -> JsonObject:
+        """Return the settings of a call by which the target samples and thinks; see `sampling_settings`."""
+        return sampling_settings(
+            self.dialect,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            seed=self.seed,
+            reasoning_effort=self.reasoning_effort,
+            thinking=self.thinking,
+        )
 
     @property
     def patience(self) -> float:

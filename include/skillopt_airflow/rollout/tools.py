@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Retr
 
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
-from skillopt_airflow.rollout.replies import TargetRunner, ending, failure, lasting, text_of
+from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
 from skillopt_airflow.rollout.requirements import with_tools
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import reason, shortened
@@ -21,7 +21,7 @@ MAX_MESSAGES = 200
 MAX_MESSAGE_CHARS = 8000
 
 
-class ToolsHarness(TargetRunner):
+class ToolsHarness:
     """Lets the target call the benchmark's tools until it answers, in at most `max_turns` model calls.
 
     What a tool raises is told to the target. A target that used up its turns has answered with its last text, or with
@@ -29,8 +29,14 @@ class ToolsHarness(TargetRunner):
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
-        super().__init__(settings, benchmark, gateway)
+        self._benchmark = benchmark
         self._tooled = with_tools(benchmark)
+        self._max_turns = settings.max_turns
+        self._target = TargetModel(settings, gateway)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._target.aclose()
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         """Return an item's trajectory; a failure of the provider becomes its status."""
