@@ -177,8 +177,8 @@ def test_so_is_an_evaluation(store: LocalStore, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_so_is_a_night(store: LocalStore, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^the rollouts of 3 skills: 4 chunks, .* or lower evaluation\.draws = 1$"):
-        fresh(tmp_path, lambda rows: None, most_chunks=3)
+    with pytest.raises(ConfigError, match=r"^the rollouts of 3 skills: 3 chunks, .* or lower evaluation\.draws = 1$"):
+        fresh(tmp_path, lambda rows: None, most_chunks=2)
     assert store.list_keys("runs/") == []
 
 

@@ -19,12 +19,13 @@ def test_an_end_is_told_in_words():
 
 
 def test_containers_at_the_same_time_leave_half_of_the_engines_memory():
-    limits = SandboxGroup(memory="512m", max_containers=4)
+    limits = SandboxGroup(memory="512m")
     gigabyte = 2**30
-    assert together(limits, 8, 64 * gigabyte) == 8
-    assert together(limits, 8, 24 * gigabyte) == 6
-    assert together(limits, 8, 2 * gigabyte) == 1
-    assert together(SandboxGroup(memory="2g", max_containers=1), 8, 24 * gigabyte) == 6
+    assert together(limits, 8, 32, 64 * gigabyte) == 8
+    assert together(limits, 8, 32, 24 * gigabyte) == 6
+    assert together(limits, 8, 32, 2 * gigabyte) == 1
+    assert together(limits, 32, 32, 24 * gigabyte) == 24
+    assert together(SandboxGroup(memory="2g"), 8, 8, 24 * gigabyte) == 6
 
 
 def test_a_container_has_time_for_items_one_after_the_other_and_a_task_for_more():

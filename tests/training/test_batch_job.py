@@ -16,7 +16,9 @@ ANSWER = "<answer>Eiffel</answer>"
 
 @pytest.fixture
 def training() -> Training:
-    training = Training.of(model__target="openai:gpt-5", model__batch=True, evaluation__val_limit=10)
+    training = Training.of(
+        model__target="openai:gpt-5", model__batch=True, evaluation__val_limit=10, sandbox__items_per_container=5
+    )
     training.prepare()
     return training
 

@@ -50,7 +50,7 @@ def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each
 
 
 def test_cut_answers_are_scored_and_not_made_again() -> None:
-    training = Training.of()
+    training = Training.of(sandbox__items_per_container=6)
     training.fail = lambda stage, item_id: Status.TIMEOUT if item_id.endswith("1") else Status.TRUNCATED
     refs = training.prepare()
     training.run_containers(refs)
@@ -104,23 +104,25 @@ def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("items", "containers", "concurrency", "share"),
-    [(24, 4, 32, 8), (24, 2, 32, 16), (3, 4, 32, 10), (1, 4, 32, 32), (24, 4, 2, 1)],
+    ("items", "isolated", "concurrency", "chunks", "share"),
+    [(24, 6, 32, 4, 8), (24, 12, 32, 2, 16), (3, 1, 32, 3, 10), (24, 400, 32, 1, 32), (24, 6, 2, 4, 1)],
 )
 def test_chunks_at_the_same_time_share_the_runs_concurrency(
-    items: int, containers: int, concurrency: int, share: int, monkeypatch: pytest.MonkeyPatch
+    items: int, isolated: int, concurrency: int, chunks: int, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(monkeypatch, "target", "http://127.0.0.1:9/v1", "none")
-    trained = training(evaluation__val_limit=items, sandbox__max_containers=containers, model__concurrency=concurrency)
+    trained = training(
+        evaluation__val_limit=items, sandbox__items_per_container=isolated, model__concurrency=concurrency
+    )
     refs = trained.prepare()
     found = [ChunkWorkload(trained.run, ref, "run") for ref in refs]
-    assert len(found) == min(items, containers)
+    assert len(found) == chunks
     assert {work.settings.concurrency for work in found} == {share}
     assert {gateway_settings(work).max_concurrency for work in found} == {concurrency}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("concurrency", "waves"), [(8, {(8,), (8, 2)}), (12, {(10,)}), (40, {(10,)})])
+@pytest.mark.parametrize(("concurrency", "waves"), [(8, {(30,), (30, 10), (32, 8)}), (12, {(40,)}), (40, {(40,)})])
 def test_a_contested_chunk_pauses_once_unless_its_rest_runs_at_the_same_time(
     concurrency: int, waves: set[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ def measured_night() -> TrainingRun:
     nights = Nights()
     for text in (FORMER, CHAMPION):
         nights.publish(text)
-    config = configured("searchqa", {"model.target": nights.target})
+    config = configured("searchqa", {"model.target": nights.target, "model.concurrency": 18})
     training = Training(config, name="regate-night", store=nights.store)
     items, quality = checked_items(training.run, training.config, "fresh", {Split.FRESH: healthy(1, 6)})
     settle(training.run, config, items, quality, "sha256:in-process", {"target": None, "optimizer": None})

@@ -31,7 +31,8 @@ class SecondDraw:
 def started(**overrides: Any) -> tuple[Training, RunState, str]:
     """A training up to the seed's evaluation, and the item of which a draw failed."""
     training, fail = Training.of(evaluation__draws=2, **overrides), SecondDraw()
-    training.fail, training.interrupt_after = fail, "start"
+    # Chunk by chunk, so that the tries of an item are its draws in order.
+    training.fail, training.interrupt_after, training.containers = fail, "start", 1
     with pytest.raises(InterruptedRun):
         training()
     return training, training.run.state(training.run.timeline[0]), fail.item

@@ -1,12 +1,14 @@
+import math
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import SandboxGroup, TrainConfig
+from skillopt_airflow.core.config import ModelGroup, SandboxGroup, TrainConfig
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.rollout_plan import (
+    CALLS_PER_CONTAINER,
     chunks_of,
     cut_contested,
     ids,
@@ -22,17 +24,19 @@ SIZES = st.integers(1, 500)
 COUNTS = st.integers(0, 2000)
 LANES = st.integers(1, 8)
 TIMES = st.integers(1, 12)
+CALLS = st.integers(1, 600)
 
 
-def sandbox_of(size: int, lanes: int) -> SandboxGroup:
-    return SandboxGroup(items_per_container=size, max_containers=lanes)
+def config_of(size: int, containers: int, calls: int = 32) -> TrainConfig:
+    sandbox = SandboxGroup(items_per_container=size, max_containers=containers)
+    return TrainConfig(sandbox=sandbox, model=ModelGroup(concurrency=calls))
 
 
-@given(COUNTS, SIZES, LANES, st.integers(1, 3), st.integers(1, 4))
-def test_a_stage_is_cut_by_the_containers_that_run_at_the_same_time(
-    count: int, size: int, lanes: int, skills: int, draws: int
+@given(COUNTS, SIZES, LANES, st.integers(1, 3), st.integers(1, 4), CALLS)
+def test_a_stage_is_cut_by_its_model_calls_in_flight_and_by_the_items_that_may_share_a_container(
+    count: int, size: int, lanes: int, skills: int, draws: int, calls: int
 ) -> None:
-    config = TrainConfig(sandbox=sandbox_of(size, lanes))
+    config = config_of(size, lanes, calls)
     keys, items = [str(number) for number in range(skills)], [str(number) for number in range(count)]
     chunks = chunks_of(config, "score", keys, Split.VAL, items, range(draws))
     for skill, draw in product(keys, range(draws)):
@@ -40,55 +44,65 @@ def test_a_stage_is_cut_by_the_containers_that_run_at_the_same_time(
         assert [item for part in mine for item in part] == items
         assert all(1 <= len(part) <= size for part in mine)
         assert not mine or max(map(len, mine)) - min(map(len, mine)) <= 1
-    pairs, times = count * skills * draws, skills * draws
-    round_of = times * (lanes // times) if times < lanes else lanes
-    assert len(chunks) >= min(pairs, round_of)
-    assert len(chunks) % round_of == 0 or len(chunks) == pairs
 
 
-@given(st.integers(1, 2000), SIZES, LANES, TIMES)
-def test_no_fewer_parts_would_do(count: int, size: int, lanes: int, times: int) -> None:
-    found = parts_of(count, sandbox_of(size, lanes), times)
-    fills = [parts for parts in range(1, count) if parts * size >= count]
-    would_do = [parts for parts in fills if (parts % (lanes // times) if times < lanes else parts * times % lanes) == 0]
-    assert found == (would_do[0] if would_do else count)
+@given(st.integers(1, 2000), SIZES, LANES, TIMES, CALLS)
+def test_there_are_no_more_parts_than_calls_or_isolation_ask_for_unless_a_container_would_be_idle(
+    count: int, size: int, lanes: int, times: int, calls: int
+) -> None:
+    parts = parts_of(count, config_of(size, lanes, calls), times)
+    assert 1 <= parts <= count
+    carriers = math.ceil(min(count * times, calls) / CALLS_PER_CONTAINER)
+    if parts * times <= lanes:
+        assert (parts - 1) * size < count or parts * times <= carriers
+        assert (parts + 1) * times > min(lanes, carriers)
+    else:
+        round_of = times * (lanes // times) if times < lanes else math.lcm(lanes, times)
+        assert parts * times % round_of == 0 or parts == count
+        assert parts == count or parts * times == round_of or (parts - round_of // times) * size < count
 
 
 @pytest.mark.parametrize(
-    ("count", "size", "lanes", "times", "parts"),
+    ("count", "size", "lanes", "times", "calls", "parts"),
     [
-        (40, 400, 4, 1, 4),
-        (1400, 400, 4, 1, 4),
-        (3, 400, 4, 1, 3),
-        (1601, 400, 4, 1, 8),
-        (200, 400, 4, 2, 2),
-        (60, 400, 4, 3, 1),
-        (60, 400, 4, 5, 4),
+        (40, 400, 4, 1, 32, 1),
+        (400, 400, 4, 1, 64, 1),
+        (401, 400, 4, 1, 32, 2),
+        (1400, 400, 4, 1, 32, 4),
+        (1601, 400, 4, 1, 32, 8),
+        (100_000, 400, 4, 1, 32, 252),
+        (200, 400, 4, 1, 256, 4),
+        (200, 400, 4, 1, 100, 2),
+        (40, 10, 4, 1, 32, 4),
+        (200, 400, 4, 2, 32, 1),
+        (60, 400, 4, 3, 32, 1),
+        (60, 400, 4, 5, 32, 4),
+        (3, 400, 4, 1, 32, 1),
     ],
 )
-def test_examples_of_parts(count: int, size: int, lanes: int, times: int, parts: int) -> None:
-    assert parts_of(count, sandbox_of(size, lanes), times) == parts
+def test_examples_of_parts(count: int, size: int, lanes: int, times: int, calls: int, parts: int) -> None:
+    assert parts_of(count, config_of(size, lanes, calls), times) == parts
 
 
-@given(COUNTS, SIZES, LANES, st.integers(1, 3), st.integers(1, 4))
+@given(COUNTS, SIZES, LANES, st.integers(1, 3), st.integers(1, 4), CALLS)
 def test_no_plan_of_so_many_skills_is_larger_than_the_largest(
-    count: int, size: int, lanes: int, skills: int, draws: int
+    count: int, size: int, lanes: int, skills: int, draws: int, calls: int
 ) -> None:
-    config, items = TrainConfig(sandbox=sandbox_of(size, lanes)), [str(number) for number in range(count)]
+    config, items = config_of(size, lanes, calls), [str(number) for number in range(count)]
     plans = [
         len(chunks_of(config, "score", ["k"] * number, Split.VAL, items, range(draws)))
         for number in range(1, skills + 1)
     ]
-    assert largest_plan(count, config.sandbox, skills, draws) == max(plans)
+    assert largest_plan(count, config, skills, draws) == max(plans)
 
 
 @given(COUNTS, SIZES, LANES, TIMES)
 def test_parts_of_a_contested_evaluation_at_the_same_time_advance_through_the_order_together(
     count: int, size: int, lanes: int, draws: int
 ) -> None:
-    sandbox = sandbox_of(size, lanes)
-    parts = cut_contested(range(count), sandbox, draws)
-    assert len(parts) == parts_of(count, sandbox, draws)
+    config = config_of(size, lanes)
+    parts = cut_contested(range(count), config, draws)
+    assert len(parts) == parts_of(count, config, draws)
     assert all(1 <= len(part) <= size for part in parts)
     assert not parts or max(map(len, parts)) - min(map(len, parts)) <= 1
     together, begun = max(1, lanes // draws), 0
@@ -101,7 +115,7 @@ def test_parts_of_a_contested_evaluation_at_the_same_time_advance_through_the_or
 
 
 def test_a_plan_never_gets_shorter() -> None:
-    training = Training.of(train__num_epochs=1)
+    training = Training.of(train__num_epochs=1, sandbox__items_per_container=6)
     training.prepare()
     run = training.run
     moment, chunks = (

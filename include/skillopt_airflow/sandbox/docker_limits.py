@@ -56,13 +56,13 @@ def _closed(memory: str, pids: int) -> dict[str, Any]:
     }
 
 
-def together(limits: SandboxGroup, concurrency: int, engine_memory: int) -> int:
+def together(limits: SandboxGroup, concurrency: int, run_concurrency: int, engine_memory: int) -> int:
     """Return how many containers of a task may run at once: an item each, as far as half of the memory allows.
 
-    The run's other tasks, of which there are up to sandbox.max_containers, start as many each.
+    The task has as large a part of that as of the run's model calls in flight; the run's other tasks have the rest.
     """
     each = int(limits.memory[:-1]) * MEMORY_UNITS[limits.memory[-1]]
-    return max(1, min(concurrency, engine_memory // 2 // (each * limits.max_containers)))
+    return max(1, min(concurrency, engine_memory // 2 * concurrency // (each * run_concurrency)))
 
 
 def container_seconds(limits: SandboxGroup, items: int) -> int:

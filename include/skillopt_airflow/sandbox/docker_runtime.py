@@ -40,7 +40,8 @@ class DockerRuntime:
         if not self.workload.one_item_each:
             return 1
         memory = int(self.client.info()["MemTotal"])
-        return together(self.workload.limits, self.workload.settings.concurrency, memory)
+        workload = self.workload
+        return together(workload.limits, workload.settings.concurrency, workload.run_concurrency, memory)
 
     def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[Any]:
         """Serve the model on the socket in the task's folder for as long as the block runs."""

@@ -36,7 +36,7 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chun
     order = order_of(run, run.state_before(moment))
     return [
         Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
-        for part in cut_contested(order, run.config.sandbox, len(draws))
+        for part in cut_contested(order, run.config, len(draws))
         for draw in draws
     ]
 

@@ -74,4 +74,4 @@ def check_mappable(config: TrainConfig, demands: Iterable[Demand], most: int) ->
 
 
 def _chunks(config: TrainConfig, items: int, draws: int = 1, skills: int = 1) -> int:
-    return largest_plan(items, config.sandbox, skills, draws)
+    return largest_plan(items, config, skills, draws)

@@ -166,7 +166,7 @@ def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list
             keys.append(key)
     chunks = chunks_of(run.config, "regate", keys, Split.FRESH, items, draws)
     # As many for every target, since a night is one DAG run for all of them.
-    least = largest_plan(len(items), run.config.sandbox, len(ROLES), len(draws))
+    least = largest_plan(len(items), run.config, len(ROLES), len(draws))
     return store_plan(run, run.timeline[0], "regate", chunks, least=least)
 
 

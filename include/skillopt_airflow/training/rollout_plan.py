@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
-from skillopt_airflow.core.config import SandboxGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.timeline import Moment
@@ -28,6 +28,10 @@ Stage = Literal[
     "publish",
     "regate",
 ]
+
+
+CALLS_PER_CONTAINER = 64
+"""Model calls in flight that one container and its gateway carry without keeping each other waiting."""
 
 
 class Chunk(Value):
@@ -70,7 +74,7 @@ def chunks_of(
 ) -> list[Chunk]:
     """Return the chunks of items under every skill, by key, and with every draw; see `parts_of`."""
     times = len(skills) * len(draws)
-    parts = cut(item_ids, parts_of(len(item_ids), config.sandbox, times)) if times else []
+    parts = cut(item_ids, parts_of(len(item_ids), config, times)) if times else []
     return [
         Chunk(stage=stage, skill=skill, split=split, draw=draw, item_ids=tuple(part))
         for skill in skills
@@ -79,21 +83,25 @@ def chunks_of(
     ]
 
 
-def parts_of(items: int, sandbox: SandboxGroup, times: int) -> int:
+def parts_of(items: int, config: TrainConfig, times: int) -> int:
     """Return into how many parts items are cut that run so many times, under several skills or with several draws.
 
-    Every time has as many parts as there are containers at a time for it; where there are more times than containers,
-    all together have the fewest chunks that leave none idle in the last round. A part has no more items than may share
-    a container, and at least one.
+    They are as few as carry the run's model calls in flight, with no more items in a part than may share a container:
+    every container costs its start and a task. Where there are more than run at the same time, all together have the
+    fewest chunks that leave no container idle in the last round. A part has at least one item.
     """
-    lanes = sandbox.max_containers
-    step = lanes // times if times < lanes else lanes // math.gcd(lanes, times)
-    return min(items, step * math.ceil(items / (step * sandbox.items_per_container)))
+    lanes, most = config.sandbox.max_containers, config.sandbox.items_per_container
+    carriers = math.ceil(min(items * times, config.model.concurrency) / CALLS_PER_CONTAINER)
+    parts = max(math.ceil(items / most), carriers // times)
+    if parts * times > lanes:
+        step = lanes // times if times < lanes else lanes // math.gcd(lanes, times)
+        parts = step * math.ceil(items / (step * most))
+    return min(items, parts)
 
 
-def largest_plan(items: int, sandbox: SandboxGroup, skills: int, draws: int) -> int:
+def largest_plan(items: int, config: TrainConfig, skills: int, draws: int) -> int:
     """Return how many chunks items have at most under so many skills, of which some may be equal and run once."""
-    return max(count * draws * parts_of(items, sandbox, count * draws) for count in range(1, skills + 1))
+    return max(count * draws * parts_of(items, config, count * draws) for count in range(1, skills + 1))
 
 
 def store_plan(
@@ -129,14 +137,14 @@ def cut(values: Sequence[T], parts: int) -> list[list[T]]:
     return [list(values[start:stop]) for start, stop in pairwise(edges)]
 
 
-def cut_contested(order: Sequence[T], sandbox: SandboxGroup, draws: int) -> list[list[T]]:
+def cut_contested(order: Sequence[T], config: TrainConfig, draws: int) -> list[list[T]]:
     """Cut an evaluation that may end early into as many parts as any other.
 
     Of the parts that run at the same time with all draws, the items are dealt out like cards, so that containers side
     by side advance in order together.
     """
-    parts = cut(order, parts_of(len(order), sandbox, draws))
-    together, found = max(1, sandbox.max_containers // draws), []
+    parts = cut(order, parts_of(len(order), config, draws))
+    together, found = max(1, config.sandbox.max_containers // draws), []
     for start in range(0, len(parts), together):
         group = parts[start : start + together]
         block = [value for part in group for value in part]
