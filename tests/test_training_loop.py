@@ -565,13 +565,18 @@ def test_a_run_whose_process_dies_at_any_write_ends_like_one_that_does_not() -> 
         assert death.resumed(whole.config)() == expected
 
 
+def dies_before_merged(key: str) -> None:
+    """The patches of a step are there, and what they were merged into is not."""
+    if key.endswith("merged_patch.json"):
+        raise InterruptedRun(key)
+
+
 def test_no_answer_is_paid_twice_when_a_task_is_done_again() -> None:
     first = Training.of(**TINY)
-    first.interrupt_after = f"{STEPS[0]}/reflect-0"
+    first.store.before_write = dies_before_merged
     with pytest.raises(InterruptedRun):
         first()
     again = Training(first.config, store=first.store, done=first.done)
-    again.interrupt_after = f"{STEPS[0]}/reflect-0"
     with pytest.raises(InterruptedRun):
         again()
     assert first.models.prompts
@@ -649,7 +654,7 @@ def test_items_that_are_rolled_out_after_the_reflection_are_reflected_on_when_it
     assert len(training.store.get_model(key, ReflectedItems).item_ids) < 8
     training.fail = lambda stage, item: None
     training.run_containers(steps.rollout(run, moment))
-    steps.reflect(run, moment, 0, 1)
+    steps.reflect(run, moment)
     assert len(training.store.get_model(key, ReflectedItems).item_ids) == 8
 
 
@@ -660,10 +665,10 @@ def test_a_rollout_that_turns_up_late_changes_no_minibatch() -> None:
         return Status.TIMEOUT if late["on"] and stage == "rollout" and item_id.endswith("1") else None
 
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1)
-    training.fail, training.interrupt_after = fail, f"{STEPS[0]}/reflect-0"
+    training.fail, training.store.before_write = fail, dies_before_merged
     with pytest.raises(InterruptedRun):
         training()
-    late["on"] = False
+    late["on"], training.store.before_write = False, lambda key: None
     other = Training(training.config, name="other", store=training.store)
     other()
     resumed = Training(training.config, store=training.store, done=training.done)

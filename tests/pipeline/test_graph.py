@@ -18,7 +18,7 @@ def stages(dag: Any, group: str) -> list[str]:
 
 
 def test_a_step_has_the_stages_of_the_algorithm() -> None:
-    expected = ["rollout", "reflect", "update", "evaluate", "gate"]
+    expected = ["rollout", "update", "evaluate", "gate"]
     assert stages(epoch_dag("searchqa", SMALL), "step_01") == expected
 
 

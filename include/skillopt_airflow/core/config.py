@@ -48,9 +48,6 @@ class GradientGroup(Group):
 
     minibatch_size: Positive = 8
     """Trajectories that one reflection call sees."""
-    minibatches_per_task: Positive = 4
-    """Minibatches that one Airflow task reflects on, at the same time; a task costs more than most of its calls.
-    Fixed when the DAG is parsed."""
     merge_batch_size: Annotated[int, Field(ge=2)] = 8
     """Patches that one merge call sees; one alone would never become fewer."""
     analyst_workers: Positive = 16

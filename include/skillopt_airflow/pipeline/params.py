@@ -20,7 +20,6 @@ FIXED_IN_GRAPH = (
     "publishing.approval_hours",
     "alerts.conn_id",
     "alerts.late_hours",
-    "gradient.minibatches_per_task",
     "model.batch",
     "sandbox.engine",
     "sandbox.max_containers",

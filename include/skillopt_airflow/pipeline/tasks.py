@@ -1,6 +1,6 @@
 """The Python tasks of a training: open the run, carry out one stage, return a small reference."""
 
-from typing import Any
+from datetime import timedelta
 
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
@@ -54,17 +54,9 @@ def plan(run: JsonObject) -> list[JsonObject]:
     return _batch(open_run(run), 1)
 
 
-@task
-def reflect(run: JsonObject, at: int, part: int, parts: int) -> None:
-    """Turn minibatches of the step's rollouts into patches; part p of n takes the minibatches p, p + n, ..."""
-    from skillopt_airflow.training.steps import reflect
-
-    reflect(*_moment(run, at), part, parts)
-
-
-@task
+@task(execution_timeout=timedelta(hours=1))
 def update(run: JsonObject, at: int) -> list[JsonObject]:
-    """Merge the patches, keep the edits within the learning rate and apply them, each a stage with a result of its own.
+    """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.
 
     Returns the chunks to evaluate the candidate on, none if it equals the skill.
     """
@@ -177,17 +169,6 @@ def _batch(run: TrainingRun, position: int) -> list[JsonObject]:
 
 def _skip_rest() -> None:
     """Skip all tasks behind this one at once; by the trigger rules, Airflow would need a scheduler loop for each."""
-    context = get_current_context()
-    tasks = context["dag"].task_dict
-    later = context["task"].get_flat_relative_ids(upstream=False)
+    later = get_current_context()["task"].get_flat_relative_ids(upstream=False)
     if later:
-        raise DownstreamTasksSkipped(  # type: ignore[no-untyped-call]
-            tasks=[instance for name in sorted(later) for instance in _instances(tasks[name])]
-        )
-
-
-def _instances(task: Any) -> list[str | tuple[str, int]]:
-    """Return the task's instances: one for each value of a list in the DAG file, else one, still unmapped."""
-    mapped = getattr(task, "op_kwargs_expand_input", None)
-    lengths = [len(value) for value in mapped.value.values() if isinstance(value, list)] if mapped else []
-    return [(task.task_id, index) for index in range(lengths[0])] if lengths else [task.task_id]
+        raise DownstreamTasksSkipped(tasks=sorted(later))  # type: ignore[no-untyped-call]

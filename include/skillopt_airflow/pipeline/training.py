@@ -3,8 +3,6 @@
 `train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it, `train_<benchmark>_epoch_end` what follows it.
 """
 
-import math
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,7 +11,6 @@ from airflow.sdk import DAG, TaskGroup, chain
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.timeline import MomentKind
-from skillopt_airflow.optimizer.minibatches import most_minibatches
 from skillopt_airflow.pipeline import params, tasks
 from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_id, train_dag_id
 from skillopt_airflow.pipeline.epochs import epoch_runs, steps_in_part
@@ -77,15 +74,10 @@ def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     """Build step t: forward, backward, update, and the gate that decides what stays; return the next step's batch."""
-    step: Mapping[str, Any] = {"run": THIS_RUN, "at": position}
-    gradient, train = config.gradient, config.train
-    most = most_minibatches(train.batch_size, gradient.minibatch_size, train.accumulation)
-    parts = math.ceil(most / gradient.minibatches_per_task)
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", THIS_RUN, batch)
-        reflect = tasks.reflect.partial(**step, parts=parts).expand(part=list(range(parts)))
-        update = tasks.update(**step)
-        chain(rollout, reflect, update)
+        update = tasks.update(THIS_RUN, position)
+        chain(rollout, update)
         return evaluate_and_gate(update, position, config)
 
 

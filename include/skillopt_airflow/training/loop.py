@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from skillopt_airflow.core.config import TrainConfig
@@ -18,9 +17,6 @@ from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.run import TrainingRun
-
-REFLECT_PARTS = 2
-"""Tasks among which a step's minibatches are divided."""
 
 
 class TrainingLoop:
@@ -82,10 +78,7 @@ class TrainingLoop:
         return work()
 
     def _step(self, moment: Moment) -> None:
-        run, name = self.run, moment.name
-        self._rollouts(f"{name}/rollout", self._plan(moment, "plan", steps.rollout))
-        for part in range(REFLECT_PARTS):
-            self.task(f"{name}/reflect-{part}", partial(steps.reflect, run, moment, part, REFLECT_PARTS))
+        self._rollouts(f"{moment.name}/rollout", self._plan(moment, "plan", steps.rollout))
         self._evaluate_and_gate(moment, self._plan(moment, "update", steps.update))
 
     def _slow_update(self, moment: Moment) -> None:

@@ -43,8 +43,19 @@ def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
     return chunks_of(run.config, "rollout", [skill], Split.TRAIN, ids(items))
 
 
-def reflect(run: TrainingRun, moment: Moment, part: int, parts: int) -> None:
-    """Turn minibatches of the step's rollouts into patches; part p of n takes the minibatches p, p + n, ..."""
+def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Make a candidate of the step's rollouts; return the chunks to evaluate it on, none if it equals the skill.
+
+    Each stage stores its result, and each call its answer: done again, none is paid for again.
+    """
+    reflect(run, moment)
+    _aggregate(run, moment)
+    _select(run, moment)
+    return _apply(run, moment)
+
+
+def reflect(run: TrainingRun, moment: Moment) -> None:
+    """Turn the minibatches of the step's rollouts into patches."""
     gradient, state = run.config.gradient, run.state_before(moment)
     skill = run.skill(state.current.version)
     context = ReflectContext(
@@ -53,8 +64,7 @@ def reflect(run: TrainingRun, moment: Moment, part: int, parts: int) -> None:
         buffer=state.buffer,
         meta_skill=state.meta_skill,
     )
-    with optimizing(run, moment, "reflect", part) as models:
-        mine = step_minibatches(run, moment)[part::parts]
+    with optimizing(run, moment, "reflect") as models:
         probed = _probed(run, moment) if gradient.use_deep_reflect else frozenset()
 
         def work(minibatch: Minibatch) -> None:
@@ -64,15 +74,8 @@ def reflect(run: TrainingRun, moment: Moment, part: int, parts: int) -> None:
             run.store.put_model(run.keys.moment(moment).reflection(minibatch.source_type, minibatch.index), patch)
             log.info("%s: %d edits, %d patterns", minibatch.name, len(patch.edits), len(patch.failure_patterns))
 
-        with ThreadPoolExecutor(max(1, gradient.analyst_workers // parts)) as pool:
-            list(pool.map(work, mine))
-
-
-def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Make a candidate of the patches; return the chunks to evaluate it on, none if it equals the skill."""
-    _aggregate(run, moment)
-    _select(run, moment)
-    return _apply(run, moment)
+        with ThreadPoolExecutor(gradient.analyst_workers) as pool:
+            list(pool.map(work, step_minibatches(run, moment)))
 
 
 def _aggregate(run: TrainingRun, moment: Moment) -> None:
