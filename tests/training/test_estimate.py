@@ -27,7 +27,9 @@ def steps_in_epoch(train_size: int, config: TrainConfig) -> int:
 
 
 def estimated(sizes: tuple[int, int, int], prices: Prices = PRICES, **layers: Any) -> Estimate:
-    config = TrainConfig.from_layers({"model": MODELS, "train": {"preflight": False}}, layers)
+    config = TrainConfig.from_layers(
+        {"model": MODELS, "train": {"preflight": False, "speculative_rollout": False}}, layers
+    )
     by_split = dict(zip(DATA_SPLITS, sizes, strict=True))
     return estimate(config, by_split, 2000.0, 800, steps_in_epoch(sizes[0], config), prices)
 
@@ -98,6 +100,8 @@ BASE = calls(estimated(SEARCHQA))
         ("gradient.minibatch_size", 40, {"reflect": 80, "merge": 40}),
         # Between two steps of an epoch; a slow update stands between those of two epochs, but not of the first two.
         ("train.speculative_rollout", True, {"speculate": 37 * 40}),
+        # It takes three rejections to expect the next one.
+        ("train.speculative_rollout", "auto", {"speculate": 34 * 40}),
         (
             "train.accumulation",
             3,
@@ -184,7 +188,7 @@ CONFIGS = st.fixed_dictionaries(
                 "steps_per_epoch": st.integers(1, 12),
                 "batch_size": st.integers(1, 50),
                 "accumulation": st.integers(1, 4),
-                "speculative_rollout": st.booleans(),
+                "speculative_rollout": st.sampled_from([True, False, "auto"]),
             }
         ),
         "gradient": st.fixed_dictionaries(

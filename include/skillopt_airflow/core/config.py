@@ -39,8 +39,9 @@ class TrainGroup(Group):
     """Seed of every shuffle of the training."""
     preflight: bool = True
     """Try target, optimizer and both buckets once, in seconds, before the first batch that is paid for."""
-    speculative_rollout: bool = False
-    """Roll out the next batch with the present skill while a candidate is evaluated; wasted if it is accepted."""
+    speculative_rollout: bool | Literal["auto"] = "auto"
+    """Roll out the next batch with the present skill while a candidate is evaluated; wasted if it is accepted. auto
+    does so where three of the last four steps rejected theirs and the budget has room for the rest of the run."""
 
 
 class GradientGroup(Group):

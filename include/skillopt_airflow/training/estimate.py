@@ -15,6 +15,7 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
+from skillopt_airflow.training.speculation import first_speculation
 
 CHARS_PER_TOKEN = 4
 """Characters of a token in English text, roughly; other languages and code have fewer."""
@@ -204,12 +205,12 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
     ahead = [
         batches[(following.step - 1) % len(batches)]
         for moment, following in pairwise(moments)
-        if moment.kind == following.kind == "step"
+        if moment.kind == following.kind == "step" and moment.step >= first_speculation(config.train)
     ]
     rollouts = {
         "seed": val * rules.draws,
         "rollout": config.train.num_epochs * sum(batches),
-        "speculate": sum(ahead) if config.train.speculative_rollout else 0,
+        "speculate": sum(ahead),
         "evaluate": gated * val * rules.draws,
         # The candidate and the current skill once more on every item on which they differ.
         "confirm": gated * 2 * val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,

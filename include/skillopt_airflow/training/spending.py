@@ -1,6 +1,6 @@
 """A run's spending: the room in its budget for another step, and for its sandboxes."""
 
-from skillopt_airflow.core.budget import dearest, exceeded, spent
+from skillopt_airflow.core.budget import Spent, dearest, exceeded, spent
 from skillopt_airflow.core.config import BudgetGroup
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
@@ -12,15 +12,30 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
     budget = run.config.budget
     if not _limited(budget) or moment == run.timeline[-2]:
         return ""
-    priced = run.prices
+    total, step = _spent_until(run, moment)
+    return exceeded(total, step, budget)
+
+
+def affords_rest(run: TrainingRun, moment: Moment) -> bool:
+    """Return whether no limit would be passed if every step from this moment on were as dear as the dearest so far."""
+    budget, place = run.config.budget, run.timeline.index(moment)
+    if not _limited(budget):
+        return True
+    total, step = _spent_until(run, run.timeline[place - 1])
+    steps = sum(one.kind == "step" for one in run.timeline[place:])
+    return not exceeded(total, step.times(steps), budget)
+
+
+def _spent_until(run: TrainingRun, moment: Moment) -> tuple[Spent, Spent]:
+    """Return what the run has spent until a moment is over, and what its dearest step has."""
     # A gate that is decided again must not see what was spent later.
     moments = run.timeline[: run.timeline.index(moment) + 1]
     names = {one.name for one in moments}
     usage = run.usage.read(run.ref.benchmark, run.account)
     rows = [row for row in usage if row.moment in names or (not row.moment and row.step <= moment.step)]
     steps = [one.name for one in moments if one.kind == "step"]
-    costs = [spent([row.call for row in rows if row.moment == step], priced) for step in steps]
-    return exceeded(spent([row.call for row in rows], priced), dearest(costs), budget)
+    costs = [spent([row.call for row in rows if row.moment == step], run.prices) for step in steps]
+    return spent([row.call for row in rows], run.prices), dearest(costs)
 
 
 def allowance(run: TrainingRun) -> RemainingBudget:

@@ -26,6 +26,7 @@ from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.candidate import propose
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.speculation import speculation
 from skillopt_airflow.training.stage_models import Assistants, optimizing
 
 log = logging.getLogger(__name__)
@@ -126,7 +127,7 @@ def _apply(run: TrainingRun, moment: Moment) -> list[JsonObject]:
         if run.config.optimizer.skill_update_mode == "rewrite_from_suggestions":
             patch = rewrite(models.optimizer, skill.text, patch)
         chunks = propose(run, moment, _with_notes(run, models, skill, patch))
-        return store_plan(run, moment, "evaluate", [*chunks, *_speculation(run, moment, chunks)])
+        return store_plan(run, moment, "evaluate", [*chunks, *(speculation(run, moment) if chunks else [])])
 
 
 def _chooses_rate(run: TrainingRun) -> bool:
@@ -193,14 +194,3 @@ def _with_notes(run: TrainingRun, models: Assistants, skill: SkillDocument, patc
         edits = (consolidated_edit(skill, united.notes),)
         fallback = joined(fallback, united.fallback)
     return patch.model_copy(update={"edits": (*patch.edits, *edits), "fallback": fallback})
-
-
-def _speculation(run: TrainingRun, moment: Moment, evaluation: list[Chunk]) -> list[Chunk]:
-    """Return the next batch under the current skill, rolled out meanwhile; wasted if the candidate is accepted."""
-    index = run.timeline.index(moment) + 1
-    following = run.timeline[index] if index < len(run.timeline) else moment
-    if not (evaluation and run.config.train.speculative_rollout and following.kind == "step"):
-        return []
-    skill = run.keys.skill(run.state_before(moment).current.version)
-    items = [item for part in run.slices(following) for item in part]
-    return chunks_of(run.config, "speculate", [skill], Split.TRAIN, ids(items))

@@ -1,0 +1,43 @@
+"""Speculation: the next step's batch is rolled out under the present skill while a candidate is measured.
+
+It is wasted if the candidate is accepted, because the next step then starts from another skill.
+"""
+
+import math
+
+from skillopt_airflow.core.config import TrainGroup
+from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids
+from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.spending import affords_rest
+
+RECENT = 4
+REJECTED = 3
+"""Of the RECENT last steps so many must have rejected their candidates before `auto` expects the next rejection."""
+
+
+def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
+    """Return the batch of the step that follows at once, under the skill that the moment starts from."""
+    following = run.timeline[run.timeline.index(moment) + 1]
+    if following.kind != "step" or not _pays(run, moment):
+        return []
+    skill = run.keys.skill(run.state_before(moment).current.version)
+    items = [item for part in run.slices(following) for item in part]
+    return chunks_of(run.config, "speculate", [skill], Split.TRAIN, ids(items))
+
+
+def first_speculation(train: TrainGroup) -> float:
+    """Return the number of the first step that may roll out the next batch; infinity if none does."""
+    wanted = train.speculative_rollout
+    return REJECTED + 1 if wanted == "auto" else 1 if wanted else math.inf
+
+
+def _pays(run: TrainingRun, moment: Moment) -> bool:
+    wanted = run.config.train.speculative_rollout
+    if wanted != "auto":
+        return wanted
+    steps = [one for one in run.timeline[: run.timeline.index(moment)] if one.kind == "step"]
+    gates = [run.store.get_model(run.keys.moment(step).gate, GateDecision) for step in steps[-RECENT:]]
+    return sum(not gate.action.accepted for gate in gates) >= REJECTED and affords_rest(run, moment)
