@@ -48,6 +48,7 @@ def run(s3_endpoint: str, server: StandInServer, monkeypatch: pytest.MonkeyPatch
     client = make_client(s3_endpoint)
     client.create_bucket(Bucket=BUCKET)
     overrides = {"model.batch": True, "model.target": "openai:stand-in-target", "evaluation.val_limit": 10}
+    overrides["sandbox.items_per_container"] = 3
     # The sample's own rollouts are shared by all runs, so each test has settings of its own.
     overrides["model.max_tokens"] = 100 + abs(hash(request.node.name)) % 10_000
     training = Training(configured("searchqa", overrides), name=request.node.name, store=ObjectStore(client, BUCKET))  # type: ignore[arg-type]

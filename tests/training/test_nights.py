@@ -206,7 +206,7 @@ def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(ni
         planned.append(one.store.get_model(plan, RolloutPlan).chunks)
         assert len(plan_nothing(run)) == len(planned[-1])
         assert not any(chunk.item_ids for chunk in one.store.get_model(plan, RolloutPlan).chunks)
-    assert [len(chunks) for chunks in planned] == [4, 4]
+    assert [len(chunks) for chunks in planned] == [3, 3]
     assert [sum(len(chunk.item_ids) for chunk in chunks) for chunks in planned] == [36, 24]
 
 

@@ -96,7 +96,7 @@ def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Trainin
     down = iter(range(12))
     broken.fail = lambda stage, item: Status.MODEL_ERROR if next(down, None) is not None else None
     with pytest.raises(
-        DataError, match=r"the candidate skill .* rollouts: only \d\d% of the items have a score .*clear"
+        DataError, match=r"the (candidate|rival) skill .* rollouts: only \d\d% of the items have a score .*clear"
     ):
         contest(broken, artifacts, "broken")
     trained.run_containers(plan_publication(trained.run, artifacts, "broken", PublishingGroup()))
