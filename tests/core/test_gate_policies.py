@@ -14,7 +14,7 @@ from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_
 from skillopt_airflow.core.gate_policies.policy import Evidence, FreshDraws, Policy, discordant, evidence_of
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, evaluation_of
 from skillopt_airflow.core.paired import SAME_MEAN
-from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
+from skillopt_airflow.core.types import Rollout, RolloutResult, Score, Status, Trajectory
 from skillopt_airflow.core.verdict import Action, Verdict
 from skillopt_airflow.quality.sizes import training_needs
 
@@ -285,10 +285,10 @@ def test_a_failed_draw_of_some_items_does_not_raise_the_rate() -> None:
     random, trials, items = Random(7), 400, [f"i{index}" for index in range(100)]
     gates = [rules(policy, min_coverage=0) for policy in ("mcnemar", "e_process")]
 
-    def row(item: str, *, failed: bool) -> Rollout:
+    def row(item: str, *, failed: bool) -> RolloutResult:
         status, hit = (Status.TIMEOUT, 0) if failed else (Status.OK, int(random.random() < 0.8))
         score = None if failed else Score(hard=hit, soft=hit)
-        return Rollout(trajectory=Trajectory(item_id=item, status=status), score=score)
+        return Rollout(trajectory=Trajectory(item_id=item, status=status), score=score).result
 
     accepted = [0, 0]
     for _ in range(trials):

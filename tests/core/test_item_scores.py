@@ -6,16 +6,16 @@ from pydantic import ValidationError
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, covers, evaluation_of, is_failure, metric_value
-from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
+from skillopt_airflow.core.types import Rollout, RolloutResult, Score, Status, Trajectory
 
 FAILED = [status for status in Status if not status.scored]
 
 
 def rollout(
     item_id: str, hard: float = 0.0, soft: float = 0.0, status: Status = Status.OK, started: float = 0.0
-) -> Rollout:
+) -> RolloutResult:
     score = Score(hard=hard, soft=soft) if status.scored else None
-    return Rollout(trajectory=Trajectory(item_id=item_id, status=status, started=started), score=score)
+    return Rollout(trajectory=Trajectory(item_id=item_id, status=status, started=started), score=score).result
 
 
 @pytest.mark.parametrize("status", FAILED)
@@ -37,12 +37,7 @@ def test_a_cut_answer_is_scored() -> None:
 
 
 def test_the_failures_are_told_with_their_reason() -> None:
-    rows = [
-        Rollout(
-            trajectory=Trajectory(item_id=name, status=Status.MODEL_ERROR, error=f"{name}: who are you"), score=None
-        )
-        for name in ("a", "b")
-    ]
+    rows = [rollout(name, status=Status.MODEL_ERROR)._replace(error=f"{name}: who are you") for name in ("a", "b")]
     measured = evaluation_of(["a", "b", "c", "d"], [*rows, rollout("d")])
     assert str(measured.reason) == "2 of 4 items: model_error: a: who are you (for example item a)"
     assert "reason" not in measured.model_dump()

@@ -3,7 +3,8 @@ import pytest
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.types import Item, ItemFile
-from skillopt_airflow.store.items import load_items, save_items
+from skillopt_airflow.store import items
+from skillopt_airflow.store.items import load_item_refs, load_items, save_items
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 
@@ -25,6 +26,16 @@ def test_items_come_back_in_order(store: ObjectStore) -> None:
     assert load_items(store, "data/val.parquet") == ITEMS
     save_items(store, "data/empty.parquet", [])
     assert load_items(store, "data/empty.parquet") == []
+
+
+@pytest.mark.parametrize("group", [1, 2, 2000])
+def test_some_items_come_back_by_their_places(store: ObjectStore, monkeypatch: pytest.MonkeyPatch, group: int) -> None:
+    monkeypatch.setattr(items, "GROUP", group)
+    save_items(store, "val", ITEMS)
+    assert load_item_refs(store, "val") == [(item.id, item.fingerprint) for item in ITEMS]
+    assert load_items(store, "val", {0, 2}) == [ITEMS[0], ITEMS[2]]
+    assert load_items(store, "val", [1]) == ITEMS[1:2]
+    assert load_items(store, "val", []) == []
 
 
 def test_a_split_that_was_not_saved_is_named(store: ObjectStore) -> None:

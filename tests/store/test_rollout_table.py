@@ -10,7 +10,7 @@ import pytest
 
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Item, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.core.types import Item, ItemRef, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store import rollout_table as trajectories
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable, UsageTable
@@ -72,6 +72,21 @@ def test_errors_are_not_cached_and_the_last_of_this_run_is_told(table: RolloutTa
         "a": Status.MODEL_ERROR,
         "b": Status.TIMEOUT,
     }
+
+
+def test_results_are_scores_of_any_run_and_the_last_failures_of_this_one(table: RolloutTable) -> None:
+    table.append(KEY, "run", [failed(ITEMS[0]), failed(ITEMS[1]), ok(ITEMS[2], hard=0.5)])
+    table.append(KEY, "other", [failed(ITEMS[0], Status.REFUSED), ok(ITEMS[1]), ok(ITEMS[2]), failed(ITEMS[3])])
+    table.append(KEY, "run", [failed(ITEMS[0], Status.MODEL_ERROR)])
+    whole = table.errors(KEY, "run", ITEMS) | table.read(KEY, ITEMS)
+    assert table.results(KEY, "run", ITEMS) == {name: rollout.result for name, rollout in whole.items()}
+    assert {name: (one.status, one.hard) for name, one in table.results(KEY, "run", ITEMS).items()} == {
+        "a": (Status.MODEL_ERROR, None),
+        "b": (Status.OK, 1.0),
+        "c": (Status.OK, 0.5),
+    }
+    changed = [ItemRef(item.id, "of another content") for item in ITEMS]
+    assert table.results(KEY, "run", changed) == {}
 
 
 def test_a_cut_answer_is_reused_like_a_whole_one(table: RolloutTable) -> None:

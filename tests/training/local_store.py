@@ -24,6 +24,13 @@ class LocalStore(ObjectStore):
             raise ObjectMissing(f"nothing is stored as {self.address(key)}") from None
         return StoredObject(body, hashlib.sha256(body).hexdigest())
 
+    def get_range(self, key: str, start: int, stop: int) -> bytes:
+        return self.get(key).body[start:stop]
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        body = self.get(key).body
+        return body[-length:], len(body)
+
     def put_bytes(self, key: str, body: bytes) -> None:
         self.before_write(key)
         with self._lock:

@@ -3,16 +3,32 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Self
+from typing import Protocol, Self
 
 from pydantic import Field
 
-from skillopt_airflow.core.types import Status, Trajectory, Value
+from skillopt_airflow.core.types import Status, Value
 
 MAX_ERROR_CHARS = 300
 MAX_ID_CHARS = 80
 _WORD = re.compile(r"[\w-]+(?:[.:]\d[\w-]*)*")
 """A word, a number with its decimals, a time of day or an address."""
+
+
+class Ended(Protocol):
+    """A rollout that has ended, as a trajectory or without what was said."""
+
+    @property
+    def item_id(self) -> str:
+        """The item's id."""
+
+    @property
+    def status(self) -> Status:
+        """What became of it."""
+
+    @property
+    def error(self) -> str:
+        """What went wrong; empty if nothing did, or nothing is known."""
 
 
 class FailureReason(Value):
@@ -29,15 +45,15 @@ class FailureReason(Value):
     """An item that failed so."""
 
     @classmethod
-    def of(cls, trajectories: Iterable[Trajectory], items: int) -> Self | None:
-        """Find the most frequent reason among the failed trajectories, one an item, of so many items.
+    def of(cls, rollouts: Iterable[Ended], items: int) -> Self | None:
+        """Find the most frequent reason among the failed rollouts, one an item, of so many items.
 
         Errors that differ only in numbers, ids, addresses and times count as one, and the most frequent wording
-        stands for them. The order of the trajectories does not matter. None if none failed.
+        stands for them. The order of the rollouts does not matter. None if none failed.
         """
         alike: defaultdict[tuple[Status, str], Counter[str]] = defaultdict(Counter)
         example: dict[tuple[Status, str], str] = {}
-        for one in trajectories:
+        for one in rollouts:
             if one.status.scored:
                 continue
             error = _cut(one.error, MAX_ERROR_CHARS)
@@ -60,9 +76,9 @@ def too_few(coverage: float, wanted: float, reason: FailureReason | None) -> str
     return f"only {coverage:.0%} of the items have a score ({wanted:.0%} are wanted){f'; {reason}' if reason else ''}"
 
 
-def _kind(trajectory: Trajectory) -> str:
+def _kind(rollout: Ended) -> str:
     """Return the error without what belongs to one item: its id, and every word that has a digit."""
-    words = re.sub(rf"(?<!\w){re.escape(trajectory.item_id)}(?!\w)", "0", trajectory.error)
+    words = re.sub(rf"(?<!\w){re.escape(rollout.item_id)}(?!\w)", "0", rollout.error)
     return " ".join(_WORD.sub(lambda word: "0" if any(map(str.isdigit, word.group())) else word.group(), words).split())
 
 

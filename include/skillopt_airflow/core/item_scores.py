@@ -10,7 +10,7 @@ from pydantic import Field
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.failure_reasons import FailureReason
-from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory, UnitInterval, Value
+from skillopt_airflow.core.types import RolloutResult, Score, Status, UnitInterval, Value
 
 Metric = Literal["hard", "soft", "mixed"]
 
@@ -58,24 +58,23 @@ class Evaluation(Value):
 
 
 def evaluation_of(
-    item_ids: Sequence[str], rollouts: Iterable[Rollout], cancelled: int = 0, draws: int = 1
+    item_ids: Sequence[str], rollouts: Iterable[RolloutResult], cancelled: int = 0, draws: int = 1
 ) -> Evaluation:
     """Collect the rollouts of the items that ran, one or more draws of each, in any order.
 
     An item's score is the mean of its scored draws. One with fewer than `draws` of them has no score: a mean over
     fewer is distributed otherwise, and a sign test would take that for a difference. It counts as its `failed_draw`.
     """
-    by_item: defaultdict[str, list[Rollout]] = defaultdict(list)
+    by_item: defaultdict[str, list[RolloutResult]] = defaultdict(list)
     for rollout in rollouts:
-        by_item[rollout.trajectory.item_id].append(rollout)
+        by_item[rollout.item_id].append(rollout)
     scores: dict[str, ItemScore] = {}
-    failed: list[Trajectory] = []
+    failed: list[RolloutResult] = []
     for item_id in item_ids:
-        scored = [rollout.score for rollout in by_item[item_id] if rollout.score is not None]
-        if scored and len(scored) >= draws:
-            scores[item_id] = ItemScore(
-                hard=_mean(score.hard for score in scored), soft=_mean(score.soft for score in scored)
-            )
+        hard = [one.hard for one in by_item[item_id] if one.hard is not None]
+        soft = [one.soft for one in by_item[item_id] if one.soft is not None]
+        if hard and len(hard) >= draws:
+            scores[item_id] = ItemScore(hard=_mean(hard), soft=_mean(soft))
         else:
             failed.append(failed_draw(item_id, by_item[item_id]))
     return Evaluation(
@@ -86,10 +85,10 @@ def evaluation_of(
     )
 
 
-def failed_draw(item_id: str, rollouts: Iterable[Rollout]) -> Trajectory:
+def failed_draw(item_id: str, rollouts: Iterable[RolloutResult]) -> RolloutResult:
     """Return the latest draw of an item that failed; a sandbox_error if none failed and some are missing."""
-    ended = [one.trajectory for one in rollouts if one.score is None]
-    missing = Trajectory(item_id=item_id, status=Status.SANDBOX_ERROR, error="it has no stored rollout")
+    ended = [one for one in rollouts if one.hard is None]
+    missing = RolloutResult(item_id, Status.SANDBOX_ERROR, "it has no stored rollout", 0.0, None, None)
     return max(ended, key=lambda one: (one.started, one.status, one.error), default=missing)
 
 

@@ -6,8 +6,8 @@ from typing import Self
 
 from pydantic import Field
 
-from skillopt_airflow.core.failure_reasons import FailureReason
-from skillopt_airflow.core.types import Status, Trajectory, Value
+from skillopt_airflow.core.failure_reasons import Ended, FailureReason
+from skillopt_airflow.core.types import Status, Value
 
 TOLERATED_CUTS = 0.05
 """Share of the answers above which cut ones make scores doubtful."""
@@ -25,9 +25,9 @@ class RolloutTally(Value):
     """The most frequent reason of the failures."""
 
     @classmethod
-    def of(cls, trajectories: Iterable[Trajectory], planned: int) -> Self:
+    def of(cls, rollouts: Iterable[Ended], planned: int) -> Self:
         """Count the outcomes, one a rollout, of so many rollouts."""
-        ended = list(trajectories)
+        ended = list(rollouts)
         statuses = Counter(one.status for one in ended)
         return cls.model_validate(
             {

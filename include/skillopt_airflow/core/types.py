@@ -3,7 +3,7 @@
 import hashlib
 import json
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -101,6 +101,13 @@ class Item(Value):
         return sha256(canonical_json(self.model_dump(mode="json", exclude=paths)))
 
 
+class ItemRef(NamedTuple):
+    """An item by its id, and what it was when the run began."""
+
+    id: str
+    fingerprint: str
+
+
 class Message(Value):
     """One turn of a conversation with the target."""
 
@@ -148,6 +155,26 @@ class Rollout(Value):
         if (self.score is not None) != self.trajectory.status.scored:
             raise ValueError("a rollout has a score exactly if its status is ok or truncated")
         return self
+
+    @property
+    def result(self) -> "RolloutResult":
+        """Return the rollout without what was said."""
+        one, score = self.trajectory, self.score
+        hard, soft = (None, None) if score is None else (score.hard, score.soft)
+        return RolloutResult(one.item_id, one.status, one.error, one.started, hard, soft)
+
+
+class RolloutResult(NamedTuple):
+    """A rollout without what was said: all that scores and counts rest on."""
+
+    item_id: str
+    status: Status
+    error: str
+    started: float
+    """Unix time in seconds."""
+    hard: float | None
+    """None, like soft, unless the status has a score."""
+    soft: float | None
 
 
 EditOp = Literal["append", "insert_after", "replace", "delete"]

@@ -196,7 +196,7 @@ def open_finished(benchmark: str) -> JsonObject:
         ref = reopened(run, asked["target"], asked["overrides"])
         ref = ref.model_copy(update={"overrides": ref.overrides | publishing_rules(run, asked)})
         config = open_run(ref).config
-        check_mappable(config, [publishing_demand(config, len(run.items(Split.VAL)))], most_mapped())
+        check_mappable(config, [publishing_demand(config, len(run.item_refs(Split.VAL)))], most_mapped())
     return ref.model_dump(mode="json")
 
 

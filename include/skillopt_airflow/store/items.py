@@ -1,14 +1,15 @@
 """The items of a run's splits, stored once so that every task of the run sees the same ones."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.types import Item, ItemFile, canonical_json
+from skillopt_airflow.core.types import Item, ItemFile, ItemRef, canonical_json
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import from_parquet, to_parquet
+from skillopt_airflow.store.stored_parquet import opened
 
 ITEMS: pa.Schema = pa.schema(
     [
@@ -17,6 +18,9 @@ ITEMS: pa.Schema = pa.schema(
     ]
 )
 """One row an item, in the split's order; all but id and fingerprint are JSON."""
+GROUP = 2000
+"""Items that are read together: who wants some of them reads few others."""
+_PARTS = ("public", "reference", "files", "reference_files")
 
 
 def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
@@ -29,31 +33,54 @@ def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
         for file in (*item.files, *item.reference_files):
             if not file.sha256:
                 raise DataError(f"item {item.id}: its file {file.name} was not stored before the item")
-    rows = [
-        {
-            "id": item.id,
-            "public": canonical_json(item.public),
-            "reference": canonical_json(item.reference),
-            "files": _files_json(item.files),
-            "reference_files": _files_json(item.reference_files),
-            "fingerprint": item.fingerprint,
-        }
-        for item in items
-    ]
-    store.put_bytes(key, to_parquet(pa.Table.from_pylist(rows, schema=ITEMS)))
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, ITEMS, compression="zstd") as writer:
+        for start in range(0, len(items), GROUP):
+            writer.write_table(pa.Table.from_pylist([_row(item) for item in items[start : start + GROUP]], ITEMS))
+    store.put_bytes(key, bytes(sink.getvalue()))
 
 
-def load_items(store: ObjectStore, key: str) -> list[Item]:
-    """Return the items of a split, in its order.
+def load_items(store: ObjectStore, key: str, places: Collection[int] | None = None) -> list[Item]:
+    """Return the items of a split, in its order, or those at these places (0-based), of which there are few.
 
     Raises:
         ObjectMissing: the split was not saved.
     """
-    rows = from_parquet(store.get_bytes(key)).to_pylist()
-    parts = ("public", "reference", "files", "reference_files")
+    file, first, found = opened(store, key), 0, []
+    for group in range(file.num_row_groups):
+        size = file.metadata.row_group(group).num_rows
+        wanted = range(size) if places is None else [n for n in range(size) if first + n in places]
+        if wanted:
+            found += [_item(row) for row in file.read_row_group(group).take(pa.array(wanted)).to_pylist()]
+        first += size
+    return found
+
+
+def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
+    """Return the ids and fingerprints of a split's items, in its order.
+
+    Raises:
+        ObjectMissing: the split was not saved.
+    """
+    table = opened(store, key).read(columns=["id", "fingerprint"])
+    return list(map(ItemRef, table["id"].to_pylist(), table["fingerprint"].to_pylist()))
+
+
+def _item(row: Mapping[str, str]) -> Item:
     # A column may be missing whose field has a default.
-    found = ({"id": row["id"]} | {part: json.loads(row[part]) for part in parts if part in row} for row in rows)
-    return [Item.model_validate(item, extra="ignore") for item in found]
+    parts = {part: json.loads(row[part]) for part in _PARTS if part in row}
+    return Item.model_validate({"id": row["id"]} | parts, extra="ignore")
+
+
+def _row(item: Item) -> dict[str, str]:
+    return {
+        "id": item.id,
+        "public": canonical_json(item.public),
+        "reference": canonical_json(item.reference),
+        "files": _files_json(item.files),
+        "reference_files": _files_json(item.reference_files),
+        "fingerprint": item.fingerprint,
+    }
 
 
 def _files_json(files: Sequence[ItemFile]) -> str:

@@ -65,6 +65,20 @@ class ObjectStore:
         """Return the body; raises ObjectMissing."""
         return self.get(key).body
 
+    def get_range(self, key: str, start: int, stop: int) -> bytes:
+        """Return the bytes of the body from `start` until before `stop`; raises ObjectMissing."""
+        with self._explained(key):
+            answer = self._client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes={start}-{stop - 1}")
+            with answer["Body"] as body:
+                return body.read()
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """Return the last bytes of a body that is not empty, at most so many, and its length; raises ObjectMissing."""
+        with self._explained(key):
+            answer = self._client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes=-{length}")
+            with answer["Body"] as body:
+                return body.read(), int(answer["ContentRange"].rpartition("/")[2])
+
     def get_text(self, key: str) -> str:
         """Return the body as UTF-8; raises ObjectMissing, and StoreError if it is not UTF-8."""
         try:

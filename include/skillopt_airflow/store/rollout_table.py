@@ -1,31 +1,43 @@
 """The trajectory and usage tables: append-only parts, read back as a cache of what was already paid for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pydantic import Field
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import HAS_SCORE, Item, ModelCall, Rollout, Split, Status, Trajectory, Value
+from skillopt_airflow.core.types import (
+    HAS_SCORE,
+    Item,
+    ItemRef,
+    ModelCall,
+    Rollout,
+    RolloutResult,
+    Split,
+    Status,
+    Value,
+)
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import (
     RolloutRow,
     UsageRow,
-    from_parquet,
     rollouts_from_table,
     rollouts_to_table,
     to_parquet,
     usage_from_table,
     usage_to_table,
 )
+from skillopt_airflow.store.stored_parquet import opened
 
 READERS = 8
 FIRST_PAUSE = 0.1
@@ -35,7 +47,12 @@ PATIENCE = 30.0
 """Seconds after which it is not looked at again."""
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
-"""Columns of the trajectory table without what the target said."""
+"""Columns that tell rows apart and hold their scores, without what the target said."""
+_SMALL = [*SCORED, "error", "skill_sha256", "settings_sha256", "image"]
+_MICROSECONDS = 1_000_000
+
+Items = Sequence[Item | ItemRef]
+Mask = Callable[[pa.Table], pa.BooleanArray]
 
 
 class RolloutKey(Value):
@@ -60,7 +77,7 @@ class RolloutTable:
         self._store = store
         self._prefix = prefix
 
-    def append(self, key: RolloutKey, run: str, rollouts: Sequence[tuple[Item, Rollout]]) -> None:
+    def append(self, key: RolloutKey, run: str, rollouts: Sequence[tuple[Item | ItemRef, Rollout]]) -> None:
         """Write the rollouts of a run as one new part; nothing is ever overwritten."""
         if not rollouts:
             return
@@ -72,32 +89,48 @@ class RolloutTable:
         body = to_parquet(rollouts_to_table(rows))
         self._store.put_bytes(keys.part(self._partition(key), uuid4().hex), body)
 
-    def read(self, key: RolloutKey, items: Sequence[Item]) -> dict[str, Rollout]:
+    def read(self, key: RolloutKey, items: Items) -> dict[str, Rollout]:
         """Return any run's rollouts that have a score, by item id; of duplicates, the first that was stored."""
         found: dict[str, Rollout] = {}
-        for row in self._rows(key, items, pc.field("status").isin(HAS_SCORE)):
+        for row in self._rows(key, items, _scored):
             found.setdefault(row.rollout.trajectory.item_id, row.rollout)
         return found
 
-    def errors(self, key: RolloutKey, run: str, items: Sequence[Item]) -> dict[str, Rollout]:
+    def errors(self, key: RolloutKey, run: str, items: Items) -> dict[str, Rollout]:
         """Return the failed rollouts of one run by item id; of several, the last that was stored."""
-        failed = ~pc.field("status").isin(HAS_SCORE) & (pc.field("run") == run)
+
+        def failed(table: pa.Table) -> pa.BooleanArray:
+            return pc.and_(pc.invert(_scored(table)), pc.equal(table["run"], run))
+
         return {row.rollout.trajectory.item_id: row.rollout for row in self._rows(key, items, failed)}
 
-    def unparsed(self, key: RolloutKey, run: str, items: Sequence[Item]) -> list[dict[str, Any]]:
+    def results(self, key: RolloutKey, run: str, items: Items) -> dict[str, RolloutResult]:
+        """Return what `read` finds and, of the other items, what `errors` does, without what was said."""
+        fingerprints = {item.id: item.fingerprint for item in items}
+        scored: dict[str, RolloutResult] = {}
+        failed: dict[str, RolloutResult] = {}
+        columns = ["stored", "item_id", "item_fingerprint", "run", "status", "error", "started", "hard", "soft"]
+        for _, item_id, fingerprint, own, status, *rest in self._values(key, columns):
+            if fingerprints.get(item_id) != fingerprint:
+                continue
+            if status in HAS_SCORE:
+                scored.setdefault(item_id, _result(item_id, status, *rest))
+            elif own == run:
+                failed[item_id] = _result(item_id, status, *rest)
+        return failed | scored
+
+    def unparsed(self, key: RolloutKey, run: str, items: Items) -> list[dict[str, Any]]:
         """Return the unchecked rows that a run's conclusions rest on: SCORED by name, in order.
 
         That is every row of the run itself, of whatever items, and what other runs have stored of these items with a
         score where the run has nothing. A second row of an item counts if it is of the same write: other tasks
         may store an item at the same time, and parts that are being merged are there twice.
         """
-        own, scored = pc.field("run") == run, pc.field("status").isin(HAS_SCORE)
-        tables = _read_parts(self._store, self._partition(key), self._same(key) & (own | scored))
-        rows = [row for table in tables for row in table.select(SCORED).to_pylist()]
         fingerprints = {item.id: item.fingerprint for item in items}
         first: dict[str, dict[str, Any]] = {}
         chosen = []
-        for row in sorted(rows, key=lambda row: row["stored"]):
+        for values in self._values(key, ["stored", *SCORED[:-1]]):
+            row = dict(zip(("stored", *SCORED[:-1]), values, strict=True))
             name, mine = row["item_id"], row["run"] == run
             if row["status"] in HAS_SCORE and fingerprints.get(name) == row["item_fingerprint"]:
                 counted = first.setdefault(name, row)
@@ -107,36 +140,33 @@ class RolloutTable:
                 chosen.append(row)
         return chosen
 
-    def carried_out(self, key: RolloutKey, run: str) -> list[Trajectory]:
-        """Return every rollout that a run itself stored, failures and retries too, in the order of storing.
-
-        They hold only their item, status and error.
-        """
-        tables = _read_parts(self._store, self._partition(key), self._same(key) & (pc.field("run") == run))
-        columns = ["stored", "started", "item_id", "status", "error"]
+    def carried_out(self, key: RolloutKey, run: str) -> list[RolloutResult]:
+        """Return every rollout that a run itself stored, failures and retries too, in the order of storing."""
+        columns = ["stored", "item_id", "run", "status", "error", "started", "hard", "soft"]
         # Parts that are being merged are there twice.
-        rows = {tuple(row.values()) for table in tables for row in table.select(columns).to_pylist()}
-        return [
-            Trajectory(item_id=item_id, status=Status(status), error=error)
-            for _, _, item_id, status, error in sorted(rows, key=lambda row: (row[0], row[2]))
-        ]
+        rows = dict.fromkeys(values for values in self._values(key, columns) if values[2] == run)
+        ordered = sorted(rows, key=itemgetter(0, 1))
+        return [_result(item_id, *rest) for _, item_id, _, *rest in ordered]
 
-    def _rows(self, key: RolloutKey, items: Sequence[Item], wanted: Any) -> Iterator[RolloutRow]:
+    def _values(self, key: RolloutKey, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return columns of the small ones, of every row of this key, by the first of them; times are microseconds."""
+        tables = _read_parts(self._store, self._partition(key), lambda file: _small(file, _same(key)))
+        rows = [row for table in tables for row in zip(*(_plain(table[name]) for name in columns), strict=True)]
+        return sorted(rows, key=itemgetter(0))
+
+    def _rows(self, key: RolloutKey, items: Items, wanted: Mask) -> Iterator[RolloutRow]:
         """Yield the matching rows of these very items, in the order in which they were stored."""
         fingerprints = {item.id: item.fingerprint for item in items}
-        tables = _read_parts(self._store, self._partition(key), self._same(key) & wanted)
+        ids, same = pa.array(fingerprints, pa.string()), _same(key)
+
+        def mask(table: pa.Table) -> pa.BooleanArray:
+            return pc.and_(pc.and_(same(table), wanted(table)), pc.is_in(table["item_id"], value_set=ids))
+
+        tables = _read_parts(self._store, self._partition(key), lambda file: _whole(file, mask))
         rows = [row for table in tables for row in rollouts_from_table(table)]
         for row in sorted(rows, key=lambda row: row.stored):
             if fingerprints.get(row.rollout.trajectory.item_id) == row.item_fingerprint:
                 yield row
-
-    @staticmethod
-    def _same(key: RolloutKey) -> Any:
-        return (
-            (pc.field("skill_sha256") == key.skill_sha256)
-            & (pc.field("settings_sha256") == key.settings_sha256)
-            & (pc.field("image") == key.image)
-        )
 
     def _partition(self, key: RolloutKey) -> str:
         return keys.trajectories(
@@ -166,7 +196,7 @@ class UsageTable:
 
     def read(self, benchmark: str, run: str) -> list[UsageRow]:
         """Return all calls of a run, by the time they started."""
-        tables = _read_parts(self._store, self._partition(benchmark, run))
+        tables = _read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read)
         rows = [row for table in tables for row in usage_from_table(table)]
         return sorted(rows, key=lambda row: row.call.started)
 
@@ -179,8 +209,47 @@ def parts_of(store: ObjectStore, partition: str) -> list[str]:
     return [key for key in store.list_keys(partition) if key.endswith(".parquet")]
 
 
-def _read_parts(store: ObjectStore, partition: str, rows: Any = None) -> list[pa.Table]:
-    """Return the rows of all parts; a merge removes parts one by one, so it tries again for a while.
+def _scored(table: pa.Table) -> pa.BooleanArray:
+    return pc.is_in(table["status"], value_set=pa.array(HAS_SCORE))
+
+
+def _same(key: RolloutKey) -> Mask:
+    """Return which rows have a key; those of other keys with an equal beginning may be beside them."""
+    parts = {"skill_sha256": key.skill_sha256, "settings_sha256": key.settings_sha256, "image": key.image}
+
+    def mask(table: pa.Table) -> pa.BooleanArray:
+        skill, settings, image = (pc.equal(table[name], value) for name, value in parts.items())
+        return pc.and_(pc.and_(skill, settings), image)
+
+    return mask
+
+
+def _small(file: pq.ParquetFile, mask: Mask) -> pa.Table:
+    """Return the rows of the mask without what was said."""
+    table = file.read(columns=_SMALL)
+    return table.filter(mask(table))
+
+
+def _whole(file: pq.ParquetFile, mask: Mask) -> pa.Table:
+    """Return the rows of the mask; what was said is read only if there are any."""
+    chosen = mask(file.read(columns=_SMALL))
+    return file.read().filter(chosen) if pc.any(chosen).as_py() else file.schema_arrow.empty_table()
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column's values; a time as microseconds, of which Python makes no objects."""
+    return list((column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist())
+
+
+def _result(
+    item_id: str, status: str, error: str, started: int | None, hard: float | None, soft: float | None
+) -> RolloutResult:
+    seconds = 0.0 if started is None else started / _MICROSECONDS
+    return RolloutResult(item_id, Status(status), error, seconds, hard, soft)
+
+
+def _read_parts(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFile], pa.Table]) -> list[pa.Table]:
+    """Return what is read of each part; a merge removes parts one by one, so it tries again for a while.
 
     Raises:
         StoreUnavailable: parts vanished between listing and reading for as long as that.
@@ -190,15 +259,15 @@ def _read_parts(store: ObjectStore, partition: str, rows: Any = None) -> list[pa
         wait=wait_exponential(FIRST_PAUSE, max=LONGEST_PAUSE),
         retry=retry_if_exception_type(ObjectMissing),
     )
+
+    def look() -> list[pa.Table]:
+        with ThreadPoolExecutor(READERS) as pool:
+            return list(pool.map(lambda part: read(opened(store, part)), parts_of(store, partition)))
+
     try:
-        tables: list[pa.Table] = retrying(_look, store, partition, rows)
+        tables: list[pa.Table] = retrying(look)
     except RetryError:
         raise StoreUnavailable(
             f"{store.address(partition)}: its parts change faster than they can be read; try again"
         ) from None
     return tables
-
-
-def _look(store: ObjectStore, partition: str, rows: Any) -> list[pa.Table]:
-    with ThreadPoolExecutor(READERS) as pool:
-        return list(pool.map(lambda part: from_parquet(store.get_bytes(part), rows), parts_of(store, partition)))

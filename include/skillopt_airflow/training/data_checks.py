@@ -88,7 +88,7 @@ def check_measured(
     """
     from skillopt_airflow.quality.rollout_rows import check_rollouts
 
-    items = run.items(split)
+    items = run.item_refs(split)
     tables = {
         f"{name} skill, draw {draw}": run.rollouts.unparsed(run.rollout_key(split, skill, draw), run.ref.run, items)
         for name, skill in skills.items()

@@ -7,7 +7,7 @@ from typing import Self
 
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import MomentHistory, RolloutCounts, StageRollouts
-from skillopt_airflow.core.types import Trajectory
+from skillopt_airflow.core.types import RolloutResult
 from skillopt_airflow.store.rollout_table import RolloutKey
 from skillopt_airflow.training.rollout_plan import Chunk, RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
@@ -22,7 +22,7 @@ class DoneRollouts:
 
     planned: Sequence[tuple[int, Chunk, RolloutKey]]
     """Each chunk that has items, with its step and where its rollouts are, in order."""
-    ran: Mapping[RolloutKey, Mapping[str, Sequence[Trajectory]]]
+    ran: Mapping[RolloutKey, Mapping[str, Sequence[RolloutResult]]]
     """Tries by place and item, in order."""
 
     @classmethod
@@ -38,11 +38,11 @@ class DoneRollouts:
         planned = [
             (step, chunk, run.rollout_key(chunk.split, run.document(chunk.skill), chunk.draw)) for step, chunk in work
         ]
-        ran: dict[RolloutKey, dict[str, list[Trajectory]]] = {}
+        ran: dict[RolloutKey, dict[str, list[RolloutResult]]] = {}
         for place in {place for _, _, place in planned}:
             tries = ran.setdefault(place, {})
-            for trajectory in run.rollouts.carried_out(place, run.ref.run):
-                tries.setdefault(trajectory.item_id, []).append(trajectory)
+            for rollout in run.rollouts.carried_out(place, run.ref.run):
+                tries.setdefault(rollout.item_id, []).append(rollout)
         return cls(planned, ran)
 
     def counts(self, moments: Sequence[MomentHistory]) -> RolloutCounts:
@@ -74,7 +74,7 @@ class DoneRollouts:
 
     def outcomes(self) -> tuple[StageRollouts, ...]:
         """Return what became of the run's own rollouts, by the stage that made them."""
-        ended: defaultdict[str, list[Trajectory]] = defaultdict(list)
+        ended: defaultdict[str, list[RolloutResult]] = defaultdict(list)
         met: set[tuple[RolloutKey, str]] = set()
         for _, chunk, place in self.planned:
             for item in chunk.item_ids:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.schedule import edit_budget, sample
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Item, JsonObject, Patch, Split
+from skillopt_airflow.core.types import ItemRef, JsonObject, Patch, Split
 from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.comparison import Comparison, compare
 from skillopt_airflow.optimizer.epoch_steps import EpochStep
@@ -73,9 +73,9 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
     return steps
 
 
-def _sampled(run: TrainingRun, moment: Moment) -> list[Item]:
+def _sampled(run: TrainingRun, moment: Moment) -> list[ItemRef]:
     seed = f"{run.config.train.seed}-longitudinal-{moment.epoch}"
-    return sample(run.items(Split.TRAIN), run.config.optimizer.slow_update_samples, seed)
+    return sample(run.item_refs(Split.TRAIN), run.config.optimizer.slow_update_samples, seed)
 
 
 def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:

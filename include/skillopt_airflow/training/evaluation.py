@@ -7,7 +7,7 @@ from skillopt_airflow.core.item_scores import Evaluation, evaluation_of, failed_
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Rollout, Split
+from skillopt_airflow.core.types import RolloutResult, Split
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, cut_contested, ids
 from skillopt_airflow.training.run import TrainingRun
 
@@ -31,7 +31,7 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chun
     """
     draws = range(run.config.evaluation.draws)
     if not may_end_early(run, moment):
-        item_ids = ids(run.items(Split.VAL))
+        item_ids = ids(run.item_refs(Split.VAL))
         return chunks_of(run.config, "evaluate", [skill], Split.VAL, item_ids, draws)
     order = order_of(run, run.state_before(moment))
     return [
@@ -43,12 +43,12 @@ def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chun
 
 def draws_of(
     run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None
-) -> dict[str, list[Rollout]]:
+) -> dict[str, list[RolloutResult]]:
     """Return the stored rollouts of a skill on a split by item id, one a draw; the draws of an evaluation if None."""
-    items = run.items(split)
-    found: dict[str, list[Rollout]] = {}
+    items = run.item_refs(split)
+    found: dict[str, list[RolloutResult]] = {}
     for draw in range(run.config.evaluation.draws) if draws is None else draws:
-        for item_id, rollout in run.stored(split, skill, draw, items).items():
+        for item_id, rollout in run.results(split, skill, draw, items).items():
             found.setdefault(item_id, []).append(rollout)
     return found
 
@@ -57,7 +57,7 @@ def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequen
     """Return the skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
     rollouts = [rollout for each in draws_of(run, split, skill, draws).values() for rollout in each]
     wanted = run.config.evaluation.draws if draws is None else len(draws)
-    return evaluation_of(ids(run.items(split)), rollouts, draws=wanted)
+    return evaluation_of(ids(run.item_refs(split)), rollouts, draws=wanted)
 
 
 def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) -> RunningEvaluation:
@@ -73,7 +73,7 @@ def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) 
 def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:
     """Return the order in which a candidate's items are begun where its evaluation may end early."""
     rules = run.config.evaluation
-    return evaluation_order(ids(run.items(Split.VAL)), state.current.evaluation, rules, state.record)
+    return evaluation_order(ids(run.item_refs(Split.VAL)), state.current.evaluation, rules, state.record)
 
 
 def fresh_draw(run: TrainingRun, moment: Moment) -> int:
@@ -90,9 +90,10 @@ def confirmation_chunks(
 
 def confirmed(run: TrainingRun, moment: Moment, skill: SkillDocument, item_ids: Sequence[str]) -> Evaluation:
     """Return the fresh scores of a skill on the items of a confirmation."""
-    items = [item for item in run.items(Split.VAL) if item.id in set(item_ids)]
-    return evaluation_of(item_ids, run.stored(Split.VAL, skill, fresh_draw(run, moment), items).values())
+    wanted = set(item_ids)
+    items = [item for item in run.item_refs(Split.VAL) if item.id in wanted]
+    return evaluation_of(item_ids, run.results(Split.VAL, skill, fresh_draw(run, moment), items).values())
 
 
-def _complete(rollouts: Mapping[str, list[Rollout]], draws: int) -> dict[str, list[Rollout]]:
+def _complete(rollouts: Mapping[str, list[RolloutResult]], draws: int) -> dict[str, list[RolloutResult]]:
     return {item_id: found for item_id, found in rollouts.items() if len(found) == draws}

@@ -91,7 +91,7 @@ def _moment(run: TrainingRun, moment: Moment, before: RunState, after: RunState,
 
 def _not_run(run: TrainingRun, skill: SkillDocument) -> int:
     """Count the rollouts of a whole evaluation that have no row."""
-    whole = len(run.items(Split.VAL)) * run.config.evaluation.draws
+    whole = len(run.item_refs(Split.VAL)) * run.config.evaluation.draws
     return whole - sum(len(draws) for draws in draws_of(run, Split.VAL, skill).values())
 
 

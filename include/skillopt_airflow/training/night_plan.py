@@ -156,7 +156,7 @@ def contest_again(run: TrainingRun, night: Night) -> tuple[Contest, list[str]]:
 
 def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list[JsonObject]:
     """Store who is measured and their texts, in the order of the roles; return the chunks, equal texts once."""
-    items, draws = ids(run.items(Split.FRESH)), range(run.config.evaluation.draws)
+    items, draws = ids(run.item_refs(Split.FRESH)), range(run.config.evaluation.draws)
     run.store.put_model(run.keys.contest, contest)
     keys = []
     for version, text in enumerate(texts):

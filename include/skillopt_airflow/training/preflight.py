@@ -16,7 +16,7 @@ from skillopt_airflow.core.errors import (
     StoreUnavailable,
 )
 from skillopt_airflow.core.http_failures import advice, may_pass
-from skillopt_airflow.core.types import Item, JsonObject, ModelCall, Split, Status, Trajectory
+from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
 from skillopt_airflow.optimizer.readiness import check_answers
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.write_probe import check_conditional_write
@@ -71,11 +71,11 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
         raise type(found[0])("\n".join(dict.fromkeys(map(str, found))))
 
 
-def first_unmeasured(run: TrainingRun) -> Item | None:
+def first_unmeasured(run: TrainingRun) -> ItemRef | None:
     """Return the first training item that the run will roll out and that has no stored score under the seed skill."""
     items = [item for part in run.slices(run.timeline[1]) for item in part]
-    scored = run.rollouts.read(run.rollout_key(Split.TRAIN, run.skill(0), 0), items)
-    return next((item for item in items if item.id not in scored), None)
+    found = run.results(Split.TRAIN, run.skill(0), 0, items)
+    return next((item for item in items if item.id not in found or not found[item.id].status.scored), None)
 
 
 def _try_target(run: TrainingRun, roll_out: RollOut) -> str:

@@ -82,7 +82,7 @@ def prepare_scoring(run: TrainingRun, config: TrainConfig, question: Question, m
     items = store_files(run, items, _files(run, config))
     settle(run, config, items, quality, image, run.connections.prices(config))
     if not config.model.batch:
-        demand = scoring_demand(config, len(set(skills)), len(run.items(question.split)))
+        demand = scoring_demand(config, len(set(skills)), len(run.item_refs(question.split)))
         check_mappable(config, [demand], most_chunks)
     return scoring_plan(run, question, skills)
 
@@ -251,7 +251,7 @@ def settle(
 def log_size(run: TrainingRun) -> None:
     """Log how large the run is, and what it may cost."""
     train = run.config.train
-    sizes = {split: len(run.items(split)) for split in DATA_SPLITS}
+    sizes = {split: len(run.item_refs(split)) for split in DATA_SPLITS}
     log.info("items: %s", ", ".join(f"{size} {split}" for split, size in sizes.items()))
     log.info("%d epochs of %d steps", train.num_epochs, run.record.steps_in_epoch)
     left_out = sizes[Split.TRAIN] - run.record.steps_in_epoch * train.batch_size * train.accumulation
@@ -269,7 +269,8 @@ def log_size(run: TrainingRun) -> None:
 def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     """Estimate calls, tokens and price of the whole run from the prompts of its first training items."""
     skill = run.skill(0)
-    prompts = [run.benchmark.messages(item.public, "") for item in run.items(Split.TRAIN)[:100]]
+    first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:100]))
+    prompts = [run.benchmark.messages(item.public, "") for item in first]
     chars = sum(len(message.content) for prompt in prompts for message in prompt) / max(1, len(prompts))
     return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices)
 

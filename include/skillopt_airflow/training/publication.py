@@ -74,7 +74,7 @@ def plan_publication(
         log.info("nothing to publish: %s", contest.withheld)
         return store_plan(run, moment, f"publish-{name}", [])
     best = run.keys.skill(run.state(moment).best.version)
-    skills, items = (best, keys.rival_skill), ids(run.items(Split.VAL))
+    skills, items = (best, keys.rival_skill), ids(run.item_refs(Split.VAL))
     chunks = chunks_of(run.config, "publish", skills, Split.VAL, items, contest.draws)
     return store_plan(run, moment, f"publish-{name}", chunks)
 
@@ -155,7 +155,7 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
         withheld = "no candidate was better than the seed skill"
     elif champion is not None and champion.sha256 == run.skill(final.best.version).sha256:
         withheld = f"the best skill is the champion already, {champion.version}"
-    needed = 2 * len(run.items(Split.VAL)) * rules.draws
+    needed = 2 * len(run.item_refs(Split.VAL)) * rules.draws
     if not withheld and (too_dear := unaffordable(run, needed)):
         withheld = f"the budget has no room for publishing: {too_dear}; publish it with a larger one in the overrides"
     place = int(sha256(f"{run.ref.run}/{name}")[:12], 16) % PUBLICATIONS

@@ -9,7 +9,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Item, JsonObject, Split, Value
+from skillopt_airflow.core.types import Item, ItemRef, JsonObject, Split, Value
 from skillopt_airflow.training.run import TrainingRun
 
 T = TypeVar("T")
@@ -152,6 +152,6 @@ def cut_contested(order: Sequence[T], config: TrainConfig, draws: int) -> list[l
     return found
 
 
-def ids(items: Sequence[Item]) -> list[str]:
+def ids(items: Sequence[Item | ItemRef]) -> list[str]:
     """Return the items' ids, in their order."""
     return [item.id for item in items]

@@ -16,7 +16,17 @@ from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment, MomentKind, timeline
-from skillopt_airflow.core.types import Item, JsonObject, Rollout, Split, Value, canonical_json, sha256
+from skillopt_airflow.core.types import (
+    Item,
+    ItemRef,
+    JsonObject,
+    Rollout,
+    RolloutResult,
+    Split,
+    Value,
+    canonical_json,
+    sha256,
+)
 from skillopt_airflow.training.connections import published_skills
 
 if TYPE_CHECKING:
@@ -91,6 +101,7 @@ class TrainingRun:
         self.connections = connections
         self.store = connections.object_store(ref.storage, ref.storage.bucket)
         self.keys: RunKeys = RunKeys(ref.storage.prefix, ref.benchmark, ref.run)
+        self._refs: dict[Split, list[ItemRef]] = {}
 
     @cached_property
     def record(self) -> RunRecord:
@@ -252,13 +263,33 @@ class TrainingRun:
         """Return the items of a split that this run uses, in their order."""
         from skillopt_airflow.store.items import load_items
 
-        limits = {Split.VAL: self.config.evaluation.val_limit, Split.TEST: self.config.evaluation.test_limit}
-        return load_items(self.store, self.keys.items(split))[: limits.get(split)]
+        return load_items(self.store, self.keys.items(split))[: self._limit(split)]
 
-    def slices(self, moment: Moment) -> "list[list[Item]]":
+    def items_of(self, split: Split, ids: "Sequence[str]") -> "list[Item]":
+        """Return the items of a split with these ids, in the order of these."""
+        from skillopt_airflow.store.items import load_items
+
+        wanted = set(ids)
+        places = {place for place, ref in enumerate(self.item_refs(split)) if ref.id in wanted}
+        found = {item.id: item for item in load_items(self.store, self.keys.items(split), places)}
+        return [found[item_id] for item_id in ids]
+
+    def item_refs(self, split: Split) -> "list[ItemRef]":
+        """Return `items` by their ids, without what they hold."""
+        from skillopt_airflow.store.items import load_item_refs
+
+        if split not in self._refs:
+            self._refs[split] = load_item_refs(self.store, self.keys.items(split))
+        return self._refs[split][: self._limit(split)]
+
+    def _limit(self, split: Split) -> int | None:
+        rules = self.config.evaluation
+        return {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}.get(split)
+
+    def slices(self, moment: Moment) -> "list[list[ItemRef]]":
         """Return the slices of the training split that a step takes."""
         position = moment.step - (moment.epoch - 1) * self.record.steps_in_epoch
-        return schedule.slices(self.items(Split.TRAIN), moment.epoch, position, self.config.train)
+        return schedule.slices(self.item_refs(Split.TRAIN), moment.epoch, position, self.config.train)
 
     def settings(self, dialect: str, model: str, draw: int) -> "RolloutSettings":
         """Return what a sandbox is told; the model as its provider names it."""
@@ -281,7 +312,15 @@ class TrainingRun:
             image=self.record.program if self.record.program else self.record.image,
         )
 
-    def stored(self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item]") -> "Mapping[str, Rollout]":
+    def results(
+        self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
+    ) -> "Mapping[str, RolloutResult]":
+        """Return `stored` without what was said."""
+        return self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items)
+
+    def stored(
+        self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
+    ) -> "Mapping[str, Rollout]":
         """Return the items' rollouts by id: those with a score, of any run, else this run's failures."""
         key = self.rollout_key(split, skill, draw)
         scored = self.rollouts.read(key, items)

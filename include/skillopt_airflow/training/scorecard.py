@@ -99,7 +99,7 @@ def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", clie
 
 def scoring_plan(run: TrainingRun, question: Question, skills: list[SkillDocument]) -> list[JsonObject]:
     """Store the skills as the run's versions 0 and 1, and plan their rollouts; equal texts share theirs."""
-    keys, item_ids = [], ids(run.items(question.split))
+    keys, item_ids = [], ids(run.item_refs(question.split))
     for version, skill in enumerate(skills):
         key = run.keys.skill(version)
         run.store.put_text(key, skill.text)

@@ -103,7 +103,7 @@ def finish(run: TrainingRun) -> list[JsonObject]:
 
 def test_chunks(run: TrainingRun, versions: Iterable[int]) -> list[Chunk]:
     """Return the chunks of versions on the test split."""
-    items, skills = ids(run.items(Split.TEST)), [run.keys.skill(version) for version in versions]
+    items, skills = ids(run.item_refs(Split.TEST)), [run.keys.skill(version) for version in versions]
     draws = range(run.config.evaluation.draws)
     return chunks_of(run.config, "test", skills, Split.TEST, items, draws)
 

@@ -14,7 +14,16 @@ from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.types import Item, ItemFile, JsonObject, ModelCall, Rollout, Trajectory
+from skillopt_airflow.core.types import (
+    Item,
+    ItemFile,
+    ItemRef,
+    JsonObject,
+    ModelCall,
+    Rollout,
+    RolloutResult,
+    Trajectory,
+)
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.rollout_plan import planned
@@ -83,13 +92,12 @@ class ChunkWorkload:
     @cached_property
     def assigned(self) -> list[Item]:
         """All items of the chunk, in the order in which they are begun."""
-        by_id = {item.id: item for item in self.run.items(self.chunk.split)}
-        return [by_id[item_id] for item_id in self.chunk.item_ids]
+        return self.run.items_of(self.chunk.split, self.chunk.item_ids)
 
     @cached_property
     def items(self) -> Sequence[Item]:
         """The items that have no stored score yet."""
-        done = self.run.rollouts.read(self._key, self.assigned)
+        done = {rollout.item_id for rollout in self.ended() if rollout.status.scored}
         return [item for item in self.assigned if item.id not in done]
 
     @cached_property
@@ -174,14 +182,14 @@ class ChunkWorkload:
         by_id = {item.id: item for item in self.assigned}
         with ThreadPoolExecutor(JUDGES) as pool:
             scored = list(pool.map(lambda one: self._scored(by_id[one.trajectory.item_id], one), outcomes))
-        rows = [(by_id[rollout.trajectory.item_id], rollout) for rollout in scored]
+        rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in scored]
         self.run.rollouts.append(self._key, self.run.ref.run, rows)
         self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment)
 
-    def ended(self) -> list[Trajectory]:
+    def ended(self) -> list[RolloutResult]:
         """Return the rollouts of the chunk's items that are stored by now: those with a score, and failures."""
-        stored = self.run.stored(self.chunk.split, self.document, self.chunk.draw, self.assigned)
-        return [rollout.trajectory for rollout in stored.values()]
+        refs = list(self._refs.values())
+        return list(self.run.results(self.chunk.split, self.document, self.chunk.draw, refs).values())
 
     def tally(self) -> RolloutTally:
         """Return what became of the chunk's items by now."""
@@ -191,6 +199,12 @@ class ChunkWorkload:
     def _fresh(self) -> bool:
         """Return whether no item of the chunk has a score: what fails where others did not, fails for itself alone."""
         return len(self.items) == len(self.assigned)
+
+    @cached_property
+    def _refs(self) -> Mapping[str, ItemRef]:
+        """The chunk's items by id."""
+        mine = set(self.chunk.item_ids)
+        return {ref.id: ref for ref in self.run.item_refs(self.chunk.split) if ref.id in mine}
 
     @cached_property
     def _state(self) -> RunState:

@@ -1,0 +1,59 @@
+"""Parquet objects of a store, of which only what is asked for is read."""
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skillopt_airflow.store.objects import ObjectStore
+
+TAIL = 256 * 1024
+"""Bytes of an object's end that are read at once: all of a small one, footer and last columns of a large one."""
+
+
+def opened(store: ObjectStore, key: str) -> pq.ParquetFile:
+    """Open a Parquet object; columns that are not read are not fetched either, unless it is small.
+
+    Raises:
+        ObjectMissing: nothing is stored under the key; also while it is read, if it goes meanwhile.
+    """
+    tail, size = store.get_tail(key, TAIL)
+    if len(tail) == size:
+        return pq.ParquetFile(pa.BufferReader(tail))
+    return pq.ParquetFile(pa.PythonFile(_Ranges(store, key, tail, size), mode="r"), pre_buffer=True)
+
+
+class _Ranges(io.RawIOBase):
+    """An object as a file, read in ranges."""
+
+    def __init__(self, store: ObjectStore, key: str, tail: bytes, size: int) -> None:
+        self._store, self._key, self._tail, self._size = store, key, tail, size
+        self._place = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the place of the next byte."""
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place; return it."""
+        self._place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        return self._place
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        start, stop = self._place, self._size if size < 0 else min(self._size, self._place + size)
+        self._place = max(start, stop)
+        if start >= stop:
+            return b""
+        known = self._size - len(self._tail)
+        if start >= known:
+            return self._tail[start - known : stop - known]
+        return self._store.get_range(self._key, start, stop)
