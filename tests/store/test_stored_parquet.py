@@ -43,7 +43,7 @@ def test_columns_that_are_not_read_are_not_fetched(store: ObjectStore, monkeypat
     store.put_bytes("key", body)
     counting = Counting(store._client, store.bucket)
     opened(counting, "key").read(columns=["id", "score"])
-    assert counting.fetched < len(body) / 5
+    assert counting.fetched < len(body) / 3
 
 
 def test_an_object_that_is_not_there_or_goes_meanwhile_is_missing(
