@@ -171,7 +171,12 @@ def test_the_decision_says_what_the_policy_found() -> None:
     ("wins", "losses", "action", "reason"),
     [
         (4, 2, Action.REJECT, "p = 0.3438 of 4 wins and 2 losses is above 0.05"),
-        (4, 0, Action.UNDERPOWERED, "4 wins and 0 losses are fewer than 5 differences"),
+        (
+            4,
+            0,
+            Action.UNDERPOWERED,
+            "4 wins and 0 losses are fewer than the 5 differences that gate_alpha = 0.05 takes",
+        ),
     ],
 )
 def test_a_better_candidate_may_prove_too_little(wins: int, losses: int, action: Action, reason: str) -> None:
@@ -219,3 +224,66 @@ def test_what_is_taken_with_too_few_scores_is_never_best(force: bool) -> None:
     decision = decide(measured(1, failed=1), measured(0, 0), measured(0, 0), RULES, force=force)
     assert decision.action == (Action.ACCEPT if force else Action.INDECISIVE)
     assert "coverage 0.500 is below 0.95 (1 timeout)" in decision.reason
+
+
+class TestMissingItems:
+    """An acceptance also stands if the items are lost that only the candidate has no score for."""
+
+    OTHER = measured(*[0] * 5, *[1] * 35)
+
+    @pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"paper", "no_regression", "confirm"}))
+    def test_it_decides_nothing_otherwise(self, policy: str) -> None:
+        candidate = measured(*[1] * 38, failed=2)
+        rules = gate(policy, gate_alpha=0.1)
+        decision = decide(candidate, self.OTHER, self.OTHER, rules)
+        assert decision.action == Action.INDECISIVE
+        assert "but 2 items have no score under the candidate, and if lost: " in decision.reason
+        assert decision.against_current.pairs == 38
+        assert decide(measured(*[1] * 40), self.OTHER, self.OTHER, rules).action == Action.ACCEPT_NEW_BEST
+
+    def test_the_reason_has_both_findings(self) -> None:
+        decision = decide(measured(*[1] * 38, failed=2), self.OTHER, self.OTHER, gate("mcnemar"))
+        assert decision.statistic == 1 / 32
+        assert decision.reason == (
+            "p = 0.03125 of 5 wins and 0 losses is at most 0.05, but 2 items have no score under the candidate, and "
+            "if lost: p = 0.2266 of 5 wins and 2 losses is above 0.05"
+        )
+
+    def test_paper_looks_at_what_is_there(self) -> None:
+        candidate, other = measured(*[1] * 39, failed=1), measured(*[0], *[1] * 39)
+        assert decide(candidate, other, other, RULES).action == Action.ACCEPT_NEW_BEST
+        decision = decide(candidate, other, other, gate("no_regression"))
+        assert (decision.action, decision.reason) == (
+            Action.INDECISIVE,
+            "1 item has no score under the candidate, and if lost: 0.9750 is not better than current 0.9750",
+        )
+
+    def test_what_the_current_skill_fails_or_misses_is_no_loss(self) -> None:
+        candidate = measured(*[1] * 38, failed=2)
+        failing = measured(*[0] * 5, *[1] * 33, 0, 0)
+        lacking = measured(*[0] * 5, *[1] * 33, failed=2)
+        for other in (failing, lacking):
+            assert decide(candidate, other, other, gate("mcnemar")).action == Action.ACCEPT_NEW_BEST
+
+    def test_many_wins_stand(self) -> None:
+        other = measured(*[0] * 12, *[1] * 28)
+        decision = decide(measured(*[1] * 38, failed=2), other, other, gate("mcnemar"))
+        assert decision.action == Action.ACCEPT_NEW_BEST
+        assert decision.reason.endswith("p = 0.0002441 of 12 wins and 0 losses is at most 0.05")
+
+    def test_confirmation_counts_what_was_never_drawn_and_what_failed_again(self) -> None:
+        rules, candidate = gate("confirm", min_coverage=0.8), measured(*[1] * 38, failed=2)
+        other = measured(*[0] * 9, *[1] * 31)
+        fresh = measured(*[1] * 5, *[0] * 4), measured(*[0] * 9)
+        assert decide(measured(*[1] * 40), other, other, rules, fresh).action == Action.ACCEPT_NEW_BEST
+        decision = decide(candidate, other, other, rules, fresh)
+        assert decision.action == Action.INDECISIVE
+        assert decision.reason.endswith("if lost: p = 0.2266 of 5 wins and 2 losses on fresh draws is above 0.05")
+        confirmed = measured(*[1] * 9), measured(*[0] * 9)
+        assert decide(candidate, other, other, rules, confirmed).action == Action.ACCEPT_NEW_BEST
+        failed_again = measured(*[1] * 7), measured(*[0] * 7, 1, 1)
+        decision = decide(
+            measured(*[1] * 40), other, other, rules.model_copy(update={"min_coverage": 0.7}), failed_again
+        )
+        assert decision.action == Action.INDECISIVE
+        assert decision.reason.endswith("if lost: p = 0.08984 of 7 wins and 2 losses on fresh draws is above 0.05")

@@ -51,7 +51,7 @@ def test_the_interval_holds_delta_and_possible_differences(
 def test_fewer_than_two_pairs_say_nothing(count: int) -> None:
     table = paired(measured(*[1] * count), measured(*[0] * count), RULES)
     assert (table.pairs, table.delta, table.low, table.high) == (count, count, -1, 1)
-    assert standard_error([0.5] * count) is None
+    assert standard_error([[0.5]] * count) is None
 
 
 def test_the_interval_is_students() -> None:
@@ -65,7 +65,14 @@ def test_two_items_of_draws_are_two_observations() -> None:
     table = paired(measured(0.75, 0.5), measured(0.25, 0.5), SOFT)
     assert (table.wins, table.losses, table.ties) == (1, 0, 1)
     assert (table.delta, table.low, table.high) == (0.25, -1, 1)
-    assert standard_error([0.5, 0.0]) == 0.25
+    assert standard_error([[0.5], [0.0]]) == 0.25
+
+
+def test_a_group_counts_as_what_it_adds_to_the_sum() -> None:
+    # Sums 2, 0, -1 of groups of 2, 2, 1 about a mean of 0.2: deviations 1.6, -0.4, -1.2.
+    found = standard_error([[1.0, 1.0], [1.0, -1.0], [-1.0]])
+    assert found == pytest.approx(math.sqrt((1.6**2 + 0.4**2 + 1.2**2) * 3 / 2) / 5)
+    assert standard_error([[1.0, 0.0, 1.0]]) is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_equal_differences_are_no_certainty(count: int, difference: float, low: 
 
 def test_differences_that_only_rounding_tells_apart_are_equal() -> None:
     candidate, current = measured(1, 2 / 3, 1 / 3), measured(2 / 3, 1 / 3, 0)
-    assert standard_error(differences(candidate, current, SOFT).values()) != 0.0
+    assert standard_error([[change] for change in differences(candidate, current, SOFT).values()]) != 0.0
     table = paired(candidate, current, SOFT)
     # 1 - 0.05^(1/3) = 0.6316.
     assert (table.low, table.high) == (pytest.approx(1 / 3 - 0.6316 * 4 / 3, abs=1e-4), pytest.approx(0.7544, abs=1e-4))

@@ -3,7 +3,7 @@
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate_policies import policy_of
-from skillopt_airflow.core.gate_policies.policy import Evidence, discordant, evidence_of
+from skillopt_airflow.core.gate_policies.policy import Evidence, discordant, evidence_of, worst_case
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import PairedTable, differences, paired
 from skillopt_airflow.core.verdict import Action, Verdict
@@ -38,6 +38,9 @@ def decide(
 ) -> GateDecision:
     """Accept only what is strictly better than current and passes the policy; best is what is also better than best.
 
+    Under every policy but paper both must also hold with the items lost that only the candidate has no score for:
+    what fails is no random part of what would have been lost.
+
     `confirmation` holds fresh draws of (candidate, current) on the ids of `to_confirm`. With `force`, or
     without use_gate, the candidate is taken and the reason tells what the gate would have said.
     """
@@ -50,6 +53,9 @@ def decide(
         verdict = Verdict(action=Action.INDECISIVE, reason="no item has a score under both skills")
     else:
         verdict = judge(evidence, rules)
+        if verdict.action is Action.ACCEPT and evidence.not_scored and not policy_of(rules).missing_may_decide:
+            worst = worst_case(candidate, current, rules, confirmation)
+            verdict = _standing(verdict, worst, len(evidence.not_scored), rules)
     action, reason = _ranked(verdict, evidence.table, against_best)
     if force or not rules.use_gate:
         reason = f"taken without the gate, which says {action}: {reason}"
@@ -82,6 +88,17 @@ def to_confirm(candidate: Evaluation, current: Evaluation, rules: EvaluationGrou
     if not paired(candidate, current, rules).better:
         return ()
     return discordant(differences(candidate, current, rules))
+
+
+def _standing(verdict: Verdict, worst: Evidence, missing: int, rules: EvaluationGroup) -> Verdict:
+    """Return an acceptance if it stands in the worst case, in which the items that the candidate lacks are lost."""
+    then = judge(worst, rules)
+    if then.action is Action.ACCEPT:
+        return verdict
+    items = "1 item has" if missing == 1 else f"{missing} items have"
+    found = f"{verdict.reason}, but " if verdict.reason else ""
+    reason = f"{found}{items} no score under the candidate, and if lost: {then.reason}"
+    return Verdict(action=Action.INDECISIVE, reason=reason, statistic=verdict.statistic)
 
 
 def _ranked(verdict: Verdict, against_current: PairedTable, against_best: PairedTable) -> tuple[Action, str]:

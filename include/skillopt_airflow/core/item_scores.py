@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -10,6 +10,7 @@ from pydantic import Field
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.failure_reasons import FailureReason
+from skillopt_airflow.core.groups import NO_GROUPS
 from skillopt_airflow.core.types import RolloutResult, Score, Status, UnitInterval, Value
 
 Metric = Literal["hard", "soft", "mixed"]
@@ -22,6 +23,9 @@ class ItemScore(Value):
     soft: UnitInterval
 
 
+LOST = ItemScore(hard=0.0, soft=0.0)
+
+
 class Evaluation(Value):
     """A skill measured on a split: `scores` by item id, and how many items ended in a status without a score."""
 
@@ -31,6 +35,8 @@ class Evaluation(Value):
     """The most frequent reason of the failures, where it is known; not stored."""
     cancelled: int = Field(default=0, ge=0)
     """Items that did not run because the candidate had already lost; they are no failures."""
+    groups: dict[str, str] = Field(default_factory=dict)
+    """Group of each item that has one, by id; see `Item.group`."""
 
     @property
     def size(self) -> int:
@@ -58,7 +64,11 @@ class Evaluation(Value):
 
 
 def evaluation_of(
-    item_ids: Sequence[str], rollouts: Iterable[RolloutResult], cancelled: int = 0, draws: int = 1
+    item_ids: Sequence[str],
+    rollouts: Iterable[RolloutResult],
+    cancelled: int = 0,
+    draws: int = 1,
+    groups: Mapping[str, str] = NO_GROUPS,
 ) -> Evaluation:
     """Collect the rollouts of the items that ran, one or more draws of each, in any order.
 
@@ -82,7 +92,14 @@ def evaluation_of(
         failures=dict(Counter(one.status for one in failed)),
         reason=FailureReason.of(failed, len(item_ids)),
         cancelled=cancelled,
+        groups={item_id: groups[item_id] for item_id in item_ids if item_id in groups},
     )
+
+
+def missing_as_lost(evaluation: Evaluation, other: Evaluation) -> Evaluation:
+    """Return the evaluation with a score of 0 for each item that only the other has a score for."""
+    lost = {item: LOST for item in other.scores if item not in evaluation.scores}
+    return evaluation.model_copy(update={"scores": evaluation.scores | lost})
 
 
 def failed_draw(item_id: str, rollouts: Iterable[RolloutResult]) -> RolloutResult:

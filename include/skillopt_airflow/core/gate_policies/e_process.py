@@ -1,24 +1,29 @@
-"""Policy e_process: the E-value of the wins and losses must reach 1/gate_alpha."""
+"""Policy e_process: the evidence of betting on the differences must reach 1/gate_alpha."""
 
+import math
 from itertools import count
 
+from skillopt_airflow.core.betting import log_betting
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate_policies.policy import Evidence, Policy, decided
 from skillopt_airflow.core.paired import signs
-from skillopt_airflow.core.sign_test import e_value
 from skillopt_airflow.core.verdict import Verdict
 
 
 def _judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
-    wins, losses = signs(evidence.differences.values())
-    value, needed = e_value(wins, losses), 1 / rules.gate_alpha
+    groups = evidence.by_group
+    largest = max(map(len, groups))
+    # A group's sum, in parts of the most that one could lose: between -1 and 1.
+    observed = [math.fsum(group) / largest for group in groups]
+    value, needed = math.exp(min(700.0, log_betting(observed))), 1 / rules.gate_alpha
+    wins, losses = signs(observed)
     relation = "at least" if value >= needed else "below"
-    reason = f"E = {value:.4g} of {wins} wins and {losses} losses is {relation} {needed:g}"
-    return decided(value >= needed, reason, value)
+    what = f"{wins} wins and {losses} losses{' of groups' if largest > 1 else ''}"
+    return decided(value >= needed, f"E = {value:.4g} of {what} is {relation} {needed:g}", value)
 
 
 def _fewest(rules: EvaluationGroup) -> int:
-    return next(wins for wins in count(1) if e_value(wins, 0) >= 1 / rules.gate_alpha)
+    return next(wins for wins in count(1) if log_betting([1.0] * wins) >= -math.log(rules.gate_alpha))
 
 
 E_PROCESS = Policy(judge=_judge, fewest_items=_fewest)

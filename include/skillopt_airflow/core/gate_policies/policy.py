@@ -1,10 +1,11 @@
 """A gate policy, and the evidence that it judges."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from skillopt_airflow.core.config import EvaluationGroup
-from skillopt_airflow.core.item_scores import Evaluation
+from skillopt_airflow.core.groups import members
+from skillopt_airflow.core.item_scores import Evaluation, missing_as_lost
 from skillopt_airflow.core.paired import PairedTable, differences, paired, signs
 from skillopt_airflow.core.verdict import Action, Verdict
 
@@ -16,6 +17,8 @@ class FreshDraws:
     differences: Mapping[str, float]
     coverage: float
     """Share of these items that have a fresh score under the skill with fewer of them."""
+    missing: frozenset[str] = frozenset()
+    """Items that only the current skill has a fresh score for."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,18 @@ class Evidence:
     """Items that only the current skill has a score for."""
     fresh: FreshDraws | None = None
     """None until the fresh draws have been made."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Groups of the items that have one, by id."""
+
+    @property
+    def not_scored(self) -> frozenset[str]:
+        """Items for which only the candidate lacks a score, or a fresh one."""
+        return self.missing if self.fresh is None else self.missing | self.fresh.missing
+
+    @property
+    def by_group(self) -> list[list[float]]:
+        """The differences, in lists that are independent of each other."""
+        return members(self.differences, self.groups)
 
 
 @dataclass(frozen=True)
@@ -38,8 +53,10 @@ class Policy:
     judge: Callable[[Evidence, EvaluationGroup], Verdict]
     """Judges a candidate whose mean is strictly better; the reason says what was found beyond the means."""
     fewest_items: Callable[[EvaluationGroup], int] = lambda rules: 1
-    """Number of items below which not even a candidate that wins all of them is accepted."""
+    """Number of items, or of groups of items, below which not even a candidate that wins all of them is accepted."""
     needs_fresh_draws: bool = False
+    missing_may_decide: bool = False
+    """Accept also what would not be accepted if the items that only the candidate lacks a score for were lost."""
 
 
 def decided(accepted: bool, reason: str, statistic: float | None) -> Verdict:
@@ -60,7 +77,25 @@ def evidence_of(
         differences=changes,
         missing=frozenset(current.scores.keys() - candidate.scores.keys()),
         fresh=None if confirmation is None else _fresh(discordant(changes), confirmation, rules),
+        groups=current.groups | candidate.groups,
     )
+
+
+def worst_case(
+    candidate: Evaluation,
+    current: Evaluation,
+    rules: EvaluationGroup,
+    confirmation: tuple[Evaluation, Evaluation] | None = None,
+) -> Evidence:
+    """Return the evidence with every item lost, fresh draws included, that only the candidate has no score for."""
+    lost = missing_as_lost(candidate, current)
+    if confirmation is None:
+        return evidence_of(lost, current, rules)
+    fresh, other = confirmation
+    # The fresh draws were of items that both had a score for.
+    never_drawn = {item: score for item, score in current.scores.items() if item not in candidate.scores}
+    other = other.model_copy(update={"scores": other.scores | never_drawn})
+    return evidence_of(lost, current, rules, (missing_as_lost(fresh, other), other))
 
 
 def discordant(changes: Mapping[str, float]) -> tuple[str, ...]:
@@ -74,4 +109,8 @@ def _fresh(items: tuple[str, ...], confirmation: tuple[Evaluation, Evaluation], 
         for drawn in confirmation
     )
     fewer = min(len(candidate.scores), len(current.scores))
-    return FreshDraws(differences(candidate, current, rules), coverage=fewer / len(items) if items else 0.0)
+    return FreshDraws(
+        differences(candidate, current, rules),
+        coverage=fewer / len(items) if items else 0.0,
+        missing=frozenset(current.scores.keys() - candidate.scores.keys()),
+    )

@@ -1,0 +1,38 @@
+"""Evidence that the mean of bounded differences is above 0, which may be looked at as often as one likes.
+
+A bettor stakes a fixed share of the capital on every difference to come, at fair odds if their mean is 0: a difference
+d multiplies the capital by 1 + share * d. If the mean is at most 0, the expected capital never exceeds 1, so it reaches
+1/alpha with a chance of at most alpha, whenever one looks (Waudby-Smith and Ramdas 2020, arXiv:2010.09686). Only the
+mean counts, not how the differences are distributed. Nor does their order: many bettors with different shares stand
+side by side, and their average is the evidence.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+BETTORS = 50
+SHARES = tuple((place + 0.5) / BETTORS for place in range(BETTORS))
+"""Shares of their capital that the bettors stake: evenly from 0 to 1."""
+START = (0.0,) * BETTORS
+"""Logarithms of the capital before the first difference."""
+
+
+def bet(differences: Iterable[float], before: Sequence[float] = START) -> tuple[float, ...]:
+    """Return the logarithm of each bettor's capital after differences from -1 to 1, which follow on `before`."""
+    counts = Counter(differences)
+    return tuple(
+        capital + math.fsum(count * math.log1p(share * difference) for difference, count in counts.items())
+        for capital, share in zip(before, SHARES, strict=True)
+    )
+
+
+def log_evidence(capitals: Sequence[float]) -> float:
+    """Return the logarithm of the bettors' average capital, which is an E-value."""
+    richest = max(capitals)
+    return richest + math.log(math.fsum(math.exp(capital - richest) for capital in capitals) / len(capitals))
+
+
+def log_betting(differences: Iterable[float]) -> float:
+    """Return the logarithm of the E-value that the mean of independent differences from -1 to 1 is above 0."""
+    return log_evidence(bet(differences))

@@ -1,0 +1,22 @@
+"""Items that share something, such as a document, are one observation: their scores are not independent."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
+
+NO_GROUPS: Mapping[str, str] = MappingProxyType({})
+
+
+def members(items: Mapping[str, float], groups: Mapping[str, str]) -> list[list[float]]:
+    """Return the items' values group by group; an item without a group is one of its own."""
+    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for item, value in sorted(items.items()):
+        group = groups.get(item, "")
+        found[("group", group) if group else ("item", item)].append(value)
+    return list(found.values())
+
+
+def sums(items: Mapping[str, float], groups: Mapping[str, str]) -> list[float]:
+    """Return the sum of each group's values; their sum is that of the items."""
+    return [math.fsum(values) for values in members(items, groups)]

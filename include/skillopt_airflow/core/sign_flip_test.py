@@ -1,0 +1,52 @@
+"""A test of means: if a candidate changes nothing, each difference is as likely with the other sign."""
+
+import math
+from collections.abc import Collection
+
+from skillopt_airflow.core.sign_test import sign_test
+
+DENOMINATOR = 2520
+"""Least common multiple of 1 to 10: differences of means of up to so many 0/1 draws are multiples of 1 / 2520."""
+RESOLUTION = 60
+"""Other differences are rounded to so many steps of the largest one."""
+ROUNDING = 1e-6
+"""Share of a step that floats may be away from a multiple of it."""
+
+
+def sign_flip_test(differences: Collection[float]) -> float:
+    """Return the one-sided p-value: the chance of so large a sum if each difference has a random sign.
+
+    Exact, by counting the patterns of signs with each sum (Fisher's permutation test of paired differences; of
+    differences that are all equally large it is the sign test). The steps hang on the sizes alone, which random signs
+    do not change, so that rounding to them leaves the test exact. 1 without a difference.
+    """
+    steps = _steps(differences)
+    if not steps:
+        return 1.0
+    if len(set(map(abs, steps))) == 1:
+        wins = sum(step > 0 for step in steps)
+        return sign_test(wins, len(steps) - wins)
+    lost = -sum(step for step in steps if step < 0)
+    return _patterns([abs(step) for step in steps], lost) / (1 << len(steps))
+
+
+def _steps(differences: Collection[float]) -> list[int]:
+    """Return the differences that are not 0 as whole numbers of steps."""
+    fine = [difference * DENOMINATOR for difference in differences]
+    if any(abs(value - round(value)) > ROUNDING for value in fine):
+        largest = max(map(abs, fine))
+        fine = [value / largest * RESOLUTION for value in fine]
+    steps = [step for value in fine if (step := round(value))]
+    unit = math.gcd(*steps)
+    return [step // unit for step in steps]
+
+
+def _patterns(sizes: list[int], most: int) -> int:
+    """Count the patterns of signs in which the negative sizes add up to at most `most`."""
+    # One number holds the counts of all sums, a digit each: no count reaches 2^len(sizes).
+    bits = len(sizes) + 1
+    counts, kept = 1, (1 << bits * (most + 1)) - 1
+    for size in sorted(sizes):
+        counts = (counts + (counts << bits * size)) & kept
+    # The sum of a number's digits is its remainder by the highest digit.
+    return counts % ((1 << bits) - 1)

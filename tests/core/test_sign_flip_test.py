@@ -1,0 +1,63 @@
+import itertools
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.sign_flip_test import sign_flip_test
+from skillopt_airflow.core.sign_test import sign_test
+
+THIRDS = st.integers(-3, 3).map(lambda third: third / 3)
+
+
+def by_enumeration(differences: list[float]) -> float:
+    patterns = itertools.product([-1, 1], repeat=len(differences))
+    observed = math.fsum(differences)
+    sums = [math.fsum(sign * abs(d) for sign, d in zip(pattern, differences, strict=True)) for pattern in patterns]
+    return sum(one >= observed - 1e-9 for one in sums) / len(sums)
+
+
+@given(st.lists(THIRDS, max_size=9))
+def test_differences_of_means_of_draws_are_tested_exactly(differences: list[float]) -> None:
+    assert sign_flip_test(differences) == by_enumeration(differences)
+
+
+@given(st.lists(st.integers(-60, 60).map(lambda part: part / 100), min_size=1, max_size=9))
+def test_other_differences_are_tested_exactly_where_they_are_steps_of_the_largest(differences: list[float]) -> None:
+    assert sign_flip_test([*differences, 0.6]) == by_enumeration([*differences, 0.6])
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.sampled_from([1.0, 1 / 3, 0.017]))
+def test_equally_large_differences_are_a_sign_test(wins: int, losses: int, size: float) -> None:
+    assert sign_flip_test([size] * wins + [0.0] * 3 + [-size] * losses) == sign_test(wins, losses)
+
+
+def test_without_a_difference_nothing_is_found() -> None:
+    assert sign_flip_test([]) == sign_flip_test([0.0, 0.0]) == 1.0
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=30), st.randoms(use_true_random=False))
+def test_the_order_does_not_count(differences: list[float], random: Random) -> None:
+    other = [*differences]
+    random.shuffle(other)
+    assert sign_flip_test(other) == sign_flip_test(differences)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=30))
+def test_both_directions_together_are_at_least_certain(differences: list[float]) -> None:
+    p, other = sign_flip_test(differences), sign_flip_test([-d for d in differences])
+    assert 0 < p <= 1
+    assert p + other >= 1
+
+
+@pytest.mark.parametrize("size", [17, 200])
+def test_of_graded_scores_it_keeps_its_level(size: int) -> None:
+    random, trials = Random(3), 1000
+    found = sum(
+        sign_flip_test([random.random() ** 3 - random.random() ** 3 for _ in range(size)]) <= 0.05
+        for _ in range(trials)
+    )
+    # Three standard errors about the level.
+    assert found / trials == pytest.approx(0.05, abs=0.021)
