@@ -1,19 +1,17 @@
 """Two skills compared on the same items, and how sure the comparison is."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
-from statistics import NormalDist
 
+from skillopt_airflow.core import intervals
 from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.groups import NO_GROUPS, members
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
-from skillopt_airflow.core.t_quantile import two_sided_quantile
 from skillopt_airflow.core.types import Value
 
 SAME_MEAN = 1e-12
 """Scores that are this close are equal: far below one token of one item, far above the rounding of fractions."""
-CONFIDENCE = 0.95
-"""Confidence of every interval."""
 
 
 class PairedTable(Value):
@@ -30,6 +28,8 @@ class PairedTable(Value):
     """Lower end of delta's 95 % interval; see `paired`."""
     high: float
     """Upper end of delta's 95 % interval."""
+    groups: int | None = None
+    """Groups that the items come from; None if they have none, and are taken as independent of each other."""
 
     @property
     def pairs(self) -> int:
@@ -45,20 +45,23 @@ class PairedTable(Value):
 def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> PairedTable:
     """Compare on the items that both were scored on, so that a missing item favours neither.
 
-    delta's interval is Student's t over the items, cut to [-1, 1]: an item's draws were averaged before, so that
-    draws of one item, which are not independent, count as one. It is [-1, 1] with fewer than 2 pairs, and the exact
-    one for items that are not like the others where all pairs differ by the same.
+    delta's interval counts an item's draws as one observation, since they were averaged before, and those of a group
+    as well.
     """
-    return paired_values([(mine, theirs) for _, mine, theirs in _values(candidate, other, rules)])
+    return _table(_values(candidate, other, rules), other.groups | candidate.groups)
 
 
 def paired_values(values: Sequence[tuple[float, float]]) -> PairedTable:
-    """Compare by the gate metric of items, (first, other) of each; see `paired`."""
-    changes = [mine - theirs for mine, theirs in values]
-    score, other_score = _mean([mine for mine, _ in values]), _mean([theirs for _, theirs in values])
-    delta = score - other_score
-    low, high = _interval(changes, delta)
-    wins, losses = signs(changes)
+    """Compare by the gate metric of independent items, (first, other) of each; see `paired`."""
+    return _table([(str(place), mine, theirs) for place, (mine, theirs) in enumerate(values)], NO_GROUPS)
+
+
+def _table(values: Sequence[tuple[str, float, float]], groups: Mapping[str, str]) -> PairedTable:
+    changes = {item: mine - theirs for item, mine, theirs in values}
+    score, other_score = _mean([mine for _, mine, _ in values]), _mean([theirs for _, _, theirs in values])
+    delta, observed = score - other_score, members(changes, groups)
+    low, high = intervals.of_difference(observed)
+    wins, losses = signs(changes.values())
     return PairedTable(
         wins=wins,
         losses=losses,
@@ -66,21 +69,11 @@ def paired_values(values: Sequence[tuple[float, float]]) -> PairedTable:
         score=score,
         other_score=other_score,
         delta=delta,
-        low=low,
-        high=high,
+        # Of two means, and of the differences' mean: they may be rounded apart.
+        low=min(low, delta),
+        high=max(high, delta),
+        groups=len(observed) if any(item in groups for item in changes) else None,
     )
-
-
-def _interval(changes: Sequence[float], delta: float) -> tuple[float, float]:
-    error = standard_error([[change] for change in changes])
-    if error is None:
-        return -1.0, 1.0
-    if error <= SAME_MEAN:
-        # None of n items differs from the rest, so 95 % sure at most this share of all items does (rule of three).
-        others = 1.0 - (1.0 - CONFIDENCE) ** (1.0 / len(changes))
-        return delta - others * (delta + 1.0), delta + others * (1.0 - delta)
-    reach = error * two_sided_quantile(CONFIDENCE, len(changes) - 1)
-    return max(-1.0, delta - reach), min(1.0, delta + reach)
 
 
 def differences(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> dict[str, float]:
@@ -111,21 +104,13 @@ def standard_error(groups: Sequence[Sequence[float]]) -> float | None:
 def interval(evaluation: Evaluation, rules: EvaluationGroup) -> tuple[float, float]:
     """Return the 95 % interval of an evaluation's mean gate metric; [0, 1] when no item was scored.
 
-    Wilson's score interval (1927), for graded scores as well: no score in [0, 1] varies more than a 0/1 score of
-    the same mean, so it is right for hard and at most too wide for soft, mixed and averaged draws. It stays inside
-    [0, 1] and keeps a width where all items agree. An evaluation that was cut short has none: the items that ran
-    are no random ones.
+    An evaluation that was cut short has none: the items that ran are no random ones.
     """
-    count = len(evaluation.scores)
-    if not count or evaluation.cancelled:
+    if evaluation.cancelled:
         return 0.0, 1.0
-    mean = min(1.0, evaluation.gate_mean(rules))
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    shrink = 1 + z * z / count
-    centre = (mean + z * z / (2 * count)) / shrink
-    reach = z / shrink * math.sqrt(mean * (1 - mean) / count + (z / (2 * count)) ** 2)
-    # At a mean of 0 or 1 the end of the interval is the mean itself, but for rounding.
-    return max(0.0, min(mean, centre - reach)), min(1.0, max(mean, centre + reach))
+    metric, weight = rules.gate_metric, rules.gate_mixed_weight
+    values = {item: metric_value(score, metric, weight) for item, score in evaluation.scores.items()}
+    return intervals.of_score(members(values, evaluation.groups))
 
 
 def _values(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> list[tuple[str, float, float]]:
