@@ -51,7 +51,7 @@ class Chunk:
     stage: str = "evaluate"
     image: str = HARNESSES["chat"].image
     one_item_each: bool = False
-    wave: int | None = None
+    released: int | None = None
     allowance: RemainingBudget = field(default_factory=RemainingBudget)
     limits: SandboxGroup = field(default_factory=SandboxGroup)
     ok: int = 0

@@ -40,7 +40,7 @@ class FakeWorkload:
     """Files of every item."""
     calls: list[ModelCall] = field(default_factory=list)
     on_record: Callable[[Sequence[Trajectory]], None] = lambda _: None
-    wave: int | None = None
+    released: int | None = None
     is_settled: Callable[[], bool] = lambda: False
     image: str = HARNESSES["chat"].image
     one_item_each: bool = False

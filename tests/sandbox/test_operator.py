@@ -310,10 +310,15 @@ def test_stored_rows_need_no_container(workload):
 
 
 @pytest.mark.engine
-def test_a_wave_begins_once_the_one_before_is_recorded(docker_host, client, workload):
+def test_items_wait_in_the_container_until_they_are_released(docker_host, client, workload):
     with ScriptedProvider(lambda asked: fake.answer(asked)) as provider:
         fake = workload(provider, count=5, concurrency=6)
-        fake.wave = 2
+        fake.released = 2
+
+        def release(rows: Sequence[Trajectory]) -> None:
+            fake.released = len(fake.trajectories) + 2
+
+        fake.on_record = release
         FakeOperator(fake=fake, docker_url=docker_host).execute({})
 
     assert fake.statuses() == {f"i-{n}": Status.OK for n in range(5)}
@@ -325,7 +330,7 @@ def test_a_wave_begins_once_the_one_before_is_recorded(docker_host, client, work
 def test_a_settled_workload_ends_without_made_up_rows(docker_host, client, workload):
     with ScriptedProvider(answer_all) as provider:
         fake = workload(provider, count=12, concurrency=6)
-        fake.wave = 2
+        fake.released = 4
         fake.is_settled = lambda: len(fake.trajectories) >= 3
         FakeOperator(fake=fake, docker_url=docker_host).execute({})
 

@@ -45,6 +45,17 @@ def test_the_program_reads_what_the_host_staged(workload):
     assert [(item.id, item.public) for item in job.items] == [("a", workload.items[0].public)]
 
 
+def test_the_program_is_told_in_one_piece_how_many_items_may_begin(workload):
+    with stage_of(workload) as stage:
+        told = stage.inputs / "released"
+        assert not told.exists()
+        for count in (7, 1234):
+            stage.release(count)
+            assert told.read_text() == str(count)
+        assert stat.S_IMODE(told.stat().st_mode) == 0o644
+        assert {path.name for path in stage.path.iterdir()} == {"in", "out"}
+
+
 def test_no_reference_is_staged_and_nothing_stays(workload):
     with stage_of(workload) as stage:
         texts = [path.read_text() for path in stage.path.rglob("*") if path.is_file()]

@@ -1,5 +1,6 @@
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ class Work:
     """The part of a workload that a watcher acts on."""
 
     count: int
-    wave: int | None = None
+    released: int | None = None
     limits: SandboxGroup = field(default_factory=SandboxGroup)
     one_item_each: bool = False
     is_settled: Callable[["Work"], bool] = lambda work: False
@@ -75,9 +76,17 @@ class Container:
 @pytest.fixture
 def folder(tmp_path: Path) -> TaskFolder:
     folder = TaskFolder(tmp_path)
-    for path in (folder.gateway, ContainerFolder(tmp_path).outputs):
+    own = ContainerFolder(tmp_path)
+    for path in (folder.gateway, own.inputs, own.outputs):
         path.mkdir()
     return folder
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holds()
 
 
 @pytest.fixture
@@ -135,41 +144,26 @@ def call() -> ModelCall:
     return ModelCall(role="target", stage="evaluate", model="m", http_status=200, **numbers)
 
 
-@pytest.mark.parametrize("each", [False, True])
-def test_items_are_run_a_wave_at_a_time_in_their_order(each):
-    work = Work(count=10, wave=4, one_item_each=each)
-    watcher = Watcher(cast("Workload", work), threading.Event())
-    ids: list[list[str]] = []
-    for wave in watcher.waves():
-        ids.append([item.id for _, items in wave for item in items])
-        assert [number for number, _ in wave] == [int(items[0].id[2:]) for _, items in wave]
-        assert len(wave) == (len(ids[-1]) if each else 1)
-        work.wave = 5
-    assert ids == [[f"i-{n}" for n in numbers] for numbers in (range(4), range(4, 9), range(9, 10))]
+@pytest.mark.usefixtures("often")
+def test_items_are_released_as_the_workload_says_after_each_look(folder):
+    work = Work(count=6, released=2)
+    container = Container(folder, work)
+    told = container.folder.inputs / "released"
+    following = Following(work, folder, container)
+    assert told.read_text() == "2"
+    work.released = 5
+    assert eventually(lambda: told.read_text() == "5")
+    work.released = 3
+    assert eventually(lambda: told.read_text() == "3")
+    following.finish("")
 
 
-def test_without_waves_all_items_run_at_once():
-    ((wave,),) = list(Watcher(cast("Workload", Work(count=3)), threading.Event()).waves())
-    assert [item.id for item in wave[1]] == ["i-0", "i-1", "i-2"]
-
-
-def test_a_wave_begins_only_once_the_one_before_was_judged_by_its_rows(folder):
-    work = Work(count=6, wave=2, is_settled=lambda work: len(work.rows) >= 4)
-    stopped = threading.Event()
-    watcher = Watcher(cast("Workload", work), stopped)
-    watcher.start()
-    begun = []
-    for ((number, items),) in watcher.waves():
-        begun.append(number)
-        own = ContainerFolder(folder.path)
-        watch = watcher.watch(items, own, lambda: True)
-        own.trajectories.write_text("".join(f'{{"item_id": "{item.id}", "status": "ok"}}\n' for item in items))
-        watcher.end(watch, "")
-    watcher.stop()
-    watcher.finish()
-
-    assert begun == [0, 2]
-    assert [row.item_id for row in work.rows] == ["i-0", "i-1", "i-2", "i-3"]
+@pytest.mark.parametrize(("released", "each"), [(None, False), (2, True)])
+def test_where_nothing_is_held_back_the_program_is_told_nothing(folder, released, each):
+    work = Work(count=2, released=released, one_item_each=each)
+    container = Container(folder, work)
+    Following(work, folder, container).finish("")
+    assert list(container.folder.inputs.iterdir()) == []
 
 
 @pytest.mark.usefixtures("often")

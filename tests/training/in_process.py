@@ -202,7 +202,7 @@ class Training(TrainingLoop):
         return self.done[name]
 
     def run_containers(self, refs: Sequence[JsonObject]) -> None:
-        """Up to `containers` chunks at the same time, each a wave of items whenever it is its turn."""
+        """Up to `containers` chunks at the same time, each some items whenever it is its turn."""
         waiting = [self._container(ref) for ref in refs]
         running: list[Iterator[None]] = []
         turn = random.Random(self.seed)
@@ -217,11 +217,12 @@ class Training(TrainingLoop):
         work = ChunkWorkload(self.run, ref, "in-process")
         if work.settled():
             return
-        waiting = list(work.items)
-        while waiting:
-            size = work.wave or work.concurrency
-            wave, waiting = [self._outcome(work, item) for item in waiting[:size]], waiting[size:]
-            work.record(wave, [call("target", work.stage, 400) for _ in wave for _ in range(self.calls_each)])
+        items, begun = list(work.items), 0
+        while begun < len(items):
+            released = len(items) if work.released is None else work.released
+            ran = [self._outcome(work, item) for item in items[begun:released][: work.concurrency]]
+            begun += len(ran)
+            work.record(ran, [call("target", work.stage, 400) for _ in ran for _ in range(self.calls_each)])
             if work.settled():
                 return
             yield

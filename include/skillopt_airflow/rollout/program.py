@@ -17,6 +17,9 @@ from skillopt_airflow.rollout.runner import Runner, runner
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 
+RELEASE_SECONDS = 0.1
+"""Pause until an item that may not begin yet asks again."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -59,6 +62,7 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
             inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
             workspace = ItemFolders(inputs, outputs, job.settings.code_timeout)
             async with free:
+                await _released(in_folder, index)
                 if job.settings.gives_up and hopeless(ended, len(job.items)):
                     return
                 trajectory = await _trajectory(running, item, job.skill, workspace)
@@ -70,6 +74,13 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
             async with asyncio.TaskGroup() as group:
                 for index, item in enumerate(job.items):
                     group.create_task(work(index, item, out))
+
+
+async def _released(in_folder: Path, index: int) -> None:
+    """Wait until the host lets the item begin, if it says how many may."""
+    told = in_folder / "released"
+    while told.exists() and int(told.read_bytes()) <= index:
+        await asyncio.sleep(RELEASE_SECONDS)
 
 
 def _benchmark(settings: RolloutSettings) -> Benchmark:

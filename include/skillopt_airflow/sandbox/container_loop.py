@@ -77,7 +77,7 @@ def run_workload(
             with runtime.serving(watcher.on_call):
                 watcher.start()
                 try:
-                    _run_waves(runtime, workload, watcher, stopped)
+                    _run_all(runtime, workload, watcher, stopped)
                 finally:
                     watcher.stop()
         finally:
@@ -85,8 +85,9 @@ def run_workload(
         return SandboxSeconds(wall=time.monotonic() - clock, model=watcher.model_seconds)
 
 
-def _run_waves(runtime: Runtime, workload: Workload, watcher: Watcher, stopped: threading.Event) -> None:
-    reading = threading.Lock()
+def _run_all(runtime: Runtime, workload: Workload, watcher: Watcher, stopped: threading.Event) -> None:
+    reading, items = threading.Lock(), workload.items
+    containers = [[item] for item in items] if workload.one_item_each else [items]
 
     def run_one(number: int, items: Sequence[Item]) -> None:
         if watcher.is_over():
@@ -104,10 +105,9 @@ def _run_waves(runtime: Runtime, workload: Workload, watcher: Watcher, stopped: 
 
     with ThreadPoolExecutor(runtime.at_once(), thread_name_prefix="sandbox") as pool:
         try:
-            for wave in watcher.waves():
-                running = [pool.submit(run_one, number, items) for number, items in wave]
-                for future in wait(running, return_when=FIRST_EXCEPTION).done:
-                    future.result()
+            running = [pool.submit(run_one, number, items) for number, items in enumerate(containers)]
+            for future in wait(running, return_when=FIRST_EXCEPTION).done:
+                future.result()
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -182,6 +182,9 @@ class FetchedFolder(ContainerFolder):
         self._next = 0.0
         self._seen: Any = None
 
+    def release(self, count: int) -> None:
+        """Let the program begin all items: it has a copy of its inputs."""
+
     def fetch(self) -> None:
         """Fetch the files that rows name, and then the rows; what cannot be taken is left where it is.
 

@@ -48,6 +48,13 @@ class ContainerFolder:
         """File that the program appends to."""
         return self.outputs / "trajectories.jsonl"
 
+    def release(self, count: int) -> None:
+        """Let the program begin its first items, so many; until this was called, it may begin all of them."""
+        told = self.path / "released"
+        _write(told, str(count).encode())
+        # The program reads either number, and never a part of one.
+        told.rename(self.inputs / "released")
+
     def fetch(self) -> None:
         """Copy what the container wrote to `outputs`, unless it writes there itself."""
 

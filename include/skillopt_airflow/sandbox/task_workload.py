@@ -94,10 +94,11 @@ class Workload(Protocol):
         """Labels that only this task's containers have, such as run, step and chunk; the same at every attempt."""
 
     @property
-    def wave(self) -> int | None:
-        """Items, at least 1, to run next, before it is known whether the others matter; None runs all of them.
+    def released(self) -> int | None:
+        """Items, from the first, that may begin before it is known whether the others matter; None for all of them.
 
-        Each `settled` may change it.
+        Each `settled` may change it. Containers of an item each, and those that share no files with the worker, begin
+        all.
         """
 
     def settled(self) -> bool:

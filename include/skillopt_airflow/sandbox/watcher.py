@@ -5,7 +5,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
@@ -14,7 +14,7 @@ from skillopt_airflow.sandbox.staging import ContainerFolder
 from skillopt_airflow.sandbox.task_workload import Outcome, Workload, union_seconds
 from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
 
-POLL_SECONDS = 2.0
+POLL_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,10 @@ class Watch:
     def begin(self) -> None:
         """Count the container's time from now on."""
         self._deadline = time.monotonic() + self._limits.timeout
+
+    def release(self, count: int) -> None:
+        """Let so many items begin, from the first."""
+        self._folder.release(count)
 
     def read(self) -> list[Outcome]:
         """Return what is new; a container in which items end has its time anew."""
@@ -114,14 +118,6 @@ class Watcher:
         """Begin to follow the containers' output."""
         self._thread.start()
 
-    def waves(self) -> Iterator[list[tuple[int, Sequence[Item]]]]:
-        """Yield the containers to run next, each by number and items, once those before are recorded."""
-        begun, items, each = 0, self._workload.items, self._workload.one_item_each
-        while begun < len(items) and not self.is_over():
-            wave = items[begun:][: self._workload.wave]
-            yield [(begun + n, [item]) for n, item in enumerate(wave)] if each else [(begun, wave)]
-            begun += len(wave)
-
     def is_over(self) -> bool:
         """Return whether no further container is to begin."""
         return self.settled or self.error is not None or self._stopped.is_set()
@@ -129,6 +125,7 @@ class Watcher:
     def watch(self, items: Sequence[Item], folder: ContainerFolder, kill: Callable[[], bool]) -> Watch:
         """Follow a container that is about to start."""
         watch = Watch(items, folder, self._workload.limits, kill)
+        self._release(watch)
         self._watches.append(watch)
         return watch
 
@@ -184,7 +181,14 @@ class Watcher:
             self._watches.remove(watch)
             watch.recorded.set()
         for watch in list(self._watches):
+            self._release(watch)
             watch.check_limits()
+
+    def _release(self, watch: Watch) -> None:
+        """Let the items begin that the workload wants to."""
+        released = self._workload.released
+        if released is not None and not self._workload.one_item_each:
+            watch.release(released)
 
     def _judge(self, outcomes: Sequence[Outcome]) -> None:
         """Record what is new, and see whether any further row matters."""

@@ -55,7 +55,7 @@ class Trial:
     calls: list[ModelCall] = field(default_factory=list)
 
     stage = "try"
-    wave = None
+    released = None
     """All items at once."""
     allowance = RemainingBudget()
 

@@ -1,6 +1,5 @@
 """One chunk's work: which items are still to do under which skill, and where the rows go."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,10 +37,6 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.rollout_table import RolloutKey
 
 
-FIRST_WAVE = 0.75
-"""Share of a contested chunk's items that run before the others wait for the rows of all chunks. Every wave starts a
-container, and items that end meanwhile end the chunk, too: one pause costs a winner little and saves most of what
-several would."""
 JUDGES = 2
 """Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
 
@@ -63,7 +58,7 @@ class ChunkWorkload:
         """Model calls that the chunk has in flight: its part of the run's, as many run at the same time."""
         self.document = run.document(self.chunk.skill)
         self.started = time.time()
-        self._wave = 1
+        self._released = 0
         self._recorded = 0
         self._first: list[Trajectory] = []
         """The first items that ended."""
@@ -132,12 +127,9 @@ class ChunkWorkload:
         return self.run.config.sandbox
 
     @property
-    def wave(self) -> int | None:
-        """Items to run next, as of the last `settled`; all of them if the chunk is not contested.
-
-        And all where each has a container of its own, which does not begin once nothing depends on it.
-        """
-        return self._wave if self.chunk.contested and not self.one_item_each else None
+    def released(self) -> int | None:
+        """Items, from the first, that may begin as of the last `settled`; all of them if nothing may end the chunk."""
+        return self._released if self.chunk.contested else None
 
     @property
     def hopeless(self) -> FailureReason | None:
@@ -156,11 +148,8 @@ class ChunkWorkload:
         running = running_evaluation(self.run, self._state, self.document)
         if running.lost() is not None:
             return True
-        unavoidable = set(running.unavoidable())
-        mine = sum(item.id in unavoidable for item in self.items)
-        first = max(math.ceil(FIRST_WAVE * len(self.items)), self.concurrency, mine - self._recorded)
-        # Fewer than run at the same time save less than another container costs.
-        self._wave = first if len(self.items) - first >= self.concurrency else len(self.items)
+        worthwhile = set(running.worthwhile())
+        self._released = sum(item.id in worthwhile for item in self.items)
         return False
 
     @property
