@@ -11,7 +11,7 @@ import pytest
 from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Item, ItemRef, Message, ModelCall, Rollout, Score, Split, Status, Trajectory
-from skillopt_airflow.store import rollout_table as trajectories
+from skillopt_airflow.store import parts
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable, UsageTable
 
@@ -243,7 +243,7 @@ def test_who_reads_while_parts_go_one_by_one_waits_for_the_rest(table: RolloutTa
 def test_parts_that_never_rest_are_a_reason_to_try_the_task_again(
     table: RolloutTable, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trajectories, "PATIENCE", 0.2)
+    monkeypatch.setattr(parts, "PATIENCE", 0.2)
     table.append(KEY, "run", [ok(ITEMS[0])])
     with pytest.raises(StoreUnavailable, match="change faster than they can be read"):
         RolloutTable(Merging(store, math.inf), "team/").read(KEY, ITEMS)

@@ -42,7 +42,7 @@ class ChunkTask(BaseOperator):
         return self._work
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:
-        """Store the timing; below the wanted coverage ask for a retry, while there is one.
+        """Merge what was stored, and store the timing; below the wanted coverage ask for a retry, while there is one.
 
         Raises:
             AirflowFailException: the first items failed as all others would, so those were not tried.
@@ -50,6 +50,7 @@ class ChunkTask(BaseOperator):
         """
         self._save_timing(seconds)
         work = self._work
+        work.merge_parts()
         if work.hopeless is not None:
             raise AirflowFailException(
                 f"{work.hopeless}; no retry mends this, so the chunk's other items were not tried: see to connection "

@@ -1,7 +1,7 @@
 """Every object key, in one place; nothing else in the project builds one. Folders and prefixes end with a slash."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -10,6 +10,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import SourceType, Split, sha256
 
 MAX_RUN_NAME = 120
+_MERGED = re.compile(r"part-merged-(\d{6})-")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -272,6 +273,13 @@ def usage(prefix: str, *, benchmark: str, run: str) -> str:
 def part(partition: str, identity: str) -> str:
     """Return the key of one file of a partition."""
     return f"{partition}part-{identity}.parquet"
+
+
+def merged_part(partition: str, names: Sequence[str]) -> str:
+    """Return the key of the file that replaces others, by their names; a listing has it behind all of them."""
+    generations = [int(found[1]) for found in map(_MERGED.match, names) if found]
+    identity = sha256("\n".join(sorted(names)))[:32]
+    return part(partition, f"merged-{1 + max(generations, default=0):06d}-{identity}")
 
 
 def batch_job(plan: str) -> str:

@@ -1,17 +1,16 @@
-"""Keep the trajectory table small: merge a partition's parts, and drop old rows."""
+"""Keep the trajectory table small: merge a partition's parts, and drop old rows and duplicates."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
-from uuid import uuid4
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.parquet import from_parquet, to_parquet
-from skillopt_airflow.store.rollout_table import parts_of
+from skillopt_airflow.store.parts import Part, counted, groups_of, parts_of, replace_parts, rows_of
+from skillopt_airflow.store.stored_parquet import opened
 
 _ORIGIN = [
     *("run", "item_fingerprint", "skill_sha256", "settings_sha256", "image", "stored"),
@@ -41,36 +40,46 @@ def partitions(store: ObjectStore, prefix: str, benchmark: str) -> list[str]:
 
 
 def compact(store: ObjectStore, partition: str, oldest: datetime | None) -> Cleaned:
-    """Make the partition's parts one, without the rows stored before `oldest` and without duplicates.
+    """Make few large parts of the partition's, without the rows stored before `oldest` and without duplicates.
 
-    Parts with other columns, of another version of the project, become a part of their own: nothing that this version
-    does not know is lost. The merged parts are written before the others go: who reads meanwhile finds rows twice,
-    never too few. Parts that others write meanwhile are left alone, and so is a partition that somebody else compacts.
+    Parts that others write meanwhile are left alone, and so is a partition that somebody else merges.
     """
-    parts = parts_of(store, partition)
-    if len(parts) == 1 and oldest is None:
-        return Cleaned(1, 1)
-    by_columns: dict[pa.Schema, dict[str, pa.Table]] = {}
     try:
-        for part in parts:
-            table = from_parquet(store.get_bytes(part))
-            by_columns.setdefault(table.schema, {})[part] = table
-    except ObjectMissing:
-        return Cleaned(len(parts), len(parts), 0, 0)
-    return sum((_merge(store, partition, tables, oldest) for tables in by_columns.values()), Cleaned())
+        parts = counted(store, partition)
+        if len(parts) == 1 and oldest is None:
+            return Cleaned(1, 1)
+        kept = _kept(store, parts, oldest)
+        total = Cleaned()
+        for group in groups_of(parts):
+            total += _merge(store, partition, group, kept)
+    except (Conflict, ObjectMissing):
+        found = len(parts_of(store, partition))
+        return Cleaned(found, found)
+    return total
 
 
-def _merge(store: ObjectStore, partition: str, tables: Mapping[str, pa.Table], oldest: datetime | None) -> Cleaned:
-    """Make parts with the same columns one."""
-    rows = pa.concat_tables(tables.values())
-    origins = rows.select(_ORIGIN).to_pylist()
-    unique = {tuple(origin.values()): index for index, origin in enumerate(origins)}
-    kept = [index for index in unique.values() if oldest is None or origins[index]["stored"] >= oldest]
-    if len(tables) == 1 and len(kept) == len(rows):
-        return Cleaned(1, 1, len(kept), 0)
-    if kept:
-        ordered = sorted(kept, key=lambda index: origins[index]["stored"])
-        store.put_bytes(keys.part(partition, uuid4().hex), to_parquet(rows.take(ordered)))
-    for part in tables:
-        store.delete(part)
-    return Cleaned(len(tables), int(bool(kept)), len(kept), len(rows) - len(kept))
+def _kept(store: ObjectStore, parts: Sequence[Part], oldest: datetime | None) -> Mapping[str, list[int]]:
+    """Return the places of the rows to keep by part: the last of those that are one write."""
+    places: dict[tuple[Any, ...], tuple[str, int]] = {}
+    for part in parts:
+        origins = opened(store, part.key).read(columns=_ORIGIN)
+        young = [True] * part.rows if oldest is None else [stored >= oldest for stored in origins["stored"].to_pylist()]
+        columns = (origins[name].cast(pa.string()).to_pylist() for name in _ORIGIN)
+        for place, origin in enumerate(zip(*columns, strict=True)):
+            if young[place]:
+                # Of equal rows, one write of a part of before may be in a part of each kind of columns.
+                places[str(part.columns), *origin] = part.key, place
+    kept: dict[str, list[int]] = {part.key: [] for part in parts}
+    for key, place in places.values():
+        kept[key].append(place)
+    return kept
+
+
+def _merge(store: ObjectStore, partition: str, group: Sequence[Part], kept: Mapping[str, list[int]]) -> Cleaned:
+    """Make a group of parts one, of the rows to keep."""
+    before, after = sum(part.rows for part in group), sum(len(kept[part.key]) for part in group)
+    if len(group) == 1 and before == after:
+        return Cleaned(1, 1, after, 0)
+    tables = [rows_of(store, [part]).take(pa.array(sorted(kept[part.key]), pa.int64())) for part in group]
+    replace_parts(store, partition, group, pa.concat_tables(tables))
+    return Cleaned(len(group), int(after > 0), after, before - after)

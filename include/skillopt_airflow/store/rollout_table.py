@@ -1,7 +1,6 @@
 """The trajectory and usage tables: append-only parts, read back as a cache of what was already paid for."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
@@ -11,9 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import (
     HAS_SCORE,
@@ -37,14 +34,7 @@ from skillopt_airflow.store.parquet import (
     usage_from_table,
     usage_to_table,
 )
-from skillopt_airflow.store.stored_parquet import opened
-
-READERS = 8
-FIRST_PAUSE = 0.1
-"""Seconds until a partition whose parts are being merged is looked at again; the pauses double."""
-LONGEST_PAUSE = 2.0
-PATIENCE = 30.0
-"""Seconds after which it is not looked at again."""
+from skillopt_airflow.store.parts import merge_parts, merge_these, read_parts
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns that tell rows apart and hold their scores, without what the target said."""
@@ -77,17 +67,23 @@ class RolloutTable:
         self._store = store
         self._prefix = prefix
 
-    def append(self, key: RolloutKey, run: str, rollouts: Sequence[tuple[Item | ItemRef, Rollout]]) -> None:
-        """Write the rollouts of a run as one new part; nothing is ever overwritten."""
+    def append(self, key: RolloutKey, run: str, rollouts: Sequence[tuple[Item | ItemRef, Rollout]]) -> str:
+        """Write the rollouts of a run as one new part; return its key, which is empty if there are no rollouts."""
         if not rollouts:
-            return
+            return ""
         stored = datetime.now(UTC)
         rows = [
             RolloutRow(run, item.fingerprint, key.skill_sha256, key.settings_sha256, key.image, stored, rollout)
             for item, rollout in rollouts
         ]
         body = to_parquet(rollouts_to_table(rows))
-        self._store.put_bytes(keys.part(self._partition(key), uuid4().hex), body)
+        part = keys.part(self._partition(key), uuid4().hex)
+        self._store.put_bytes(part, body)
+        return part
+
+    def merge(self, key: RolloutKey, written: Sequence[str] | None = None) -> None:
+        """Make few parts of many: of these, which the caller has written, or of all that the key's partition has."""
+        _merge(self._store, self._partition(key), written)
 
     def read(self, key: RolloutKey, items: Items) -> dict[str, Rollout]:
         """Return any run's rollouts that have a score, by item id; of duplicates, the first that was stored."""
@@ -150,7 +146,7 @@ class RolloutTable:
 
     def _values(self, key: RolloutKey, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """Return columns of the small ones, of every row of this key, by the first of them; times are microseconds."""
-        tables = _read_parts(self._store, self._partition(key), lambda file: _small(file, _same(key)))
+        tables = read_parts(self._store, self._partition(key), lambda file: _small(file, _same(key)))
         rows = [row for table in tables for row in zip(*(_plain(table[name]) for name in columns), strict=True)]
         return sorted(rows, key=itemgetter(0))
 
@@ -162,7 +158,7 @@ class RolloutTable:
         def mask(table: pa.Table) -> pa.BooleanArray:
             return pc.and_(pc.and_(same(table), wanted(table)), pc.is_in(table["item_id"], value_set=ids))
 
-        tables = _read_parts(self._store, self._partition(key), lambda file: _whole(file, mask))
+        tables = read_parts(self._store, self._partition(key), lambda file: _whole(file, mask))
         rows = [row for table in tables for row in rollouts_from_table(table)]
         for row in sorted(rows, key=lambda row: row.stored):
             if fingerprints.get(row.rollout.trajectory.item_id) == row.item_fingerprint:
@@ -187,16 +183,22 @@ class UsageTable:
         self._store = store
         self._prefix = prefix
 
-    def append(self, benchmark: str, run: str, calls: Sequence[ModelCall], moment: Moment) -> None:
-        """Write calls of a moment as one new part."""
+    def append(self, benchmark: str, run: str, calls: Sequence[ModelCall], moment: Moment) -> str:
+        """Write calls of a moment as one new part; return its key, which is empty if there are no calls."""
         if not calls:
-            return
+            return ""
         body = to_parquet(usage_to_table(UsageRow(moment.step, moment.name, call) for call in calls))
-        self._store.put_bytes(keys.part(self._partition(benchmark, run), uuid4().hex), body)
+        part = keys.part(self._partition(benchmark, run), uuid4().hex)
+        self._store.put_bytes(part, body)
+        return part
+
+    def merge(self, benchmark: str, run: str, written: Sequence[str] | None = None) -> None:
+        """Make few parts of many: of these, which the caller has written, or of all that the run has."""
+        _merge(self._store, self._partition(benchmark, run), written)
 
     def read(self, benchmark: str, run: str) -> list[UsageRow]:
         """Return all calls of a run, by the time they started."""
-        tables = _read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read)
+        tables = read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read)
         rows = [row for table in tables for row in usage_from_table(table)]
         return sorted(rows, key=lambda row: row.call.started)
 
@@ -204,9 +206,11 @@ class UsageTable:
         return keys.usage(self._prefix, benchmark=benchmark, run=run)
 
 
-def parts_of(store: ObjectStore, partition: str) -> list[str]:
-    """Return the keys of a partition's parts."""
-    return [key for key in store.list_keys(partition) if key.endswith(".parquet")]
+def _merge(store: ObjectStore, partition: str, written: Sequence[str] | None) -> None:
+    if written is None:
+        merge_parts(store, partition)
+    else:
+        merge_these(store, partition, written)
 
 
 def _scored(table: pa.Table) -> pa.BooleanArray:
@@ -246,28 +250,3 @@ def _result(
 ) -> RolloutResult:
     seconds = 0.0 if started is None else started / _MICROSECONDS
     return RolloutResult(item_id, Status(status), error, seconds, hard, soft)
-
-
-def _read_parts(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFile], pa.Table]) -> list[pa.Table]:
-    """Return what is read of each part; a merge removes parts one by one, so it tries again for a while.
-
-    Raises:
-        StoreUnavailable: parts vanished between listing and reading for as long as that.
-    """
-    retrying = Retrying(
-        stop=stop_after_delay(PATIENCE),
-        wait=wait_exponential(FIRST_PAUSE, max=LONGEST_PAUSE),
-        retry=retry_if_exception_type(ObjectMissing),
-    )
-
-    def look() -> list[pa.Table]:
-        with ThreadPoolExecutor(READERS) as pool:
-            return list(pool.map(lambda part: read(opened(store, part)), parts_of(store, partition)))
-
-    try:
-        tables: list[pa.Table] = retrying(look)
-    except RetryError:
-        raise StoreUnavailable(
-            f"{store.address(partition)}: its parts change faster than they can be read; try again"
-        ) from None
-    return tables

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from skillopt_airflow.store.objects import ObjectStore
 
-TAIL = 256 * 1024
+TAIL = 64 * 1024
 """Bytes of an object's end that are read at once: all of a small one, footer and last columns of a large one."""
 
 

@@ -81,6 +81,8 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
     keys, store = run.keys.moment(moment), run.store
     with timing.timed(store, keys, "gate"):
         before, candidate = run.state_before(moment), run.document(keys.candidate_skill)
+        run.merge_parts(Split.VAL, [candidate])
+        run.merge_parts(Split.TRAIN, [run.skill(before.current.version)], [0])
         evaluation, decision = _judge(run, moment, before, candidate)
         number = before.newest + 1
         state = advance(

@@ -101,6 +101,7 @@ def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:
     versions = {"seed": 0, "best": final.best.version, "last": final.current.version}
     scores: dict[str, SplitScore] = {}
     for name, version in versions.items():
+        run.merge_parts(Split.TEST, [run.skill(version)])
         evaluation = measured(run, Split.TEST, run.skill(version))
         if evaluation.scores:
             scores[name] = SplitScore.of(evaluation, run.config.evaluation, version=version)

@@ -48,7 +48,9 @@ def settle_night(run: TrainingRun) -> LedgerRow:
     nights = night_table(run)
     night = nights.read(contest.date)
     if night is None:
-        check_measured(run, Split.FRESH, {role: run.skill(version) for version, role in contest.roles})
+        skills = {role: run.skill(version) for version, role in contest.roles}
+        run.merge_parts(Split.FRESH, skills.values())
+        check_measured(run, Split.FRESH, skills)
         evaluations = _evaluations(run, contest)
         champion = evaluations["champion"]
         night = nights.settle(

@@ -93,6 +93,7 @@ def gate_publication(run: TrainingRun, name: str) -> str:
         "candidate": run.skill(run.state(run.timeline[-1]).best.version),
         "rival": run.document(keys.rival_skill),
     }
+    run.merge_parts(Split.VAL, skills.values(), contest.draws)
     check_measured(run, Split.VAL, skills, contest.draws)
     candidate, rival = (_covered(run, name, skill, contest) for name, skill in skills.items())
     decision = decide(candidate, rival, rival, publish_rules(run, contest.rules))

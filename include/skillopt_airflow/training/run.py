@@ -30,7 +30,7 @@ from skillopt_airflow.core.types import (
 from skillopt_airflow.training.connections import published_skills
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.store.artifacts import ArtifactStore
@@ -317,6 +317,15 @@ class TrainingRun:
     ) -> "Mapping[str, RolloutResult]":
         """Return `stored` without what was said."""
         return self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items)
+
+    def merge_parts(
+        self, split: Split, skills: "Iterable[SkillDocument]", draws: "Sequence[int] | None" = None
+    ) -> None:
+        """Make large parts of the small ones that a stage left, if they are many; the draws are those of `measured`."""
+        for skill in skills:
+            for draw in range(self.config.evaluation.draws) if draws is None else draws:
+                self.rollouts.merge(self.rollout_key(split, skill, draw))
+        self.usage.merge(self.ref.benchmark, self.account)
 
     def stored(
         self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"

@@ -118,7 +118,9 @@ def scorecard(run: TrainingRun, question: Question) -> Scorecard:
     rules = run.config.evaluation
     sources = [question.skill, question.other] if question.other else [question.skill]
     names = ("first", "second")[: len(sources)]
-    check_measured(run, question.split, {name: run.skill(version) for version, name in enumerate(names)})
+    skills = {name: run.skill(version) for version, name in enumerate(names)}
+    run.merge_parts(question.split, skills.values())
+    check_measured(run, question.split, skills)
     evaluations = [measured(run, question.split, run.skill(version)) for version in range(len(sources))]
     scores = []
     for version, (source, evaluation) in enumerate(zip(sources, evaluations, strict=True)):

@@ -60,6 +60,9 @@ class ChunkWorkload:
         self.started = time.time()
         self._released = 0
         self._recorded = 0
+        self._parts: list[str] = []
+        """Keys of what it has written."""
+        self._usage_parts: list[str] = []
         self._first: list[Trajectory] = []
         """The first items that ended."""
         storage = run.ref.storage
@@ -172,8 +175,15 @@ class ChunkWorkload:
         with ThreadPoolExecutor(JUDGES) as pool:
             scored = list(pool.map(lambda one: self._scored(by_id[one.trajectory.item_id], one), outcomes))
         rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in scored]
-        self.run.rollouts.append(self._key, self.run.ref.run, rows)
-        self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment)
+        self._parts.append(self.run.rollouts.append(self._key, self.run.ref.run, rows))
+        self._usage_parts.append(self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment))
+
+    def merge_parts(self) -> None:
+        """Make one part of those that were written while the chunk ran."""
+        run = self.run
+        run.rollouts.merge(self._key, [part for part in self._parts if part])
+        run.usage.merge(run.ref.benchmark, run.account, [part for part in self._usage_parts if part])
+        self._parts, self._usage_parts = [], []
 
     def ended(self) -> list[RolloutResult]:
         """Return the rollouts of the chunk's items that are stored by now: those with a score, and failures."""

@@ -1,0 +1,174 @@
+"""The parts of a partition: read together, and merged into fewer ones beside those who read.
+
+Who reads while parts are merged finds every row once: a merged part names those that it replaces, which do not count
+where they are still there, and a listing comes to it after them. Parts with other columns, of another version of the
+project, are merged apart: nothing that this version does not know is lost.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from skillopt_airflow.core.errors import Conflict, ObjectMissing, StoreUnavailable
+from skillopt_airflow.store import keys
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.parquet import to_parquet
+from skillopt_airflow.store.stored_parquet import opened
+
+READERS = 8
+FIRST_PAUSE = 0.1
+"""Seconds until a partition whose parts are being merged is looked at again; the pauses double."""
+LONGEST_PAUSE = 2.0
+PATIENCE = 30.0
+"""Seconds after which it is not looked at again."""
+
+FEW = 8
+"""So many parts need no merging: less time than it takes would be saved."""
+LARGE_ROWS = 10_000
+LARGE_BYTES = 64 * 1024 * 1024
+"""Limits of a merged part, before compression, so that a task that merges needs little memory."""
+
+_REPLACES = b"replaces"
+
+T = TypeVar("T")
+
+
+class Part(NamedTuple):
+    """A part by its footer."""
+
+    key: str
+    rows: int
+    size: int
+    """Bytes before compression."""
+    columns: pa.Schema
+    replaces: frozenset[str]
+    """Names of the parts whose rows it has; where these are still there, they do not count."""
+
+    @property
+    def name(self) -> str:
+        """Return the last part of the key."""
+        return self.key.rpartition("/")[2]
+
+
+def parts_of(store: ObjectStore, partition: str) -> list[str]:
+    """Return the keys of a partition's parts."""
+    return [key for key in store.list_keys(partition) if key.endswith(".parquet")]
+
+
+def read_parts(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFile], T]) -> list[T]:
+    """Return what is read of each part that counts; a merge removes parts one by one, so it tries again for a while.
+
+    Raises:
+        StoreUnavailable: parts vanished between listing and reading for as long as that.
+    """
+    retrying = Retrying(
+        stop=stop_after_delay(PATIENCE),
+        wait=wait_exponential(FIRST_PAUSE, max=LONGEST_PAUSE),
+        retry=retry_if_exception_type(ObjectMissing),
+    )
+
+    def look_at(key: str) -> tuple[Part, T]:
+        file = opened(store, key)
+        return _part(key, file), read(file)
+
+    def look() -> list[T]:
+        with ThreadPoolExecutor(READERS) as pool:
+            found = list(pool.map(look_at, parts_of(store, partition)))
+        gone = _replaced([part for part, _ in found])
+        return [read for part, read in found if part.name not in gone]
+
+    try:
+        return list(retrying(look))
+    except RetryError:
+        raise StoreUnavailable(
+            f"{store.address(partition)}: its parts change faster than they can be read; try again"
+        ) from None
+
+
+def merge_parts(store: ObjectStore, partition: str) -> None:
+    """Make large parts of small ones if there are more than a FEW; somebody else's merge of them is as good."""
+    if len(parts_of(store, partition)) <= FEW:
+        return
+    with suppress(Conflict, ObjectMissing):
+        _merge(store, partition, counted(store, partition))
+
+
+def merge_these(store: ObjectStore, partition: str, written: Sequence[str]) -> None:
+    """Make large parts of these, which are the caller's own."""
+    if len(written) > 1:
+        with suppress(Conflict, ObjectMissing):
+            _merge(store, partition, [_part(key, opened(store, key)) for key in written])
+
+
+def counted(store: ObjectStore, partition: str) -> list[Part]:
+    """Return the parts whose rows count, after what a merge that died left behind is removed.
+
+    Raises:
+        ObjectMissing: somebody else merges them.
+    """
+    with ThreadPoolExecutor(READERS) as pool:
+        parts = list(pool.map(lambda key: _part(key, opened(store, key)), parts_of(store, partition)))
+        gone = _replaced(parts)
+        list(pool.map(store.delete, [part.key for part in parts if part.name in gone]))
+    return [part for part in parts if part.name not in gone]
+
+
+def groups_of(parts: Sequence[Part]) -> list[list[Part]]:
+    """Divide parts into groups with the same columns, each small enough to be one part."""
+    groups: list[list[Part]] = []
+    for part in sorted(parts, key=lambda part: str(part.columns)):
+        group = groups[-1] if groups else []
+        fits = (
+            group
+            and group[0].columns == part.columns
+            and sum(one.rows for one in group) + part.rows <= LARGE_ROWS
+            and sum(one.size for one in group) + part.size <= LARGE_BYTES
+        )
+        if fits:
+            group.append(part)
+        else:
+            groups.append([part])
+    return groups
+
+
+def replace_parts(store: ObjectStore, partition: str, group: Sequence[Part], rows: pa.Table) -> None:
+    """Write the rows of a group of parts as one, then remove the group.
+
+    Raises:
+        Conflict: somebody else merged the same parts.
+    """
+    names = sorted(part.name for part in group)
+    if len(rows):
+        merged = rows.replace_schema_metadata({_REPLACES: json.dumps(names)})
+        store.create(keys.merged_part(partition, names), to_parquet(merged))
+    with ThreadPoolExecutor(READERS) as pool:
+        list(pool.map(store.delete, [part.key for part in group]))
+
+
+def rows_of(store: ObjectStore, group: Sequence[Part]) -> pa.Table:
+    """Return all rows of a group of parts."""
+    tables = [opened(store, part.key).read().replace_schema_metadata(None) for part in group]
+    return pa.concat_tables(tables)
+
+
+def _merge(store: ObjectStore, partition: str, parts: Sequence[Part]) -> None:
+    for group in groups_of(parts):
+        if len(group) > 1:
+            replace_parts(store, partition, group, rows_of(store, group))
+
+
+def _part(key: str, file: pq.ParquetFile) -> Part:
+    metadata, columns = file.metadata, file.schema_arrow
+    size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+    replaces = json.loads((columns.metadata or {}).get(_REPLACES, b"[]"))
+    return Part(key, metadata.num_rows, size, columns.remove_metadata(), frozenset(replaces))
+
+
+def _replaced(parts: Sequence[Part]) -> frozenset[str]:
+    return frozenset(name for part in parts for name in part.replaces)

@@ -1,0 +1,141 @@
+import random
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.store import parts
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.parquet import to_parquet
+from skillopt_airflow.store.parts import FEW, counted, merge_parts, merge_these, parts_of, read_parts
+from skillopt_airflow.store.rollout_table import UsageTable
+
+FOLDER = "table/"
+
+
+def put(store: ObjectStore, name: str, *numbers: int) -> str:
+    key = f"{FOLDER}part-{name}.parquet"
+    store.put_bytes(key, to_parquet(pa.table({"number": numbers})))
+    return key
+
+
+def read(store: ObjectStore) -> list[int]:
+    tables = read_parts(store, FOLDER, lambda file: file.read())
+    return sorted(number for table in tables for number in table["number"].to_pylist())
+
+
+class Interrupted(Exception):
+    """The process that merges is gone."""
+
+
+class Watched(ObjectStore):
+    """A store in which something happens before every write and removal."""
+
+    def __init__(self, store: ObjectStore, happens: Callable[[], None]) -> None:
+        super().__init__(store._client, store.bucket)
+        self._happens = happens
+
+    def create(self, key: str, body: bytes) -> None:
+        self._happens()
+        super().create(key, body)
+
+    def delete(self, key: str) -> None:
+        self._happens()
+        super().delete(key)
+
+
+def test_few_parts_are_left_as_they_are(store: ObjectStore) -> None:
+    written = [put(store, str(number), number) for number in range(FEW)]
+    merge_parts(store, FOLDER)
+    assert parts_of(store, FOLDER) == written
+    put(store, "more", FEW)
+    merge_parts(store, FOLDER)
+    assert len(parts_of(store, FOLDER)) == 1
+    assert read(store) == list(range(FEW + 1))
+
+
+def test_a_writer_merges_its_own_parts_alone(store: ObjectStore) -> None:
+    mine = [put(store, f"mine-{number}", number) for number in range(3)]
+    other = put(store, "other", 3)
+    merge_these(store, FOLDER, mine)
+    assert len(parts_of(store, FOLDER)) == 2
+    assert other in parts_of(store, FOLDER)
+    assert read(store) == [0, 1, 2, 3]
+    before = parts_of(store, FOLDER)
+    merge_these(store, FOLDER, [other])
+    assert parts_of(store, FOLDER) == before
+
+
+def test_who_reads_at_any_moment_of_a_merge_finds_every_row_once(store: ObjectStore) -> None:
+    found = []
+    for number in range(12):
+        put(store, f"{number:02d}", number)
+    merge_parts(Watched(store, lambda: found.append(read(store))), FOLDER)
+    assert len(found) == 13
+    assert found == [list(range(12))] * 13
+
+
+@pytest.mark.parametrize("after", range(1, 14))
+def test_after_a_merge_that_died_every_row_counts_once_and_the_next_one_finishes_it(
+    store: ObjectStore, after: int
+) -> None:
+    rest = [after]
+
+    def die() -> None:
+        rest[0] -= 1
+        if rest[0] < 0:
+            raise Interrupted
+
+    for number in range(12):
+        put(store, f"{number:02d}", number)
+    try:
+        merge_parts(Watched(store, die), FOLDER)
+    except Interrupted:
+        assert after < 13
+    assert read(store) == list(range(12))
+    put(store, "later", 12)
+    assert sum(part.rows for part in counted(store, FOLDER)) == 13
+    for number in range(13, 24):
+        put(store, f"{number:02d}", number)
+    merge_parts(store, FOLDER)
+    assert read(store) == list(range(24))
+    assert len(parts_of(store, FOLDER)) == 1
+
+
+def test_merged_parts_are_no_larger_than_a_task_can_hold(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "LARGE_ROWS", 50)
+    for number in range(40):
+        put(store, f"{number:02d}", *range(10 * number, 10 * number + 10))
+    merge_parts(store, FOLDER)
+    assert sorted(part.rows for part in counted(store, FOLDER)) == [50] * 8
+    monkeypatch.setattr(parts, "LARGE_BYTES", 1)
+    before = {put(store, "more", 400), *parts_of(store, FOLDER)}
+    merge_parts(store, FOLDER)
+    assert {*parts_of(store, FOLDER)} == before
+    assert read(store) == list(range(401))
+
+
+def test_a_merged_part_is_listed_behind_those_that_it_replaces(store: ObjectStore) -> None:
+    listed: list[str] = []
+    for round_ in range(3):
+        for number in range(FEW + 1):
+            put(store, random.Random(f"{round_} {number}").randbytes(16).hex(), number)
+        listed = parts_of(store, FOLDER)
+        merge_parts(store, FOLDER)
+        [merged] = parts_of(store, FOLDER)
+        assert merged > max(listed)
+
+
+def test_no_call_counts_twice(store: ObjectStore) -> None:
+    table, moment = UsageTable(store, ""), Moment(kind="step", epoch=1, step=1)
+    equal = ModelCall(role="target", stage="rollout", model="m", http_status=200, attempts=1, started=1.0, seconds=0.5)
+    written = [table.append("searchqa", "run", [equal, equal], moment) for _ in range(10)]
+    counts: list[int] = []
+    watched = Watched(store, lambda: counts.append(len(table.read("searchqa", "run"))))
+    UsageTable(watched, "").merge("searchqa", "run", written[:5])
+    UsageTable(watched, "").merge("searchqa", "run", written[:1])
+    UsageTable(watched, "").merge("searchqa", "run")
+    assert set(counts) == {20}
+    assert len(table.read("searchqa", "run")) == 20
