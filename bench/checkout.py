@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,29 +64,39 @@ class Checkout:
         """
         dag_id = f"train_{benchmark}"
         self.wait_for(benchmark)
-        run_id = self.api.trigger(dag_id, {"overrides": dict(overrides)})
         with Progress() as progress:
             bar = progress.add_task(dag_id, total=steps)
             looked = time.monotonic()
 
-            def show(_: object) -> None:
+            def show(run_id: str) -> None:
                 nonlocal looked
                 # Counting asks for every task instance: done at each poll, it would be part of what is measured.
                 if time.monotonic() - looked > LOOK_SECONDS:
                     progress.update(bar, completed=self._steps(dag_id, run_id))
                     looked = time.monotonic()
 
-            state = self.api.wait(dag_id, run_id, show, RUN_SECONDS)
-        if state != "success":
-            raise PlatformError(f"{dag_id}: run {run_id} ended as {state}\n{self._failures(dag_id, run_id)}")
+            run_id = self.run(dag_id, {"overrides": dict(overrides)}, show)
         keys = RunKeys("", benchmark, run_name(run_id))
         body = self._s3.get_object(Bucket="skillopt", Key=keys.history)["Body"].read()
         return read_document(History, body, keys.history)
 
-    def timings(self, history: History) -> dict[str, list[StageTiming]]:
+    def run(self, dag_id: str, conf: Mapping[str, Any], show: Callable[[str], None] = lambda run_id: None) -> str:
+        """Run a DAG to its end and return the run's id; `show` is called with it at each look.
+
+        Raises:
+            PlatformError: the run did not succeed.
+        """
+        self.api.wait_for_dag(dag_id)
+        run_id = self.api.trigger(dag_id, dict(conf))
+        state = self.api.wait(dag_id, run_id, lambda _: show(run_id), RUN_SECONDS)
+        if state != "success":
+            raise PlatformError(f"{dag_id}: run {run_id} ended as {state}\n{self._failures(dag_id, run_id)}")
+        return run_id
+
+    def timings(self, keys: RunKeys) -> dict[str, list[StageTiming]]:
         """Return when the bodies of a run's tasks ran, by the name of their moment."""
         store = ObjectStore(self._s3, "skillopt")
-        folder, found = RunKeys("", history.benchmark, history.run).folder, defaultdict[str, list[StageTiming]](list)
+        folder, found = keys.folder, defaultdict[str, list[StageTiming]](list)
         for key in store.list_keys(folder):
             moment, timing, _ = key.removeprefix(folder).partition("/timing/")
             if timing:

@@ -18,6 +18,7 @@ from local.environment import UNCHECKED_KEY
 from skillopt_airflow.core.run_history import History, StepSeconds
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.sandbox.task_workload import union_seconds
+from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.training.timing import StageTiming
 
 BATCH = 40
@@ -113,7 +114,7 @@ def _trained(place: Checkout, form: Form, server: WorldServer) -> dict[str, str]
         }
         | _counts(history)
         | _scores(history)
-        | _seconds(history, place.timings(history))
+        | _seconds(history, place.timings(RunKeys("", history.benchmark, history.run)))
     )
 
 
