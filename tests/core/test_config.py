@@ -50,7 +50,12 @@ def test_a_task_is_stored_and_read_as_it_was_written() -> None:
     config = TrainConfig.from_layers(DECLARED)
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config
     assert TrainConfig.from_layers(config.model_dump()) == config
-    assert config.model_dump()["task"] == TASK | {"id": None, "files": (), "score": TASK["score"] | {"absolute": 0.0}}
+    assert config.model_dump()["task"] == TASK | {
+        "id": None,
+        "group": None,
+        "files": (),
+        "score": TASK["score"] | {"absolute": 0.0},
+    }
 
 
 def test_a_group_that_is_not_there_stays_so() -> None:
@@ -165,7 +170,10 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
         ({"storage.prefix": "/"}, ["storage.prefix = '/'"]),
         ({"sandbox.memory": "lots"}, ["sandbox.memory = 'lots'"]),
         ({"task": 5}, ["task: expected keys and values, got 5"]),
-        ({"task.promt": "x"}, ["task.promt: no such key; allowed here: prompt, reference, id, answer, score, files"]),
+        (
+            {"task.promt": "x"},
+            ["task.promt: no such key; allowed here: prompt, reference, id, group, answer, score, files"],
+        ),
         ({"task": TASK | {"prompt": ""}}, ["task.prompt = ''"]),
         ({"task": {"prompt": "x"}}, ["task.reference: this key is required; task.score: this key is required"]),
         (

@@ -112,6 +112,15 @@ def test_the_target_gets_the_skill_and_the_rendered_prompt_and_nothing_of_the_re
     assert set(item.public) == {"prompt", "options"}
 
 
+def test_a_group_is_the_text_or_number_of_its_column() -> None:
+    grouped = benchmark(NUMBER + "  group: document\n")
+    assert grouped.item(SUM | {"document": 12}).group == "12"
+    assert grouped.item(SUM | {"document": " a "}).group == "a"
+    assert benchmark(NUMBER).item(SUM | {"document": 12}).group == ""
+    with pytest.raises(DataError, match="document: expected a non-empty text or a whole number, got None"):
+        grouped.item(SUM)
+
+
 def test_a_record_without_an_id_is_known_by_what_it_holds() -> None:
     task = benchmark(NUMBER)
     assert task.item(SUM).id == task.identity(dict(reversed(SUM.items())))

@@ -5,7 +5,15 @@ from pydantic import ValidationError
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.item_scores import Evaluation, ItemScore, covers, evaluation_of, is_failure, metric_value
+from skillopt_airflow.core.item_scores import (
+    Evaluation,
+    ItemScore,
+    covers,
+    evaluation_of,
+    is_failure,
+    metric_value,
+    missing_as_lost,
+)
 from skillopt_airflow.core.types import Rollout, RolloutResult, Score, Status, Trajectory
 
 FAILED = [status for status in Status if not status.scored]
@@ -173,3 +181,15 @@ def test_cancelled_items_are_missing_but_no_failures() -> None:
 def test_fewer_than_no_items_cannot_be_cancelled() -> None:
     with pytest.raises(ValidationError, match="cancelled"):
         Evaluation(scores={}, cancelled=-1)
+
+
+def test_an_evaluation_knows_the_groups_of_its_items_scored_or_not() -> None:
+    measured = evaluation_of(["a", "b", "c"], [rollout("a")], groups={"a": "x", "b": "x", "z": "x"})
+    assert measured.groups == {"a": "x", "b": "x"}
+    assert evaluation_of(["a"], [rollout("a")]).groups == {}
+
+
+def test_what_only_the_other_has_a_score_for_is_lost() -> None:
+    one, other = (Evaluation(scores={item: ItemScore(hard=1, soft=1) for item in items}) for items in ("ab", "bc"))
+    lost = missing_as_lost(one, other).scores
+    assert {item: (score.hard, score.soft) for item, score in lost.items()} == {"a": (1, 1), "b": (1, 1), "c": (0, 0)}

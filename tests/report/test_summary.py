@@ -29,6 +29,15 @@ def test_cut_answers_are_a_warning_where_they_are_many(view: ReportView) -> None
     assert summary.cuts(view.model_copy(update={"outcomes": view.outcomes[:2]})) == ""
 
 
+def test_the_page_says_what_it_takes_for_one_observation(view: ReportView) -> None:
+    assert summary.independence(view).startswith("The items are taken as independent of each other. If several share")
+    assert summary.independence(view.model_copy(update={"val_groups": 7})) == (
+        "Tests and intervals take the items of a group for one observation; groups: 7 on the selection split."
+    )
+    both = view.model_copy(update={"val_groups": 7, "test_groups": 1200})
+    assert summary.independence(both).endswith("groups: 7 on the selection split, 1,200 on the test split.")
+
+
 def test_a_run_that_improved_nothing_says_so(view: ReportView) -> None:
     told = summary.outcome(view.model_copy(update={"best_version": 0, "best": view.seed, "published": None}))
     assert told.startswith("No candidate was better than the seed skill, which scores 0.5500")

@@ -17,6 +17,7 @@ ITEMS = [
         reference={},
         files=(ItemFile(name="input.xlsx", path="a/b.xlsx", sha256="1" * 64),),
         reference_files=(ItemFile(name="golden.xlsx", path="a/*.xlsx", sha256="2" * 64),),
+        group="a",
     ),
 ]
 
@@ -32,7 +33,7 @@ def test_items_come_back_in_order(store: ObjectStore) -> None:
 def test_some_items_come_back_by_their_places(store: ObjectStore, monkeypatch: pytest.MonkeyPatch, group: int) -> None:
     monkeypatch.setattr(items, "GROUP", group)
     save_items(store, "val", ITEMS)
-    assert load_item_refs(store, "val") == [(item.id, item.fingerprint) for item in ITEMS]
+    assert load_item_refs(store, "val") == [(item.id, item.fingerprint, item.group) for item in ITEMS]
     assert load_items(store, "val", {0, 2}) == [ITEMS[0], ITEMS[2]]
     assert load_items(store, "val", [1]) == ITEMS[1:2]
     assert load_items(store, "val", []) == []
@@ -43,11 +44,12 @@ def test_a_split_that_was_not_saved_is_named(store: ObjectStore) -> None:
         load_items(store, "data/val.parquet")
 
 
-def test_a_split_without_the_columns_of_files_is_read(store: ObjectStore) -> None:
+def test_a_split_without_the_columns_that_came_later_is_read(store: ObjectStore) -> None:
     save_items(store, "new", ITEMS[:2])
-    table: pa.Table = from_parquet(store.get_bytes("new")).drop_columns(["files", "reference_files"])
+    table: pa.Table = from_parquet(store.get_bytes("new")).drop_columns(["files", "reference_files", "group"])
     store.put_bytes("other", to_parquet(table))
     assert load_items(store, "other") == ITEMS[:2]
+    assert load_item_refs(store, "other") == [(item.id, item.fingerprint, "") for item in ITEMS[:2]]
 
 
 def test_a_file_that_is_not_stored_keeps_its_item_from_being_saved(store: ObjectStore) -> None:
@@ -64,3 +66,9 @@ def test_the_fingerprint_is_of_what_a_file_holds_and_not_of_where_it_was() -> No
     golden = item.model_copy(update={"reference_files": ()})
     assert moved.fingerprint == item.fingerprint
     assert len({item.fingerprint, changed.fingerprint, golden.fingerprint}) == 3
+
+
+def test_the_group_is_no_part_of_what_a_rollout_depends_on() -> None:
+    assert ITEMS[2].model_copy(update={"group": "b"}).fingerprint == ITEMS[2].fingerprint
+    # As rollouts were stored before there were groups.
+    assert ITEMS[1].fingerprint == "f19c8025284451ec6682dddb696df2c01f58073e3881a48af1de23abfa2ec8a5"

@@ -12,6 +12,7 @@ from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.preparation import check_unchanged
+from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.run import TrainingRun
 from tests.training.in_process import PROJECT, InProcessConnections, Training
 
@@ -106,3 +107,18 @@ def test_files_are_kept_for_the_target_and_need_an_agent(folder: Path) -> None:
     assert (file.name, len(file.sha256)) == ("all.txt", 64)
     with pytest.raises(DataError, match=r"train row 1, item .*/pages/none\.txt: No such file"):
         training(**files | {"task__files": ["pages/{{ 'none' }}.txt"]}).prepare()
+
+
+def test_items_of_a_group_are_one_observation_of_the_run(folder: Path) -> None:
+    table = folder / "questions.csv"
+    header, *rows = table.read_text(encoding="utf-8").splitlines()
+    grouped = [f"{row},region {place % 4}" for place, row in enumerate(rows)]
+    table.write_text("\n".join([f"{header},region", *grouped]) + "\n", encoding="utf-8")
+    done = training(task__group="region", train__num_epochs=1, train__steps_per_epoch=1)
+    done()
+    evaluation = done.run.state(done.run.timeline[0]).best.evaluation
+    assert set(evaluation.groups) == {item.id for item in done.run.item_refs(Split.VAL)}
+    assert set(evaluation.groups.values()) <= {f"region {place}" for place in range(4)}
+    history = write_report(done.run)
+    assert [row.decision.against_current.groups for row in history.moments] == [len(set(evaluation.groups.values()))]
+    assert "take the items of a group for one observation" in done.store.get_text(done.run.keys.report)

@@ -31,6 +31,10 @@ def test_a_declared_task_counts_by_its_section(tmp_path: Path) -> None:
     assert program.startswith(f"protocol-{PROTOCOL}/task-")
     other = TrainConfig.from_layers(section, nest({"task.score.normalised": True}))
     assert rollout_program(other, "sha256:one", tmp_path) != program
+    grouped = TrainConfig.from_layers(section, nest({"task.group": "document"}))
+    assert rollout_program(grouped, "sha256:one", tmp_path) == program
+    # As rollouts were stored before there were groups.
+    assert program == "protocol-1/task-805975613228"
     mine = TrainConfig.from_layers(section, nest({"sandbox.image": "registry.example/mine:1"}))
     assert rollout_program(mine, "sha256:one", tmp_path) == program.replace(f"protocol-{PROTOCOL}", "sha256:one")
 

@@ -54,10 +54,7 @@ class DeclaredTask:
         task = self._section
         if task.id is None:
             return sha256(canonical_json(record))[:ID_CHARS]
-        value = record.get(task.id)
-        if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-            raise unusable((task.id,), "a non-empty text or a whole number", value)
-        return str(value).strip()
+        return _name(record, task.id)
 
     def item(self, record: JsonObject) -> Item:
         """Render the prompt, and check the reference.
@@ -74,7 +71,8 @@ class DeclaredTask:
             task.score.check(reference, public)
         except DataError as error:
             raise DataError(f"{task.reference}: {error}") from error
-        return Item(id=self.identity(record), public=public, reference={REFERENCE: reference})
+        group = "" if task.group is None else _name(record, task.group)
+        return Item(id=self.identity(record), public=public, reference={REFERENCE: reference}, group=group)
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
         """Return the skill as system message, and the prompt."""
@@ -147,6 +145,14 @@ def _present(record: JsonObject, column: str, key: str) -> JsonValue:
     if value is None:
         raise DataError(f"{key}: the record has no {column!r}; its columns are: {', '.join(record)}")
     return value
+
+
+def _name(record: JsonObject, column: str) -> str:
+    """Return a column's text or whole number."""
+    value = record.get(column)
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise unusable((column,), "a non-empty text or a whole number", value)
+    return str(value).strip()
 
 
 def _paths(entry: str, record: JsonObject) -> Iterator[str]:

@@ -2,10 +2,15 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 NO_GROUPS: Mapping[str, str] = MappingProxyType({})
+
+
+def count_groups(groups: Sequence[str]) -> int | None:
+    """Count the groups of items by each one's group, empty for an item of its own; None if none has one."""
+    return len(set(groups) - {""}) + groups.count("") if any(groups) else None
 
 
 def members(items: Mapping[str, float], groups: Mapping[str, str]) -> list[list[float]]:

@@ -20,6 +20,9 @@ class TaskGroup(Group):
     """Column of the right answer, in the form that the rule of scoring takes."""
     id: Column | None = None
     """Column of a text or whole number that no two records share; a hash of the whole record when unset."""
+    group: Column | None = None
+    """Column of what a record shares with others, such as its document: tests and intervals take these for one
+    observation. Records are taken as independent when unset."""
     answer: SerializeAsAny[AnswerRule] = InTags()
     """The rule that takes the answer from a response: `from` names it, and it may have keys of its own."""
     score: SerializeAsAny[ScoringRule]

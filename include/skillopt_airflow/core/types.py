@@ -93,12 +93,22 @@ class Item(Value):
     reference: JsonObject
     files: tuple[ItemFile, ...] = ()
     reference_files: tuple[ItemFile, ...] = ()
+    group: str = ""
+    """What it shares with the items of the same group, such as a document, a problem's family or a repository: their
+    scores are not independent. Empty for an item of its own."""
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of all of the item but where its files were: a changed item is another item to the rollout cache."""
-        paths = {"files": {"__all__": {"path"}}, "reference_files": {"__all__": {"path"}}}
-        return sha256(canonical_json(self.model_dump(mode="json", exclude=paths)))
+        """SHA-256 of all that a rollout depends on: a changed item is another item to the rollout cache."""
+        dumped = self.model_dump(
+            mode="json",
+            exclude={
+                "files": {"__all__": {"path"}},
+                "reference_files": {"__all__": {"path"}},
+                "group": True,
+            },
+        )
+        return sha256(canonical_json(dumped))
 
 
 class ItemRef(NamedTuple):
@@ -106,6 +116,7 @@ class ItemRef(NamedTuple):
 
     id: str
     fingerprint: str
+    group: str = ""
 
 
 class Message(Value):

@@ -49,6 +49,7 @@ def render(view: ReportView) -> str:
         view=view,
         outcome=summary.outcome(view),
         cuts=summary.cuts(view),
+        independence=summary.independence(view),
         total=summary.total(view.costs),
         seconds=summary.total_seconds(moment.seconds for moment in view.moments),
         skill_lines=list(skill_lines(view)),

@@ -55,6 +55,19 @@ def total_seconds(parts: Iterable[StepSeconds]) -> StepSeconds:
     return StepSeconds.model_validate({field: sum(row[field] for row in rows) for field in StepSeconds.model_fields})
 
 
+def independence(view: ReportView) -> str:
+    """Say what tests and intervals take for one observation."""
+    named = {"selection": view.val_groups, "test": view.test_groups}
+    counts = [f"{count:,} on the {split} split" for split, count in named.items() if count is not None]
+    if counts:
+        return f"Tests and intervals take the items of a group for one observation; groups: {', '.join(counts)}."
+    return (
+        "The items are taken as independent of each other. If several share a document, a problem or a repository, "
+        "name it (task.group, or Item.group of an adapter): otherwise intervals are too narrow, and gates say yes too "
+        "often."
+    )
+
+
 def outcome(view: ReportView) -> str:
     """Summarize the run in a paragraph."""
     return " ".join(part for part in (_best(view), _tested(view), _gated(view), _ended(view)) if part)

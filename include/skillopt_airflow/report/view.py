@@ -49,6 +49,9 @@ class ReportView(History):
     val_items: int
     """Items of the selection split."""
     test_items: int
+    val_groups: int | None = None
+    """Groups that the items of the selection split come from; None if none was named."""
+    test_groups: int | None = None
     seed: SplitScore
     """The seed skill on the selection split."""
     best: SplitScore

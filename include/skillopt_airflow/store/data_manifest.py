@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from skillopt_airflow.core.config import DataGroup
 from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.groups import count_groups
 from skillopt_airflow.core.types import Item, Split, Value, canonical_json, sha256
 
 
@@ -15,6 +16,8 @@ class SplitManifest(Value):
     """SHA-256 over the sorted fingerprints of the items: equal if the items are, in whatever order."""
     ids: tuple[str, ...]
     """Ids of the items in the split's order."""
+    groups: int | None = None
+    """Groups that the items come from; None if they have none, and are taken as independent of each other."""
 
 
 class DataManifest(Document):
@@ -49,4 +52,5 @@ def _split_manifest(items: Sequence[Item]) -> SplitManifest:
         count=len(items),
         fingerprint=sha256(canonical_json([*fingerprints])),
         ids=tuple(item.id for item in items),
+        groups=count_groups([item.group for item in items]),
     )

@@ -1,7 +1,7 @@
 """The items of a run's splits, stored once so that every task of the run sees the same ones."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,10 +14,10 @@ from skillopt_airflow.store.stored_parquet import opened
 ITEMS: pa.Schema = pa.schema(
     [
         pa.field(column, pa.string(), nullable=False)
-        for column in ("id", "public", "reference", "files", "reference_files", "fingerprint")
+        for column in ("id", "public", "reference", "files", "reference_files", "group", "fingerprint")
     ]
 )
-"""One row an item, in the split's order; all but id and fingerprint are JSON."""
+"""One row an item, in the split's order; all but id, group and fingerprint are JSON."""
 GROUP = 2000
 """Items that are read together: who wants some of them reads few others."""
 _PARTS = ("public", "reference", "files", "reference_files")
@@ -62,14 +62,16 @@ def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
     Raises:
         ObjectMissing: the split was not saved.
     """
-    table = opened(store, key).read(columns=["id", "fingerprint"])
-    return list(map(ItemRef, table["id"].to_pylist(), table["fingerprint"].to_pylist()))
+    file = opened(store, key)
+    # A column may be missing whose field has a default.
+    columns = [column for column in ItemRef._fields if column in file.schema_arrow.names]
+    return [ItemRef(**row) for row in file.read(columns=columns).to_pylist()]
 
 
-def _item(row: Mapping[str, str]) -> Item:
+def _item(row: dict[str, str]) -> Item:
     # A column may be missing whose field has a default.
     parts = {part: json.loads(row[part]) for part in _PARTS if part in row}
-    return Item.model_validate({"id": row["id"]} | parts, extra="ignore")
+    return Item.model_validate(row | parts, extra="ignore")
 
 
 def _row(item: Item) -> dict[str, str]:
@@ -79,6 +81,7 @@ def _row(item: Item) -> dict[str, str]:
         "reference": canonical_json(item.reference),
         "files": _files_json(item.files),
         "reference_files": _files_json(item.reference_files),
+        "group": item.group,
         "fingerprint": item.fingerprint,
     }
 

@@ -7,7 +7,7 @@ from skillopt_airflow.core.item_scores import Evaluation, evaluation_of, failed_
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import RolloutResult, Split
+from skillopt_airflow.core.types import ItemRef, RolloutResult, Split
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, cut_contested, ids
 from skillopt_airflow.training.run import TrainingRun
 
@@ -57,7 +57,8 @@ def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequen
     """Return the skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
     rollouts = [rollout for each in draws_of(run, split, skill, draws).values() for rollout in each]
     wanted = run.config.evaluation.draws if draws is None else len(draws)
-    return evaluation_of(ids(run.item_refs(split)), rollouts, draws=wanted)
+    items = run.item_refs(split)
+    return evaluation_of(ids(items), rollouts, draws=wanted, groups=_groups(items))
 
 
 def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) -> RunningEvaluation:
@@ -92,7 +93,12 @@ def confirmed(run: TrainingRun, moment: Moment, skill: SkillDocument, item_ids: 
     """Return the fresh scores of a skill on the items of a confirmation."""
     wanted = set(item_ids)
     items = [item for item in run.item_refs(Split.VAL) if item.id in wanted]
-    return evaluation_of(item_ids, run.results(Split.VAL, skill, fresh_draw(run, moment), items).values())
+    rollouts = run.results(Split.VAL, skill, fresh_draw(run, moment), items).values()
+    return evaluation_of(item_ids, rollouts, groups=_groups(items))
+
+
+def _groups(items: Sequence[ItemRef]) -> dict[str, str]:
+    return {item.id: item.group for item in items if item.group}
 
 
 def _complete(rollouts: Mapping[str, list[RolloutResult]], draws: int) -> dict[str, list[RolloutResult]]:

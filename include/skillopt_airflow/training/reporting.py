@@ -4,6 +4,7 @@ import math
 
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.groups import count_groups
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History, MomentHistory, Publication
@@ -47,6 +48,8 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
         "moments": tuple(_moment(run, named[row.name], row) for row in history.moments),
         "val_items": len(run.item_refs(Split.VAL)),
         "test_items": len(run.item_refs(Split.TEST)),
+        "val_groups": count_groups([item.group for item in run.item_refs(Split.VAL)]),
+        "test_groups": count_groups([item.group for item in run.item_refs(Split.TEST)]),
         "seed": SplitScore.of(run.state(run.timeline[0]).best.evaluation, rules, version=0),
         "best": SplitScore.of(final.best.evaluation, rules, version=final.best.version),
         "skill": run.skill(final.best.version).text,

@@ -22,7 +22,8 @@ def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
         benchmark: its folder, whose adapter.py is a part of the program where no task is declared.
     """
     if config.task is not None:
-        section = canonical_json(config.task.model_dump(mode="json"))
+        # A group changes how scores are judged, and no rollout.
+        section = canonical_json(config.task.model_dump(mode="json", exclude={"group"}))
         program = f"protocol-{PROTOCOL}" if config.sandbox.image is None else image
         return f"{program}/task-{sha256(section)[:12]}"
     if config.sandbox.image is not None:
