@@ -17,6 +17,7 @@ from skillopt_airflow.core.errors import NewerDocument
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History
+from skillopt_airflow.core.screening import Screening
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Patch, Split
 from skillopt_airflow.optimizer.comparison import Comparison
@@ -99,6 +100,21 @@ MADE: dict[type[Document], dict[str, Any]] = {
             "items": 1,
             "failures": {},
         },
+    },
+    Screening: {
+        "candidate": "s",
+        "items": 2,
+        "against_current": {
+            "wins": 0,
+            "losses": 1,
+            "ties": 1,
+            "score": 0.5,
+            "other_score": 1,
+            "delta": -0.5,
+            "low": -1,
+            "high": 1,
+        },
+        "passed": False,
     },
     StoredMiss: {"unusable": "why"},
     StoredReply: {"text": "said"},

@@ -27,6 +27,22 @@ def test_confirmation_comes_between_evaluation_and_gate() -> None:
     assert stages(epoch_dag("searchqa", config), "step_01")[-4:] == ["evaluate", "confirm", "confirm_rollout", "gate"]
 
 
+def test_a_screen_comes_between_update_and_evaluation_of_steps_alone() -> None:
+    config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"screen": "batch"}})
+    dag = epoch_dag("searchqa", config)
+    expected = ["rollout", "update", "screen_rollout", "screen", "evaluate", "gate"]
+    assert stages(dag, "step_01") == expected
+    assert dag.task_dict["step_01.evaluate"].upstream_task_ids == {"step_01.screen"}
+    assert "screen" not in "".join(epoch_end_dag("searchqa", config).task_dict)
+
+
+def test_a_screen_runs_in_containers_where_evaluations_are_batch_jobs() -> None:
+    config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"screen": "batch"}, "model": {"batch": True}})
+    dag = epoch_dag("searchqa", config)
+    assert dag.task_dict["step_01.screen_rollout"].is_mapped
+    assert not dag.task_dict["step_01.evaluate"].is_mapped
+
+
 def test_an_epochs_end_compares_then_reflects() -> None:
     dag = epoch_end_dag("searchqa", SMALL)
     assert stages(dag, "slow_update") == ["longitudinal", "rollout", "slow_update", "evaluate", "gate"]

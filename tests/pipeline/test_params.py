@@ -92,6 +92,8 @@ def test_the_form_refuses_what_the_configuration_refuses(path: str, value: Any) 
         ({"optimizer.rate": 2}, "optimizer.rate: no such key; allowed here: learning_rate"),
         ({"train.num_epochs": 5}, "train.num_epochs = 5: the graph has room for 4; raise"),
         ({"train.steps_per_epoch": 11}, "train.steps_per_epoch = 11: the graph has room for 10; raise"),
+        ({"evaluation.gate_policy": "confirm"}, "evaluation.gate_policy = confirm: the graph has no tasks for fresh"),
+        ({"evaluation.screen": "batch"}, "evaluation.screen = batch: the graph has no tasks for a screen; set it in"),
         ({"sandbox.max_containers": 99}, "sandbox.max_containers is fixed when the DAG is parsed"),
         ({"sandbox.pool": "mine"}, "sandbox.pool is fixed when the DAG is parsed"),
         (["train.seed"], "overrides: expected keys and values"),
@@ -101,6 +103,13 @@ def test_bad_overrides_are_explained(overrides: Any, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
         params.run_config(CONFIG, {"overrides": overrides})
     assert str(raised.value).startswith(said)
+
+
+def test_a_graph_with_a_screen_does_without_one() -> None:
+    screening = TrainConfig.from_layers({"evaluation": {"screen": "batch"}})
+    for screen in ("none", "batch"):
+        asked = params.run_config(screening, {"overrides": {"evaluation.screen": screen}})
+        assert asked.evaluation.screen == screen
 
 
 def test_a_bad_benchmark_file_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

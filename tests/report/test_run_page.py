@@ -175,6 +175,19 @@ def test_a_candidate_that_was_rejected_early_has_a_bound_and_no_score(view: Repo
         assert f"≤ {moment.decision.bound:.4f}" in text
 
 
+def test_a_candidate_that_was_screened_out_is_shown_with_what_its_batch_says(page: Page) -> None:
+    view = example(screens=True)
+    [moment] = [moment for moment in view.moments if moment.decision.screened_out is not None]
+    assert moment.candidate is None
+    batch = moment.decision.screened_out
+    assert batch is not None
+    screened = Page(render(view))
+    assert "screened out" in screened.text
+    assert moment.decision.reason in screened.text
+    assert f"{batch.score:.4f} against {batch.other_score:.4f}" in screened.text
+    assert "screen" not in page.text
+
+
 def test_each_line_of_the_skill_links_to_the_edit_that_wrote_it(view: ReportView, page: Page) -> None:
     written = {line for line in view.lines if line.edit is not None}
     names = {moment.name: moment.slug for moment in view.moments}

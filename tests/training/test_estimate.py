@@ -85,6 +85,7 @@ BASE = calls(estimated(SEARCHQA))
         ("evaluation.test_limit", 100, {"test": 300}),
         ("evaluation.eval_test", False, {"test": None}),
         ("evaluation.gate_policy", "confirm", {"confirm": 43 * 2 * 200}),
+        ("evaluation.screen", "batch", {"screen": 40 * 40}),
         ("evaluation.use_gate", False, {"final": 200}),
         ("optimizer.slow_update_gate", False, {"final": 200}),
         ("optimizer.use_slow_update", False, {"evaluate": 8_000, "longitudinal": 80, "slow_update": None}),
@@ -134,6 +135,10 @@ def test_consolidation_needs_notes_and_a_threshold() -> None:
 
 def test_the_preflight_asks_the_optimizer_once_and_the_target_for_an_item_of_the_first_batch() -> None:
     assert calls(estimated(SEARCHQA, train={"preflight": True})) == calls(estimated(SEARCHQA)) | {"preflight": 1}
+
+
+def test_what_no_gate_can_reject_is_not_screened() -> None:
+    assert "screen" not in calls(estimated(SEARCHQA, evaluation={"screen": "batch", "use_gate": False}))
 
 
 def test_one_epoch_has_nothing_to_compare() -> None:

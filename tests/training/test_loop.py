@@ -15,15 +15,18 @@ pytestmark = pytest.mark.slow
 BY_A_PERSON = {"publication.approve"}
 
 
-@pytest.fixture(scope="module", params=["paper", "confirm"])
+WITH_TASKS_OF_ITS_OWN = {"confirm": {"gate_policy": "confirm"}, "screen": {"screen": "batch"}}
+
+
+@pytest.fixture(scope="module", params=["paper", *WITH_TASKS_OF_ITS_OWN])
 def training(request: Any) -> Training:
     """A run with all that an epoch's end may have, published."""
     training = Training.of(
         train__num_epochs=2,
         train__steps_per_epoch=1,
         optimizer__use_meta_reflect=True,
-        evaluation__gate_policy=request.param,
         evaluation__val_limit=None,
+        **{f"evaluation__{knob}": value for knob, value in WITH_TASKS_OF_ITS_OWN.get(request.param, {}).items()},
     )
     training()
     training.publish("run")

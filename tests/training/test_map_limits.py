@@ -74,6 +74,7 @@ def test_the_demand_of_skills_on_items() -> None:
         {},
         {"train__speculative_rollout": True, "evaluation__draws": 2, "publishing__draws": 2},
         {"evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
+        {"evaluation__screen": "batch", "train__speculative_rollout": True},
         {"evaluation__gate_policy": "confirm", "optimizer__slow_update_samples": 30},
     ],
 )
@@ -90,6 +91,7 @@ def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) 
     most = {demand.kind: demand.chunks for demand in demands}
     kinds = {
         "rollout": "a step's batch",
+        "screen": "a step's screen",
         "longitudinal": "the comparison of two epochs",
         "test": "the test of two skills",
         "confirm": "publishing",
@@ -102,5 +104,5 @@ def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) 
         kind = kinds.get(name, EVALUATION)
         largest[kind] = max(largest[kind], len(chunks))
     assert all(largest[kind] <= most[kind] for kind in largest), largest
-    exact = {"publishing", "a step's batch", EVALUATION}
+    exact = {"publishing", "a step's batch", EVALUATION} | (most.keys() & {"a step's screen"})
     assert {kind: largest[kind] for kind in exact} == {kind: most[kind] for kind in exact}

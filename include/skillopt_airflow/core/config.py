@@ -127,6 +127,9 @@ class EvaluationGroup(Group):
     early_reject: bool = True
     """Stop an evaluation when what is certain rules a win out: what could not be accepted takes fewer rollouts. Without
     effect where nothing is gated, and on batch jobs."""
+    screen: Literal["none", "batch"] = "none"
+    """batch runs a step's candidate on the step's own batch first: what is worse there than the current skill is
+    rejected without the selection split. Without effect where nothing is gated."""
     draws: Positive = 1
     """Rollouts of each item of an evaluation; its score is their mean, and it has none if one of them failed."""
     gate_metric: Literal["hard", "soft", "mixed"] = "hard"
@@ -141,6 +144,11 @@ class EvaluationGroup(Group):
     """Test on the first so many items of the test split, which must have them; all when unset."""
     eval_test: bool = True
     """Measure the seed, the best and the last skill on the test split; equal texts once."""
+
+    @property
+    def screens(self) -> bool:
+        """Return whether the candidates of steps are screened."""
+        return self.screen == "batch" and self.use_gate
 
 
 class PublishingGroup(Group):

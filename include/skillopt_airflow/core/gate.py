@@ -1,11 +1,14 @@
 """The validation gate (paper section 3.5): a pure function of paired per-item scores."""
 
+from pydantic import Field
+
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.gate_policies.policy import Evidence, discordant, evidence_of, worst_case
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import PairedTable, differences, paired
+from skillopt_airflow.core.screening import Screening
 from skillopt_airflow.core.verdict import Action, Verdict
 
 __all__ = ["Action", "GateDecision", "decide"]
@@ -26,6 +29,13 @@ class GateDecision(Document):
     """The policy's p-value, E-value or t; None if it computes none, or did not get that far."""
     bound: float | None = None
     """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
+    screen: Screening | None = Field(default=None, exclude_if=lambda found: found is None)
+    """The candidate on its step's batch, where that ran before the selection split."""
+
+    @property
+    def screened_out(self) -> PairedTable | None:
+        """Return what the step's batch says of a candidate that went no further; None if it did."""
+        return None if self.screen is None or self.screen.passed else self.screen.against_current
 
 
 def decide(
@@ -69,6 +79,24 @@ def decide(
         against_current=evidence.table,
         against_best=against_best,
         statistic=verdict.statistic,
+    )
+
+
+def reject_screened(
+    screen: Screening, evaluation: Evaluation, current: Evaluation, best: Evaluation, rules: EvaluationGroup
+) -> GateDecision:
+    """Reject a candidate that the screen did not let pass; its evaluation is one of which nothing ran."""
+    batch = screen.against_current
+    return GateDecision(
+        action=Action.REJECT,
+        reason=f"screened out: worse on the step's batch of {batch.pairs} items, current {batch.other_score:.4f}, "
+        f"candidate {batch.score:.4f}; the selection split did not run",
+        metric=rules.gate_metric,
+        policy=rules.gate_policy,
+        coverage=evaluation.coverage,
+        against_current=paired(evaluation, current, rules),
+        against_best=paired(evaluation, best, rules),
+        screen=screen,
     )
 
 

@@ -41,6 +41,11 @@ class PairedTable(Value):
         """True if the first skill is strictly better; equal fractions that floats round apart are a tie."""
         return self.delta > SAME_MEAN
 
+    @property
+    def worse(self) -> bool:
+        """True if the first skill is strictly worse."""
+        return self.delta < -SAME_MEAN
+
 
 def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> PairedTable:
     """Compare on the items that both were scored on, so that a missing item favours neither.

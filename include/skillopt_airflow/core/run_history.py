@@ -34,7 +34,8 @@ class MomentHistory(Value):
     epoch: int
     decision: GateDecision
     candidate_score: float | None
-    """On the items that ran, None if none of them has a score; see the decision's bound after an early rejection."""
+    """On the items that ran, None if none of them has a score; see the decision's bound after an early rejection, its
+    screen where that let nothing run."""
     current_score: float | None
     """Score of the skill that the candidate was compared with, on all items; None if none of them has a score."""
     best_score: float
@@ -46,7 +47,7 @@ class MomentHistory(Value):
     fallbacks: tuple[str, ...]
     """Each optimizer answer that gave way to a deterministic rule, as `<stage>: why`."""
     cancelled: int
-    """Rollouts of the selection split that an early rejection saved."""
+    """Rollouts of the selection split that an early rejection or a screen saved."""
     seconds: StepSeconds
 
     @property
@@ -62,7 +63,7 @@ class RolloutCounts(Value):
     ran: int
     """Carried out by this run, retries included."""
     cancelled: int
-    """Left out because an early rejection was certain without them."""
+    """Left out because the candidate was rejected without them, early or by its screen."""
     speculated: int
     """Carried out for a batch before it was known under which skill it would run."""
     wasted: int

@@ -8,7 +8,7 @@ from skillopt_airflow.optimizer.sections import bare_edit, json_section
 
 
 class EpochStep(Value):
-    """A step: what it tried, the scores on the selection split before and after, and the gate's verdict."""
+    """A step: what it tried, the scores before and after where they decided, and the gate's verdict."""
 
     step: int
     action: Action

@@ -70,7 +70,7 @@ def run_config(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
     for path in FIXED_IN_GRAPH:
         if _value(asked, path) != _value(config, path):
             raise ConfigError(f"{path} is fixed when the DAG is parsed: set it in the benchmark's benchmark.yaml")
-    _check_policy(asked, config)
+    _check_tasks(asked, config)
     return asked
 
 
@@ -85,14 +85,20 @@ def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
     return TrainConfig.from_layers(config.model_dump(), {"storage": asked.get("storage", {})}).storage
 
 
-def _check_policy(asked: TrainConfig, config: TrainConfig) -> None:
-    """Refuse a policy that needs fresh draws where the graph has no tasks for them; the others work with any graph."""
-    policy = asked.evaluation.gate_policy
-    if policy_of(asked.evaluation).needs_fresh_draws and not policy_of(config.evaluation).needs_fresh_draws:
-        raise ConfigError(
-            f"evaluation.gate_policy = {policy}: the graph has no tasks for fresh rollouts; set it in the benchmark's "
-            "benchmark.yaml, and start the run when Airflow has parsed it again"
-        )
+def _check_tasks(asked: TrainConfig, config: TrainConfig) -> None:
+    """Refuse what the graph has no tasks for; a graph that has them does without them, too."""
+    one, other = asked.evaluation, config.evaluation
+    if policy_of(one).needs_fresh_draws and not policy_of(other).needs_fresh_draws:
+        raise _without_tasks(f"evaluation.gate_policy = {one.gate_policy}", "fresh rollouts")
+    if one.screen != "none" and other.screen == "none":
+        raise _without_tasks(f"evaluation.screen = {one.screen}", "a screen")
+
+
+def _without_tasks(asked: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"{asked}: the graph has no tasks for {what}; set it in the benchmark's benchmark.yaml, and start the run when "
+        "Airflow has parsed it again"
+    )
 
 
 def _check_room(path: str, asked: int, room: int) -> None:

@@ -55,14 +55,23 @@ def plan(run: JsonObject) -> list[JsonObject]:
 
 
 @task(execution_timeout=timedelta(hours=1))
-def update(run: JsonObject, at: int) -> list[JsonObject]:
+def update(run: JsonObject, at: int, screened: bool) -> list[JsonObject]:
     """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.
 
-    Returns the chunks to evaluate the candidate on, none if it equals the skill.
+    Returns the chunks to evaluate the candidate on, none if it equals the skill; where the graph has a screen before
+    that, the chunks of it.
     """
     from skillopt_airflow.training.steps import update
 
-    return update(*_moment(run, at))
+    return update(*_moment(run, at), screened)
+
+
+@task(trigger_rule="none_failed_min_one_success")
+def screen(run: JsonObject, at: int) -> list[JsonObject]:
+    """Return the chunks to evaluate the candidate on, none if it equals the skill or is worse on the step's batch."""
+    from skillopt_airflow.training.steps import screen
+
+    return screen(*_moment(run, at))
 
 
 @task(trigger_rule="none_failed_min_one_success")

@@ -74,11 +74,12 @@ def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     """Build step t: forward, backward, update, and the gate that decides what stays; return the next step's batch."""
+    screened = config.evaluation.screen == "batch"
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", THIS_RUN, batch)
-        update = tasks.update(THIS_RUN, position)
+        update = tasks.update(THIS_RUN, position, screened)
         chain(rollout, update)
-        return evaluate_and_gate(update, position, config)
+        return evaluate_and_gate(screen(update, position, config) if screened else update, position, config)
 
 
 def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
@@ -94,6 +95,15 @@ def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
         chain(pair, slow_update)
         chain(guided, meta_reflect)
     return dag
+
+
+def screen(update: Any, position: int, config: TrainConfig) -> Any:
+    """Run a candidate on its step's own batch; return what is to be evaluated after that."""
+    passed = tasks.screen(THIS_RUN, position)
+    chain(rollouts(config, "screen_rollout", THIS_RUN, update), passed)
+    # Without a screen's rollouts, as for a candidate that equals the present skill, it goes on all the same.
+    chain(update, passed)
+    return passed
 
 
 def evaluate_and_gate(candidate: Any, at: int | MomentKind, config: TrainConfig) -> Any:

@@ -19,11 +19,12 @@ SYMBOLS = {
     Action.UNDERPOWERED: "□",
 }
 EARLY = "▽"
+SCREENED_OUT = "⊘"
 MINIBATCHES_WITH_NAME = 4
 
 
 class VerdictSign(NamedTuple):
-    """The gate's verdict as the page names it; the symbols are those of the learning curve."""
+    """The gate's verdict as the page names it; the symbols are those of the learning curve, as far as it is there."""
 
     symbol: str
     name: str
@@ -76,6 +77,8 @@ def _template() -> Template:
 def verdict(moment: MomentView) -> VerdictSign:
     """Return the page's name and symbol for the gate's verdict."""
     action = moment.decision.action
+    if moment.decision.screened_out is not None:
+        return VerdictSign(SCREENED_OUT, "screened out", action.value)
     if moment.decision.bound is not None:
         return VerdictSign(EARLY, "rejected early", action.value)
     return VerdictSign(SYMBOLS[action], plots.MARKS[action].name, action.value)

@@ -83,6 +83,8 @@ class MomentKeys:
     """The skill after the edits."""
     edit_apply_report = Below("edit_apply_report.json")
     """The outcome of each edit."""
+    screen = Below("screen.json")
+    """The candidate on the step's own batch, where that runs before the selection split."""
     gate = Below("gate.json")
     """The gate's verdict."""
     state = Below("state.json")

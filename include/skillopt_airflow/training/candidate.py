@@ -5,7 +5,7 @@ import logging
 from skillopt_airflow.core.buffer import BufferEntry, entry_of
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import apply_edits
-from skillopt_airflow.core.gate import Action, GateDecision, decide, to_confirm
+from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened, to_confirm
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.skill import SkillDocument
@@ -23,6 +23,7 @@ from skillopt_airflow.training.evaluation import (
 )
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.screen import screening, screens
 from skillopt_airflow.training.spending import why_stop
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,13 @@ def tried_edits(run: TrainingRun, moment: Moment) -> tuple[Edit, ...]:
 
 
 def scores_around(run: TrainingRun, before: RunState, decision: GateDecision) -> tuple[float, float]:
-    """Return the means of current skill and candidate on the same items; a bound for a candidate rejected early."""
+    """Return the means of current skill and candidate on the same items; a bound for a candidate rejected early.
+
+    Of one that was screened out they are those on the step's batch.
+    """
+    batch = decision.screened_out
+    if batch is not None:
+        return batch.other_score, batch.score
     if decision.bound is None:
         return decision.against_current.other_score, decision.against_current.score
     return before.current.evaluation.gate_mean(run.config.evaluation), decision.bound
@@ -71,7 +78,9 @@ def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan fresh rollouts of the items on which candidate and current skill differ, where the gate's policy asks."""
     keys, state = run.keys.moment(moment), run.state_before(moment)
     candidate = run.document(keys.candidate_skill)
-    wanted = () if _is_forced(run, moment) else _to_confirm(run, state, measured(run, Split.VAL, candidate))
+    screen = screening(run, moment, candidate)
+    decided = _is_forced(run, moment) or (screen is not None and not screen.passed)
+    wanted = () if decided else _to_confirm(run, state, measured(run, Split.VAL, candidate))
     skills = (keys.candidate_skill, run.keys.skill(state.current.version))
     return store_plan(run, moment, "confirm", confirmation_chunks(run, moment, skills, wanted))
 
@@ -81,9 +90,10 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
     keys, store = run.keys.moment(moment), run.store
     with timing.timed(store, keys, "gate"):
         before, candidate = run.state_before(moment), run.document(keys.candidate_skill)
+        on_batch = [run.skill(before.current.version), *([candidate] if screens(run, moment) else [])]
         run.merge_parts(Split.VAL, [candidate])
-        run.merge_parts(Split.TRAIN, [run.skill(before.current.version)], [0])
-        evaluation, decision = _judge(run, moment, before, candidate)
+        run.merge_parts(Split.TRAIN, on_batch, [0])
+        evaluation, decision = _screen_and_judge(run, moment, before, candidate)
         number = before.newest + 1
         state = advance(
             before, moment, Measured(version=number, sha256=candidate.sha256, evaluation=evaluation), decision
@@ -121,6 +131,21 @@ def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:
         "this part, with all that comes after it",
         moment.name,
     )
+
+
+def _screen_and_judge(
+    run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument
+) -> tuple[Evaluation, GateDecision]:
+    """Return the candidate's evaluation and the verdict on it; nothing is evaluated of one that was screened out."""
+    screen = screening(run, moment, candidate)
+    if screen is None:
+        return _judge(run, moment, before, candidate)
+    if not screen.passed:
+        evaluation = Evaluation(scores={}, cancelled=len(run.item_refs(Split.VAL)))
+        current, best = before.current.evaluation, before.best.evaluation
+        return evaluation, reject_screened(screen, evaluation, current, best, run.config.evaluation)
+    evaluation, decision = _judge(run, moment, before, candidate)
+    return evaluation, decision.model_copy(update={"screen": screen})
 
 
 def _judge(

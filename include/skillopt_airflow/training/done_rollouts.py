@@ -52,7 +52,9 @@ class DoneRollouts:
         # What was rolled out ahead serves no step if the skill changed, or if the run stopped before that step.
         gone = accepted | {step for step in steps if step + 1 not in steps}
         cancelled = sum(moment.cancelled for moment in moments)
-        planned = own = speculated = wasted = 0
+        # No plan has the evaluation of a candidate that was screened out.
+        planned = sum(moment.cancelled for moment in moments if moment.decision.screened_out is not None)
+        own = speculated = wasted = 0
         met: set[tuple[RolloutKey, str]] = set()
         for step, chunk, place in self.planned:
             new = {item for item in chunk.item_ids if (place, item) not in met}

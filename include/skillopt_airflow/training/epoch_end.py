@@ -59,7 +59,8 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
         if moment.kind == "step" and moment.epoch == epoch:
             keys = run.keys.moment(moment)
             decision = run.store.get_model(keys.gate, GateDecision)
-            measured = decision.bound is not None or decision.against_current.pairs > 0
+            known = decision.bound is not None or decision.screened_out is not None
+            measured = known or decision.against_current.pairs > 0
             before, after = scores_around(run, run.state_before(moment), decision) if measured else (None, None)
             steps.append(
                 EpochStep(

@@ -59,9 +59,9 @@ class StageEstimate(NamedTuple):
 class Estimate:
     """A run before its first call.
 
-    Calls are upper bounds: rollouts that are stored already, candidates that equal their skill, early rejects and
-    merges without need make them fewer. Calls that are tried or asked again come on top. The tokens rest on this
-    module's constants.
+    Calls are upper bounds: rollouts that are stored already, candidates that equal their skill or are screened out,
+    early rejects and merges without need make them fewer. Calls that are tried or asked again come on top. The tokens
+    rest on this module's constants.
     """
 
     config: TrainConfig
@@ -211,6 +211,7 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
         "seed": val * rules.draws,
         "rollout": config.train.num_epochs * sum(batches),
         "speculate": sum(ahead),
+        "screen": config.train.num_epochs * sum(batches) if rules.screens else 0,
         "evaluate": gated * val * rules.draws,
         # The candidate and the current skill once more on every item on which they differ.
         "confirm": gated * 2 * val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,

@@ -84,14 +84,18 @@ def _moment(run: TrainingRun, moment: Moment, before: RunState, after: RunState,
         edits_skipped=report.count("skipped"),
         skill_version=after.current.version,
         fallbacks=separate(run.store.get_model(keys.applied_patch, Patch).fallback),
-        cancelled=0 if decision.bound is None else _not_run(run, run.document(keys.candidate_skill)),
+        cancelled=_cancelled(run, decision, run.document(keys.candidate_skill)),
         seconds=seconds,
     )
 
 
-def _not_run(run: TrainingRun, skill: SkillDocument) -> int:
-    """Count the rollouts of a whole evaluation that have no row."""
+def _cancelled(run: TrainingRun, decision: GateDecision, skill: SkillDocument) -> int:
+    """Count the rollouts of a whole evaluation that were left out: those without a row after an early rejection."""
     whole = len(run.item_refs(Split.VAL)) * run.config.evaluation.draws
+    if decision.screened_out is not None:
+        return whole
+    if decision.bound is None:
+        return 0
     return whole - sum(len(draws) for draws in draws_of(run, Split.VAL, skill).values())
 
 

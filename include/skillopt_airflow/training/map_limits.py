@@ -27,15 +27,18 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
     limits = {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}
     val, test = (len(range(sizes[split])[:limit]) for split, limit in limits.items())
     batch = _chunks(config, min(sizes[Split.TRAIN], train.batch_size * train.accumulation))
+    ahead = batch if train.speculative_rollout else 0
     samples = min(sizes[Split.TRAIN], config.optimizer.slow_update_samples)
     demands = [
         Demand("a step's batch", batch, ("train.batch_size", "train.accumulation")),
         Demand("the comparison of two epochs", _chunks(config, samples, skills=2), ("optimizer.slow_update_samples",)),
         publishing_demand(config, val),
     ]
+    if rules.screens:
+        demands.append(Demand("a step's screen", batch + ahead, ("train.batch_size", "train.accumulation")))
     # Those go as one batch job each, whatever the number of their chunks.
     if not config.model.batch:
-        evaluated = _chunks(config, val, rules.draws) + (batch if train.speculative_rollout else 0)
+        evaluated = _chunks(config, val, rules.draws) + (0 if rules.screens else ahead)
         tested = _chunks(config, test, rules.draws, skills=2) if rules.eval_test else 0
         demands += [
             Demand("the evaluation of a candidate", evaluated, ("evaluation.draws", "evaluation.val_limit")),

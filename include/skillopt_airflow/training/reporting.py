@@ -62,7 +62,8 @@ def _moment(run: TrainingRun, moment: Moment, row: MomentHistory) -> MomentView:
     keys, rules, after = run.keys.moment(moment), run.config.evaluation, run.state(moment)
     state_before = run.state_before(moment)
     before, candidate = run.skill(state_before.current.version), run.document(keys.candidate_skill)
-    whole = row.decision.bound is None and candidate != before
+    cut_short = row.decision.bound is not None or row.decision.screened_out is not None
+    whole = not cut_short and candidate != before
     evaluation = measured(run, Split.VAL, candidate) if whole else None
     score = None
     if evaluation is not None and evaluation.scores:

@@ -19,6 +19,7 @@ Stage = Literal[
     "seed",
     "rollout",
     "speculate",
+    "screen",
     "evaluate",
     "confirm",
     "longitudinal",

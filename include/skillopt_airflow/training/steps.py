@@ -24,10 +24,13 @@ from skillopt_airflow.optimizer.rewrite import rewrite
 from skillopt_airflow.optimizer.select import select as select_edits
 from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.candidate import propose
+from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.screen import passes, screen_chunks, screens
 from skillopt_airflow.training.speculation import speculation
 from skillopt_airflow.training.stage_models import Assistants, optimizing
+from skillopt_airflow.training.timing import timed
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +47,28 @@ def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
     return chunks_of(run.config, "rollout", [skill], Split.TRAIN, ids(items))
 
 
-def update(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+def update(run: TrainingRun, moment: Moment, screened: bool = False) -> list[JsonObject]:
     """Make a candidate of the step's rollouts; return the chunks to evaluate it on, none if it equals the skill.
 
+    With `screened` the chunks of its screen, none where the run has no screen; `screen` returns the others then.
     Each stage stores its result, and each call its answer: done again, none is paid for again.
     """
     reflect(run, moment)
     _aggregate(run, moment)
     _select(run, moment)
-    return _apply(run, moment)
+    return _apply(run, moment, screened)
+
+
+def screen(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Return the chunks to evaluate the candidate on, none if it equals the skill or is worse on the step's batch."""
+    keys = run.keys.moment(moment)
+    with timed(run.store, keys, "screening"):
+        candidate, skill = run.document(keys.candidate_skill), run.skill(run.state_before(moment).current.version)
+        goes_on = candidate != skill and passes(run, moment, candidate)
+        chunks = evaluation_chunks(run, moment, keys.candidate_skill) if goes_on else []
+        # Where there is a screen, the next batch was rolled out beside that.
+        ahead = speculation(run, moment) if chunks and not screens(run, moment) else []
+        return store_plan(run, moment, "evaluate", [*chunks, *ahead])
 
 
 def reflect(run: TrainingRun, moment: Moment) -> None:
@@ -118,8 +134,8 @@ def _select(run: TrainingRun, moment: Moment) -> None:
         log.info("learning rate %s: %d of %d edits stay", budget, len(ranked.edits), len(merged.edits))
 
 
-def _apply(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Apply the edits; return the chunks to evaluate the candidate on, none if it equals the skill."""
+def _apply(run: TrainingRun, moment: Moment, screened: bool) -> list[JsonObject]:
+    """Apply the edits; return the chunks of the candidate's screen or evaluation, none if it equals the skill."""
     keys = run.keys.moment(moment)
     with optimizing(run, moment, "update") as models:
         skill = run.skill(run.state_before(moment).current.version)
@@ -127,7 +143,11 @@ def _apply(run: TrainingRun, moment: Moment) -> list[JsonObject]:
         if run.config.optimizer.skill_update_mode == "rewrite_from_suggestions":
             patch = rewrite(models.optimizer, skill.text, patch)
         chunks = propose(run, moment, _with_notes(run, models, skill, patch))
-        return store_plan(run, moment, "evaluate", [*chunks, *(speculation(run, moment) if chunks else [])])
+        if screened:
+            chunks = screen_chunks(run, moment) if chunks else []
+        return store_plan(
+            run, moment, "screen" if screened else "evaluate", [*chunks, *(speculation(run, moment) if chunks else [])]
+        )
 
 
 def _chooses_rate(run: TrainingRun) -> bool:

@@ -1,0 +1,73 @@
+"""A step's candidate on the step's own batch, before it may go to the selection split."""
+
+import logging
+
+from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.item_scores import Evaluation, covers, evaluation_of
+from skillopt_airflow.core.screening import Screening, screened
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.types import ItemRef, Split
+from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids
+from skillopt_airflow.training.run import TrainingRun
+
+log = logging.getLogger(__name__)
+
+
+def screens(run: TrainingRun, moment: Moment) -> bool:
+    """Return whether the moment's candidate is screened: only a step has a batch, and only a gate can reject."""
+    return run.config.evaluation.screens and moment.kind == "step"
+
+
+def screen_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
+    """Return the rollouts of the candidate on the items of the batch that the current skill has a score for.
+
+    None where nothing screens, or where these are too few to decide on.
+    """
+    if not screens(run, moment):
+        return []
+    current = _on_batch(run, moment, _current(run, moment))
+    if not covers(current, run.config.evaluation):
+        return []
+    item_ids = [item_id for item_id in ids(_batch(run, moment)) if item_id in current.scores]
+    return chunks_of(run.config, "screen", [run.keys.moment(moment).candidate_skill], Split.TRAIN, item_ids)
+
+
+def passes(run: TrainingRun, moment: Moment, candidate: SkillDocument) -> bool:
+    """Return whether the candidate goes to the selection split; where it was screened, store how that came out."""
+    if not screens(run, moment):
+        return True
+    current = _on_batch(run, moment, _current(run, moment))
+    found = screened(candidate.sha256, _on_batch(run, moment, candidate), current, run.config.evaluation)
+    run.store.put_model(run.keys.moment(moment).screen, found)
+    table = found.against_current
+    log.info(
+        "on %d of the batch's %d items: current %.4f, candidate %.4f, %s",
+        *(table.pairs, found.items, table.other_score, table.score),
+        "goes on" if found.passed else "screened out",
+    )
+    return found.passed
+
+
+def screening(run: TrainingRun, moment: Moment, candidate: SkillDocument) -> Screening | None:
+    """Return how the candidate's screen came out; None if it had none."""
+    if not screens(run, moment):
+        return None
+    try:
+        found = run.store.get_model(run.keys.moment(moment).screen, Screening)
+    except ObjectMissing:
+        return None
+    return found if found.candidate == candidate.sha256 else None
+
+
+def _batch(run: TrainingRun, moment: Moment) -> list[ItemRef]:
+    return [item for part in run.slices(moment) for item in part]
+
+
+def _current(run: TrainingRun, moment: Moment) -> SkillDocument:
+    return run.skill(run.state_before(moment).current.version)
+
+
+def _on_batch(run: TrainingRun, moment: Moment, skill: SkillDocument) -> Evaluation:
+    batch = _batch(run, moment)
+    return evaluation_of(ids(batch), run.results(Split.TRAIN, skill, 0, batch).values())

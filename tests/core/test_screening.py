@@ -1,0 +1,91 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.documents import read_document
+from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.screening import screened
+from skillopt_airflow.core.types import Status
+from skillopt_airflow.store.objects import model_bytes
+
+RULES = EvaluationGroup(screen="batch")
+SCORES = st.dictionaries(
+    st.sampled_from([f"i{index}" for index in range(12)]),
+    st.builds(ItemScore, hard=st.sampled_from([0.0, 1.0]), soft=st.floats(0, 1)),
+)
+EVALUATIONS = st.builds(
+    Evaluation, scores=SCORES, failures=st.dictionaries(st.sampled_from([Status.TIMEOUT]), st.integers(1, 5))
+)
+GATES = st.builds(
+    EvaluationGroup,
+    gate_metric=st.sampled_from(["hard", "soft", "mixed"]),
+    gate_mixed_weight=st.floats(0, 1),
+    min_coverage=st.floats(0, 1),
+)
+
+
+def measured(*values: float, failed: int = 0) -> Evaluation:
+    scores = {f"i{index}": ItemScore(hard=float(value == 1), soft=value) for index, value in enumerate(values)}
+    return Evaluation(scores=scores, failures={Status.TIMEOUT: failed} if failed else {})
+
+
+def test_what_is_worse_on_the_batch_goes_no_further_and_a_tie_does() -> None:
+    current = measured(1, 0, 1, 0)
+    assert screened("s", measured(1, 1, 1, 0), current, RULES).passed
+    assert screened("s", measured(0, 1, 1, 0), current, RULES).passed
+    found = screened("s", measured(0, 0, 1, 0), current, RULES)
+    assert not found.passed
+    assert (found.items, found.against_current.losses, found.against_current.pairs) == (4, 1, 4)
+
+
+def test_it_compares_in_the_metric_of_the_gate() -> None:
+    current, candidate = measured(1, 0.0), measured(0.9, 0.9)
+    assert not screened("s", candidate, current, RULES).passed
+    assert screened("s", candidate, current, EvaluationGroup(gate_metric="soft")).passed
+
+
+def test_too_few_items_with_both_scores_decide_nothing() -> None:
+    rules = EvaluationGroup(min_coverage=0.75)
+    worse = [0.0] * 4
+    assert not screened("s", measured(*worse[:3], failed=1), measured(1, 1, 1, 1), rules).passed
+    assert screened("s", measured(*worse[:2], failed=2), measured(1, 1, 1, 1), rules).passed
+    assert screened("s", measured(*worse), measured(1, 1, failed=2), rules).passed
+    assert screened("s", measured(failed=4), measured(failed=4), RULES).passed
+
+
+@given(EVALUATIONS, EVALUATIONS, GATES)
+def test_a_batch_as_large_as_the_selection_split_loses_no_candidate(
+    candidate: Evaluation, current: Evaluation, rules: EvaluationGroup
+) -> None:
+    found = screened("s", candidate, current, rules)
+    assert read_document(type(found), model_bytes(found), "here") == found
+    if not found.passed:
+        assert not decide(candidate, current, current, rules).action.accepted
+
+
+@given(EVALUATIONS, EVALUATIONS, EVALUATIONS, GATES)
+def test_a_screened_candidate_is_rejected_without_a_score_on_the_selection_split(
+    candidate: Evaluation, current: Evaluation, best: Evaluation, rules: EvaluationGroup
+) -> None:
+    found = screened("s", candidate, current, rules)
+    decision = reject_screened(found, Evaluation(scores={}, cancelled=7), current, best, rules)
+    assert decision.action is Action.REJECT
+    assert (decision.coverage, decision.against_current.pairs, decision.against_best.pairs) == (0.0, 0, 0)
+    assert decision.screened_out == (None if found.passed else found.against_current)
+    assert GateDecision.model_validate_json(decision.model_dump_json()) == decision
+
+
+def test_the_reason_says_what_ran_and_what_did_not() -> None:
+    current = measured(1, 1, 1, 0)
+    found = screened("s", measured(0, 1, 1, 0), current, RULES)
+    decision = reject_screened(found, Evaluation(scores={}, cancelled=7), current, current, RULES)
+    assert decision.reason == (
+        "screened out: worse on the step's batch of 4 items, current 0.7500, candidate 0.5000; the selection split did "
+        "not run"
+    )
+
+
+def test_a_decision_without_a_screen_is_stored_without_a_word_of_it() -> None:
+    decision = decide(measured(1), measured(0), measured(0), RULES)
+    assert "screen" not in decision.to_json()
