@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 
-from bench import early_reject, false_accepts, gateway, latency, overhead, searchqa, world
+from bench import early_reject, false_accepts, gateway, latency, overhead, screen, searchqa, world
 from skillopt_airflow.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
@@ -13,6 +13,7 @@ MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "gateway": gateway.measure,
     "latency": latency.measure,
     "overhead": overhead.measure,
+    "screen": screen.measure,
     "searchqa": searchqa.measure,
     "world": world.measure,
     "world_small": world.measure_small,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
+from typing import Any, Literal
 
 from bench import tables
 from bench.checkout import PLACE, Checkout, checkout
@@ -35,12 +35,14 @@ class Form:
     steps: int
     """Of an epoch."""
     items: Mapping[Split, int]
+    screen: Literal["none", "batch"] = "none"
 
     @property
     def title(self) -> str:
         """Return the head of its column."""
         sizes = "/".join(str(count) for count in self.items.values())
-        return f"{self.latency:g} s a call, {sizes} items, {self.epochs} x {self.steps} steps"
+        screen = "" if self.screen == "none" else f", screen {self.screen}"
+        return f"{self.latency:g} s a call, {sizes} items, {self.epochs} x {self.steps} steps{screen}"
 
     @property
     def layer(self) -> dict[str, Any]:
@@ -48,12 +50,17 @@ class Form:
         return {
             "data": {"uri": str(PLACE / ".local" / "data" / self.name), "split_mode": "split_dir"},
             "train": {"num_epochs": self.epochs, "steps_per_epoch": self.steps, "batch_size": BATCH},
+            "evaluation": {"screen": self.screen},
             "model": {"target_conn_id": self.name, "optimizer_conn_id": self.name, "concurrency": SLOTS},
         }
 
 
 PAPER = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
-FULL = (Form("world_1s", 1.0, 4, 10, PAPER), Form("world_5s", 5.0, 1, 10, PAPER))
+FULL = (
+    Form("world_1s", 1.0, 4, 10, PAPER),
+    Form("world_5s", 5.0, 1, 10, PAPER),
+    Form("world_screen", 1.0, 4, 10, PAPER, screen="batch"),
+)
 SMALL = (Form("world_few", 1.0, 2, 3, {Split.TRAIN: 3 * BATCH, Split.VAL: 100, Split.TEST: 140}),)
 REFERENCE = {
     "wall": "1019",
@@ -73,12 +80,12 @@ NOTE = (
 )
 REFERENCE_NOTE = (
     "The reference is the reference implementation, measured on the same protocol at 1 s a call with 400/200/1400 "
-    "items and 4 x 10 steps. The column at 5 s is a single epoch."
+    "items and 4 x 10 steps. The column at 5 s is a single epoch. The last one has `evaluation.screen`."
 )
 
 
 def measure() -> None:
-    """Train at 1 s and at 5 s a call, one after the other on one platform."""
+    """Train at 1 s, at 5 s, and at 1 s a call with a screen, one after the other on one platform."""
     columns = {"reference": REFERENCE} | _measured(FULL)
     _write("world", f"{NOTE} {REFERENCE_NOTE}", columns)
 

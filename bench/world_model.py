@@ -75,6 +75,8 @@ class World:
     """The world of a seed."""
 
     seed: int = 42
+    noise: float = 0.0
+    """How often the target misses what it would get right, each time on its own."""
 
     def nature(self, item_id: str) -> Nature:
         """Return what an item is like."""
@@ -87,10 +89,14 @@ class World:
 
     def right(self, item_id: str, skill: str, draw: int) -> bool:
         """Return whether the target is right on an item when it is asked for the nth time under a skill."""
+        return self._fraction(item_id, skill, str(draw), "answer") < self.chance(item_id, skill)
+
+    def chance(self, item_id: str, skill: str) -> float:
+        """Return how often the target is right on an item under a skill."""
         nature = self.nature(item_id)
         if nature.rule not in skill or (nature.misleading and nature.misleading in skill):
-            return False
-        return self._fraction(item_id, skill, str(draw), "answer") < nature.chance
+            return 0.0
+        return nature.chance * (1 - self.noise)
 
     def record(self, item_id: str) -> JsonObject:
         """Return an item as a SearchQA record of that benchmark's length."""

@@ -80,6 +80,14 @@ def test_an_item_of_chance_depends_on_draw_and_skill_and_on_nothing_else() -> No
     assert first != [WORLD.right(item_id, f"{SEED}\n", 1) for item_id in items]
 
 
+def test_noise_makes_the_target_miss_a_share_of_what_it_would_get_right() -> None:
+    noisy, skill = World(7, noise=0.3), "\n".join(RULES)
+    right = [item_id for item_id in ITEMS if WORLD.chance(item_id, skill) == 1.0]
+    assert {noisy.chance(item_id, skill) for item_id in right} == {0.7}
+    assert 0.6 < sum(noisy.right(item_id, skill, 1) for item_id in right) / len(right) < 0.8
+    assert not any(noisy.right(item_id, skill, 1) > WORLD.right(item_id, skill, 1) for item_id in ITEMS)
+
+
 def test_another_seed_is_another_world() -> None:
     assert [World(8).nature(item_id) for item_id in ITEMS] != [WORLD.nature(item_id) for item_id in ITEMS]
     assert World(8).record("val-1")["answers"] != WORLD.record("val-1")["answers"]
