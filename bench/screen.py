@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import mean, stdev
 
 from bench import tables
@@ -24,7 +24,6 @@ from skillopt_airflow.optimizer.aggregate import aggregate
 from skillopt_airflow.optimizer.minibatches import minibatches
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
 from skillopt_airflow.optimizer.select import select
-from skillopt_airflow.training.workload import FIRST_WAVE
 
 BATCHES = (20, 40, 80)
 NOISES = (0.0, 0.1, 0.3)
@@ -44,9 +43,9 @@ HEADER = (
     "calls without",
     "calls with",
     "saved",
-    "candidates screened out",
-    "of them the gate would accept",
-    "of these are better",
+    "screened out",
+    "lost, that the gate would accept",
+    "of these truly better",
     "true score without",
     "true score with",
     "difference",
@@ -57,10 +56,10 @@ NOTE = (
     "update, with the project's own functions for all stages. Target and optimizer are those of the world of known "
     "rules: an item is right exactly if the skill has the sentence that it needs, an eighth of the items are a matter "
     "of chance, and `noise` is how often the target misses what it would get right, each time on its own. Calls are "
-    "those of the target in a training's steps, with early rejection in both. Of candidates that were screened out, "
-    "the next column says how many the selection split would have accepted, out of all that it did accept or would "
-    "have, and the one after that how many of those are truly better than the skill that they were made from. True "
-    f"score: how often the best skill is right on {TEST} other items, without noise of measurement; the difference "
+    "those of the target in a training's steps, a mean over the seeds, with early rejection in both. Of the candidates "
+    "that were screened out, those are lost that the gate would have accepted by the selection split: so many of all "
+    "that it accepted or would have accepted. Some of these are truly better than the skill that they were made from. "
+    f"True score: how often the best skill is right on {TEST} other items, by the rules of the world; the difference "
     "with its standard error over the seeds."
 )
 
@@ -146,14 +145,16 @@ class Training:
             self.best = candidate
 
     def _carried_out(self, measured: Evaluation, current: Evaluation) -> tuple[Evaluation, int]:
-        """Return what counts of an evaluation that may end early at its one pause, and its calls."""
+        """Return what counts of an evaluation, looked at whenever all that began has ended, and its calls."""
         rules = self.config.evaluation
         order = evaluation_order(VAL_ITEMS, current, rules, self._record)
-        unavoidable = RunningEvaluation({}, {}, order, current, rules).unavoidable()
-        first = max(math.ceil(FIRST_WAVE * VAL), len(unavoidable))
-        scores = {item: measured.scores[item] for item in order[:first]}
-        lost = RunningEvaluation(scores, {}, order, current, rules).lost()
-        return (measured, VAL) if lost is None else (lost[0], first)
+        running = RunningEvaluation({}, {}, order, current, rules, self._record)
+        while len(running.scores) < VAL:
+            running = replace(running, scores={item: measured.scores[item] for item in running.worthwhile()})
+            lost = running.lost()
+            if lost is not None:
+                return lost[0], len(running.scores)
+        return measured, VAL
 
     def _proposed(self, batch: Sequence[str], step: int) -> SkillDocument:
         """Return the candidate that the optimizer makes of a batch under the current skill."""
