@@ -13,6 +13,7 @@ from skillopt_airflow.core.state import Measured, RunState, advance, remember
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Edit, JsonObject, Patch, Split
 from skillopt_airflow.training import timing
+from skillopt_airflow.training.batch_screen import screening, screens
 from skillopt_airflow.training.evaluation import (
     confirmation_chunks,
     confirmed,
@@ -23,7 +24,6 @@ from skillopt_airflow.training.evaluation import (
 )
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.screen import screening, screens
 from skillopt_airflow.training.spending import why_stop
 
 log = logging.getLogger(__name__)

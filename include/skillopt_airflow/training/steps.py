@@ -23,11 +23,11 @@ from skillopt_airflow.optimizer.reflect import reflect as reflect_on
 from skillopt_airflow.optimizer.rewrite import rewrite
 from skillopt_airflow.optimizer.select import select as select_edits
 from skillopt_airflow.store.objects import model_bytes
+from skillopt_airflow.training.batch_screen import passes, screen_chunks, screens
 from skillopt_airflow.training.candidate import propose
 from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.screen import passes, screen_chunks, screens
 from skillopt_airflow.training.speculation import speculation
 from skillopt_airflow.training.stage_models import Assistants, optimizing
 from skillopt_airflow.training.timing import timed
