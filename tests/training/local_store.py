@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from threading import Lock
+from typing import IO
 
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.store.objects import ObjectStore, StoredObject
@@ -35,6 +36,9 @@ class LocalStore(ObjectStore):
         self.before_write(key)
         with self._lock:
             self.objects[key] = body
+
+    def put_file(self, key: str, file: IO[bytes]) -> None:
+        self.put_bytes(key, file.read())
 
     def create(self, key: str, body: bytes) -> None:
         self.before_write(key)

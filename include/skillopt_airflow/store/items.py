@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Collection, Sequence
+from tempfile import TemporaryFile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.types import Item, ItemFile, ItemRef, canonical_json
+from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.parquet import to_parquet
 from skillopt_airflow.store.stored_parquet import opened
 
 ITEMS: pa.Schema = pa.schema(
@@ -33,11 +36,17 @@ def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
         for file in (*item.files, *item.reference_files):
             if not file.sha256:
                 raise DataError(f"item {item.id}: its file {file.name} was not stored before the item")
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, ITEMS, compression="zstd") as writer:
-        for start in range(0, len(items), GROUP):
-            writer.write_table(pa.Table.from_pylist([_row(item) for item in items[start : start + GROUP]], ITEMS))
-    store.put_bytes(key, bytes(sink.getvalue()))
+    refs = [ITEMS.empty_table().select(ItemRef._fields)]
+    # The items are in memory already, and need not be there once more.
+    with TemporaryFile() as spool:
+        with pq.ParquetWriter(spool, ITEMS, compression="zstd") as writer:
+            for start in range(0, len(items), GROUP):
+                rows = pa.Table.from_pylist([_row(item) for item in items[start : start + GROUP]], ITEMS)
+                writer.write_table(rows)
+                refs.append(rows.select(ItemRef._fields))
+        spool.seek(0)
+        store.put_file(key, spool)
+    store.put_bytes(keys.item_refs(key), to_parquet(pa.concat_tables(refs)))
 
 
 def load_items(store: ObjectStore, key: str, places: Collection[int] | None = None) -> list[Item]:
@@ -62,10 +71,15 @@ def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
     Raises:
         ObjectMissing: the split was not saved.
     """
-    file = opened(store, key)
+    try:
+        file = opened(store, keys.item_refs(key))
+    except ObjectMissing:
+        # A run that began before there were such files.
+        file = opened(store, key)
     # A column may be missing whose field has a default.
-    columns = [column for column in ItemRef._fields if column in file.schema_arrow.names]
-    return [ItemRef(**row) for row in file.read(columns=columns).to_pylist()]
+    table = file.read(columns=[column for column in ItemRef._fields if column in file.schema_arrow.names])
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return [ItemRef(**dict(zip(table.column_names, row, strict=True))) for row in rows]
 
 
 def _item(row: dict[str, str]) -> Item:

@@ -284,6 +284,11 @@ def merged_part(partition: str, names: Sequence[str]) -> str:
     return part(partition, f"merged-{1 + max(generations, default=0):06d}-{identity}")
 
 
+def item_refs(items: str) -> str:
+    """Return the key of the ids and fingerprints of a split's items, beside the key of these."""
+    return f"{items.removesuffix('.parquet')}.refs.parquet"
+
+
 def batch_job(plan: str) -> str:
     """Return the key of the batch job that carries out a plan, beside the plan's own key."""
     return f"{plan.removesuffix('.json')}/batch.json"

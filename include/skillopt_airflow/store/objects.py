@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from pydantic import JsonValue
@@ -99,6 +99,11 @@ class ObjectStore:
         """Write, over whatever was there."""
         with self._explained(key):
             self._client.put_object(Bucket=self.bucket, Key=key, Body=body)
+
+    def put_file(self, key: str, file: IO[bytes]) -> None:
+        """Write what a file holds from its place on, over whatever was there."""
+        with self._explained(key):
+            self._client.put_object(Bucket=self.bucket, Key=key, Body=file)
 
     def put_text(self, key: str, text: str) -> None:
         """Write UTF-8, byte for byte."""

@@ -15,6 +15,8 @@ import pyarrow.parquet
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import JsonObject, canonical_json
 
+BATCH = 2000
+
 
 def parsed(address: str, content: bytes) -> list[JsonObject]:
     """Return the records of a file whose name ends like one of FORMATS.
@@ -39,10 +41,14 @@ def _json_array(address: str, content: bytes) -> list[object]:
 
 
 def _json_lines(address: str, content: bytes) -> list[object]:
-    # str.splitlines would also cut at separators such as U+2028, which are legal inside of a JSON text.
-    lines = enumerate(_text(address, content).split("\n"), start=1)
-    values = []
-    for number, line in ((number, line) for number, line in lines if line.strip()):
+    # Line by line, so that a large file is not in memory as a text, too; only b"\n" ends a line.
+    lines = enumerate(io.BytesIO(content), start=1)
+    values, place = [], 0
+    for number, raw in lines:
+        line = _text(address, raw, place)
+        place += len(raw)
+        if not line.strip():
+            continue
         try:
             values.append(json.loads(line, parse_constant=_refuse))
         except ValueError as error:
@@ -75,7 +81,9 @@ def _csv(address: str, content: bytes) -> list[object]:
 def _parquet(address: str, content: bytes) -> list[object]:
     """Return a record a row; what is null, or no number, is missing."""
     try:
-        rows = pa.parquet.read_table(pa.BufferReader(content)).to_pylist()
+        # Batch by batch, so that a large file is not in memory as a table, too.
+        batches = pa.parquet.ParquetFile(pa.BufferReader(content)).iter_batches(BATCH)
+        rows = [row for batch in batches for row in batch.to_pylist()]
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{address}: not a Parquet file ({error})") from error
     records: list[object] = []
@@ -118,11 +126,12 @@ def _plain(value: object) -> object:
     raise ValueError(f"expected texts, numbers, dates, lists or structures of them, got {type(value).__name__}")
 
 
-def _text(address: str, content: bytes) -> str:
+def _text(address: str, content: bytes, place: int = 0) -> str:
+    """Return a file's text, or that of a part of it that begins at this place."""
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8" if place else "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{address}: is not UTF-8 text ({error.reason} at byte {error.start})") from error
+        raise DataError(f"{address}: is not UTF-8 text ({error.reason} at byte {place + error.start})") from error
 
 
 def _record(address: str, row: int, value: object) -> JsonObject:
