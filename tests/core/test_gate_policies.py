@@ -11,14 +11,13 @@ from bench.false_accepts import HEADER, SIZES, SPLITS, rates
 from skillopt_airflow.core.betting import log_betting
 from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
 from skillopt_airflow.core.gate import decide, judge, to_confirm
-from skillopt_airflow.core.gate_policies import POLICIES
+from skillopt_airflow.core.gate_policies import POLICIES, policy_of
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
 from skillopt_airflow.core.gate_policies.policy import Evidence, FreshDraws, Policy, discordant, evidence_of
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, evaluation_of
 from skillopt_airflow.core.paired import SAME_MEAN
 from skillopt_airflow.core.types import Rollout, RolloutResult, Score, Status, Trajectory
 from skillopt_airflow.core.verdict import Action, Verdict
-from skillopt_airflow.quality.sizes import training_needs
 
 
 def rules(policy: str = "paper", **knobs: object) -> EvaluationGroup:
@@ -60,7 +59,7 @@ def test_a_policy_is_one_object_and_one_line_in_the_map(monkeypatch: pytest.Monk
     decision = decide(*rejected, rejected[1], chosen)
     assert (decision.action, decision.policy, decision.reason) == (Action.REJECT, "unanimous", "1 losses")
     assert to_confirm(*accepted, chosen) == ("i0", "i1", "i2", "i3")
-    assert [need.rows for need in training_needs(chosen)] == [3]
+    assert policy_of(chosen).fewest_items(chosen) == 3
 
 
 @pytest.mark.parametrize("policy", POLICIES)

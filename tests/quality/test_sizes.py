@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.config import EvaluationGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.gate_policies.policy import evidence_of
@@ -24,7 +24,7 @@ def test_limits_are_numbers_of_items_that_must_be_there() -> None:
         Split.VAL: (24, "for evaluation.val_limit = 24"),
         Split.TEST: (100, "for evaluation.test_limit = 100"),
     }
-    assert list(evaluation_needs(rules())) == training_needs(rules()) == []
+    assert list(evaluation_needs(rules())) == []
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,25 @@ def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(
             assert (POLICIES[policy].judge(evidence, chosen).action is Action.ACCEPT) is accepts
 
 
+def config(**knobs: Any) -> TrainConfig:
+    paths = {"publishing__gate_policy": "paper"} | knobs
+    return TrainConfig.from_layers(nest({path.replace("__", "."): value for path, value in paths.items()}))
+
+
 def test_a_gate_needs_its_items_unless_it_is_off() -> None:
-    (need,) = training_needs(rules(gate_policy="mcnemar"))
+    assert training_needs(config()) == []
+    (need,) = training_needs(config(evaluation__gate_policy="mcnemar"))
     assert (need.split, need.rows) == (Split.VAL, 5)
-    assert training_needs(rules(gate_policy="mcnemar", use_gate=False)) == []
+    assert training_needs(config(evaluation__gate_policy="mcnemar", evaluation__use_gate=False)) == []
     with pytest.raises(
         ConfigError, match=r"evaluation\.val_limit = 4: at least 5 items are needed for evaluation\.gate_p"
     ):
-        training_needs(rules(gate_policy="mcnemar", val_limit=4))
+        training_needs(config(evaluation__gate_policy="mcnemar", evaluation__val_limit=4))
+
+
+def test_so_does_the_one_before_publishing_at_its_own_level() -> None:
+    (need,) = training_needs(config(publishing__gate_policy="mcnemar", publishing__gate_alpha=0.01))
+    assert need.rows == 7
+    assert need.reason == "for publishing.gate_policy = mcnemar to accept anything"
+    with pytest.raises(ConfigError, match=r"at least 4 items are needed for publishing\.gate_policy = mcnemar"):
+        training_needs(config(publishing__gate_policy="mcnemar", publishing__gate_alpha=0.1, evaluation__val_limit=3))

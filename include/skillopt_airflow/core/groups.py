@@ -1,7 +1,7 @@
 """Items that share something, such as a document, are one observation: their scores are not independent."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -10,7 +10,12 @@ NO_GROUPS: Mapping[str, str] = MappingProxyType({})
 
 def count_groups(groups: Sequence[str]) -> int | None:
     """Count the groups of items by each one's group, empty for an item of its own; None if none has one."""
-    return len(set(groups) - {""}) + groups.count("") if any(groups) else None
+    return len(group_sizes(groups)) if any(groups) else None
+
+
+def group_sizes(groups: Sequence[str]) -> tuple[int, ...]:
+    """Return the number of items in each group, by each item's; an item without one is one of its own."""
+    return (*Counter(group for group in groups if group).values(), *[1] * groups.count(""))
 
 
 def members(items: Mapping[str, float], groups: Mapping[str, str]) -> list[list[float]]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.core.run_gates import gates_of
 from skillopt_airflow.core.types import Split, Value
 
 
@@ -27,17 +27,20 @@ def evaluation_needs(rules: EvaluationGroup) -> Iterator[Need]:
             yield Need(split=split, rows=limit, reason=f"for evaluation.{knob} = {limit}")
 
 
-def training_needs(rules: EvaluationGroup) -> list[Need]:
-    """Return what a training needs: that, and a selection split on which its gate can accept anything at all.
+def training_needs(config: TrainConfig) -> list[Need]:
+    """Return what a training needs: that, and so many items that its gates can accept anything at all.
 
     Raises:
-        ConfigError: evaluation.val_limit leaves the gate too few items.
+        ConfigError: a limit leaves a gate too few items.
     """
-    needs = list(evaluation_needs(rules))
-    fewest = policy_of(rules).fewest_items(rules) if rules.use_gate else 1
-    if fewest > 1:
-        gate = f"for evaluation.gate_policy = {rules.gate_policy} to accept anything"
-        if rules.val_limit is not None and rules.val_limit < fewest:
-            raise ConfigError(f"evaluation.val_limit = {rules.val_limit}: at least {fewest} items are needed {gate}")
-        needs.append(Need(split=Split.VAL, rows=fewest, reason=gate))
+    rules = config.evaluation
+    needs, limits = list(evaluation_needs(rules)), {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}
+    for gate in gates_of(config):
+        reason, limit = f"for {gate.knob} = {gate.rules.gate_policy} to accept anything", limits[gate.split]
+        if limit is not None and limit < gate.fewest:
+            raise ConfigError(
+                f"evaluation.{gate.split}_limit = {limit}: at least {gate.fewest} items are needed {reason}"
+            )
+        if gate.fewest > 1:
+            needs.append(Need(split=gate.split, rows=gate.fewest, reason=reason))
     return needs

@@ -8,6 +8,7 @@ from pydantic import model_validator
 from skillopt_airflow.core.edits import EditReport
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.provenance import LineOrigin
+from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.run_history import History, MomentHistory, StageRollouts
 from skillopt_airflow.core.types import FailurePattern
 
@@ -53,6 +54,8 @@ class ReportView(History):
     val_groups: int | None = None
     """Groups that the items of the selection split come from; None if none was named."""
     test_groups: int | None = None
+    smallest_gains: tuple[SmallestGain, ...] = ()
+    """What the gates could be expected to find."""
     seed: SplitScore
     """The seed skill on the selection split."""
     best: SplitScore

@@ -12,6 +12,7 @@ from skillopt_airflow.core.config import DataGroup, TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.run_gates import SmallestGain, check_groups, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
@@ -54,14 +55,15 @@ def prepare_training(run: TrainingRun, config: TrainConfig, most_chunks: int) ->
     published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target)).list_versions()
     check_unchanged(run, config)
     seed = opened(run.seed_skill(), config)
-    items, quality = read_items(run, config, training_needs(config.evaluation))
+    items, quality = read_items(run, config, training_needs(config))
     prices = run.connections.prices(config)
     check_affordable(config, items, prices)
+    check_groups(config, _groups(config, items))
     check_mappable(config, training_demands(config, {split: len(rows) for split, rows in items.items()}), most_chunks)
     image = run.connections.image(config)
     items = store_files(run, items, _files(run, config))
     check_same_inputs(run, items, seed, image)
-    settle(run, config, items, quality, image, prices)
+    settle(run, config, items, quality, image, prices, smallest_gains(config, _groups(config, items)))
     store_seed(run, seed)
     log_size(run)
     return seed_plan(run)
@@ -225,7 +227,13 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
 
 
 def settle(
-    run: TrainingRun, config: TrainConfig, items: Items, quality: "QualityReport", image: str, prices: Prices
+    run: TrainingRun,
+    config: TrainConfig,
+    items: Items,
+    quality: "QualityReport",
+    image: str,
+    prices: Prices,
+    gains: tuple[SmallestGain, ...] = (),
 ) -> None:
     """Store the configuration and the items that all stages of the run see."""
     from skillopt_airflow.store.data_manifest import data_manifest
@@ -240,6 +248,7 @@ def settle(
         program=rollout_program(config, image, benchmarks.folder(run.ref.benchmark)),
         steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
+        smallest_gains=gains,
     )
     store_quality(run, quality)
     for split, rows in items.items():
@@ -264,6 +273,9 @@ def log_size(run: TrainingRun) -> None:
         )
     for line in estimated(run, sizes).lines():
         log.info("%s", line)
+    log.info("smallest gains that are found in four of five cases, if every answer is a coin's toss, the worst case:")
+    for gain in run.record.smallest_gains:
+        log.info("  %s", gain)
 
 
 def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
@@ -273,6 +285,12 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     prompts = [run.benchmark.messages(item.public, "") for item in first]
     chars = sum(len(message.content) for prompt in prompts for message in prompt) / max(1, len(prompts))
     return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices)
+
+
+def _groups(config: TrainConfig, items: Items) -> dict[Split, list[str]]:
+    """Return the groups of the items that evaluations look at."""
+    limits = {Split.VAL: config.evaluation.val_limit, Split.TEST: config.evaluation.test_limit}
+    return {split: [item.group for item in items[split][:limit]] for split, limit in limits.items()}
 
 
 def _files(run: TrainingRun, config: TrainConfig) -> "DataFiles":

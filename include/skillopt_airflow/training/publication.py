@@ -3,13 +3,14 @@
 import logging
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
+from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.gate import GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
+from skillopt_airflow.core.run_gates import publishing_rules
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
@@ -96,7 +97,7 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     run.merge_parts(Split.VAL, skills.values(), contest.draws)
     check_measured(run, Split.VAL, skills, contest.draws)
     candidate, rival = (_covered(run, name, skill, contest) for name, skill in skills.items())
-    decision = decide(candidate, rival, rival, publish_rules(run, contest.rules))
+    decision = decide(candidate, rival, rival, publishing_rules(run.config.evaluation, contest.rules))
     run.store.put_model(keys.gate, decision)
     log.info("publish gate against %s: %s, %s", contest.rival, decision.action, decision.reason)
     if decision.action.accepted:
@@ -132,12 +133,6 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
 def fresh(run: TrainingRun, skill: SkillDocument, contest: PublishContest) -> Evaluation:
     """Return a skill's scores on the publication's own draws of the selection split."""
     return measured(run, Split.VAL, skill, contest.draws)
-
-
-def publish_rules(run: TrainingRun, rules: PublishingGroup) -> EvaluationGroup:
-    """Return the run's way to score, under the policy of publishing."""
-    policy = {"use_gate": True, "gate_policy": rules.gate_policy, "gate_alpha": rules.gate_alpha}
-    return run.config.evaluation.model_copy(update=policy)
 
 
 def _covered(run: TrainingRun, name: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:

@@ -50,6 +50,7 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
         "test_items": len(run.item_refs(Split.TEST)),
         "val_groups": count_groups([item.group for item in run.item_refs(Split.VAL)]),
         "test_groups": count_groups([item.group for item in run.item_refs(Split.TEST)]),
+        "smallest_gains": run.record.smallest_gains,
         "seed": SplitScore.of(run.state(run.timeline[0]).best.evaluation, rules, version=0),
         "best": SplitScore.of(final.best.evaluation, rules, version=final.best.version),
         "skill": run.skill(final.best.version).text,

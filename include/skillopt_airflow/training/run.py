@@ -13,6 +13,7 @@ from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment, MomentKind, timeline
@@ -77,6 +78,8 @@ class RunRecord(Document):
     steps_in_epoch: int
     prices: dict[Role, ModelPrice | None]
     """Prices at the time when the run began."""
+    smallest_gains: tuple[SmallestGain, ...] = ()
+    """What the gates of a training can be expected to find."""
 
     def of_former(self) -> Self:
         """Return the record with the concurrency of all containers at the same time."""

@@ -1,0 +1,99 @@
+"""The gates of a training: the one that each candidate passes, and the one before publishing."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup, TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.core.groups import group_sizes
+from skillopt_airflow.core.power import smallest_gain
+from skillopt_airflow.core.types import Split, Value
+
+
+class RunGate(NamedTuple):
+    """A gate, and the items that it looks at."""
+
+    knob: str
+    """Path of the knob that chooses its policy."""
+    split: Split
+    rules: EvaluationGroup
+
+    @property
+    def fewest(self) -> int:
+        """Items, or groups of items, with fewer of which it accepts nothing."""
+        return policy_of(self.rules).fewest_items(self.rules)
+
+
+class SmallestGain(Value):
+    """What a gate can be expected to find; see `core.power`."""
+
+    gate: str
+    """Path of the knob that chooses its policy."""
+    policy: str
+    split: Split
+    items: int
+    groups: int | None
+    """Groups that the items come from; None if they have none."""
+    draws: int
+    gain: float | None
+    """Smallest gain of the mean that is found in four of five cases; None if there is none."""
+
+    def __str__(self) -> str:
+        of = "" if self.groups is None else f" in {self.groups:,} groups"
+        found = "no gain" if self.gain is None else f"a gain of {100 * self.gain:.1f} points"
+        return (
+            f"{self.gate} = {self.policy}, {self.items:,} items of the {self.split} split{of}, "
+            f"{self.draws} draw{'s' if self.draws > 1 else ''} of each: {found}"
+        )
+
+
+def gates_of(config: TrainConfig) -> list[RunGate]:
+    """Return the gates of a training, without that of candidates where they are taken without one."""
+    gates = [
+        RunGate("evaluation.gate_policy", Split.VAL, config.evaluation),
+        RunGate("publishing.gate_policy", Split.VAL, publishing_rules(config.evaluation, config.publishing)),
+    ]
+    return [gate for gate in gates if gate.rules.use_gate]
+
+
+def publishing_rules(evaluation: EvaluationGroup, publishing: PublishingGroup) -> EvaluationGroup:
+    """Return a run's way to score, under the policy of publishing."""
+    policy = {"use_gate": True, "gate_policy": publishing.gate_policy, "gate_alpha": publishing.gate_alpha}
+    return evaluation.model_copy(update=policy | {"draws": publishing.draws})
+
+
+def check_groups(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> None:
+    """Refuse a gate that no result could pass, because its items come from too few groups.
+
+    Args:
+        config: says the gates.
+        groups: of each item that is measured, by split; empty for an item without one.
+
+    Raises:
+        ConfigError: it names the gate, the groups that there are, and how many it needs.
+    """
+    for gate in gates_of(config):
+        found = len(group_sizes(groups[gate.split]))
+        if found < gate.fewest:
+            raise ConfigError(
+                f"{gate.knob} = {gate.rules.gate_policy} could accept nothing: the items of the {gate.split} split "
+                f"come from {found} groups, and it needs at least {gate.fewest}; give it more data, or choose another "
+                "policy"
+            )
+
+
+def smallest_gains(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -> tuple[SmallestGain, ...]:
+    """Return what each gate can find; the groups are those of `check_groups`."""
+    return tuple(
+        SmallestGain(
+            gate=gate.knob,
+            policy=gate.rules.gate_policy,
+            split=gate.split,
+            items=len(groups[gate.split]),
+            groups=len(group_sizes(groups[gate.split])) if any(groups[gate.split]) else None,
+            draws=gate.rules.draws,
+            gain=smallest_gain(gate.rules, group_sizes(groups[gate.split])),
+        )
+        for gate in gates_of(config)
+    )
