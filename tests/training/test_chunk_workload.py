@@ -106,7 +106,7 @@ def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: p
 
 @pytest.mark.parametrize(
     ("items", "isolated", "concurrency", "chunks", "share"),
-    [(24, 6, 32, 4, 8), (24, 12, 32, 2, 16), (3, 1, 32, 3, 10), (24, 400, 32, 1, 32), (24, 6, 2, 4, 1)],
+    [(24, 6, 32, 4, 8), (24, 12, 32, 2, 16), (24, 8, 32, 3, 10), (24, 400, 32, 1, 32), (24, 6, 2, 4, 1)],
 )
 def test_chunks_at_the_same_time_share_the_runs_concurrency(
     items: int, isolated: int, concurrency: int, chunks: int, share: int, monkeypatch: pytest.MonkeyPatch

@@ -1,5 +1,6 @@
 """One chunk's work: which items are still to do under which skill, and where the rows go."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.rollout_table import RolloutKey
 
 
+LEAST_IN_FLIGHT = 0.5
+"""Share of a contested chunk's model calls that stays in flight whatever is to be expected of the candidate."""
 JUDGES = 2
 """Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
 
@@ -152,7 +155,9 @@ class ChunkWorkload:
         if running.lost() is not None:
             return True
         worthwhile = set(running.worthwhile())
-        self._released = sum(item.id in worthwhile for item in self.items)
+        # Held back to what runs in any case, the last items would run almost one by one.
+        least = self._recorded + math.ceil(self.concurrency * LEAST_IN_FLIGHT)
+        self._released = max(least, sum(item.id in worthwhile for item in self.items))
         return False
 
     @property
