@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillopt_airflow.core import sign_flip_test as sign_flip_test_module
 from skillopt_airflow.core.sign_flip_test import sign_flip_test
 from skillopt_airflow.core.sign_test import sign_test
 
@@ -32,6 +33,22 @@ def test_other_differences_are_tested_exactly_where_they_are_steps_of_the_larges
 @given(st.integers(0, 40), st.integers(0, 40), st.sampled_from([1.0, 1 / 3, 0.017]))
 def test_equally_large_differences_are_a_sign_test(wins: int, losses: int, size: float) -> None:
     assert sign_flip_test([size] * wins + [0.0] * 3 + [-size] * losses) == sign_test(wins, losses)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.02, 0.05])
+def test_of_many_differences_it_goes_on_as_it_was(shift: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(7)
+    differences = [min(1.0, max(-1.0, random.gauss(shift, 0.4))) for _ in range(600)]
+    counted = sign_flip_test(differences)
+    monkeypatch.setattr(sign_flip_test_module, "MOST_COUNTED", 599)
+    assert sign_flip_test(differences) == pytest.approx(counted, rel=0.03)
+
+
+def test_a_hundred_thousand_differences_are_no_matter() -> None:
+    random = Random(8)
+    differences = [random.uniform(-1, 1) for _ in range(100_000)]
+    assert 0.001 < sign_flip_test(differences) < 0.999
+    assert sign_flip_test([d + 0.01 for d in differences]) < 0.001
 
 
 def test_without_a_difference_nothing_is_found() -> None:

@@ -9,6 +9,8 @@ DENOMINATOR = 2520
 """Least common multiple of 1 to 10: differences of means of up to so many 0/1 draws are multiples of 1 / 2520."""
 RESOLUTION = 60
 """Other differences are rounded to so many steps of the largest one."""
+MOST_COUNTED = 1000
+"""Of more differences the patterns are too many to count; by then their sums are as good as normal."""
 ROUNDING = 1e-6
 """Share of a step that floats may be away from a multiple of it."""
 
@@ -18,7 +20,8 @@ def sign_flip_test(differences: Collection[float]) -> float:
 
     Exact, by counting the patterns of signs with each sum (Fisher's permutation test of paired differences; of
     differences that are all equally large it is the sign test). The steps hang on the sizes alone, which random signs
-    do not change, so that rounding to them leaves the test exact. 1 without a difference.
+    do not change, so that rounding to them leaves the test exact. 1 without a difference. Where more than MOST_COUNTED
+    are not equally large, it is the normal distribution's.
     """
     steps = _steps(differences)
     if not steps:
@@ -26,6 +29,10 @@ def sign_flip_test(differences: Collection[float]) -> float:
     if len(set(map(abs, steps))) == 1:
         wins = sum(step > 0 for step in steps)
         return sign_test(wins, len(steps) - wins)
+    if len(steps) > MOST_COUNTED:
+        # The other sign of a difference takes two steps from the sum.
+        above = (sum(steps) - 1) / math.sqrt(sum(step * step for step in steps))
+        return math.erfc(above / math.sqrt(2)) / 2
     lost = -sum(step for step in steps if step < 0)
     return _patterns([abs(step) for step in steps], lost) / (1 << len(steps))
 
