@@ -26,9 +26,13 @@ class StepBuffer(Value):
 
 
 def entry_of(
-    step: int, patterns: Sequence[FailurePattern], rejected: Sequence[Edit], before: float, after: float
+    step: int,
+    patterns: Sequence[FailurePattern],
+    rejected: Sequence[Edit],
+    before: float | None,
+    after: float | None,
 ) -> BufferEntry:
-    """Return the entry of a step; only rejected edits come with scores."""
+    """Return the entry of a step; only rejected edits come with scores, if there are some."""
     if not rejected:
         return BufferEntry(step=step, failure_patterns=tuple(patterns))
     return BufferEntry(

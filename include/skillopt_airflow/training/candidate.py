@@ -61,17 +61,14 @@ def tried_edits(run: TrainingRun, moment: Moment) -> tuple[Edit, ...]:
     return (*ranked.edits, *(edit for edit in applied.edits if edit.op == "region"))
 
 
-def scores_around(run: TrainingRun, before: RunState, decision: GateDecision) -> tuple[float, float]:
-    """Return the means of current skill and candidate on the same items; a bound for a candidate rejected early.
+def scores_around(decision: GateDecision) -> tuple[float, float] | tuple[None, None]:
+    """Return the means of current skill and candidate on the same items: those that both have a score for.
 
-    Of one that was screened out they are those on the step's batch.
+    Of a candidate rejected early they are those that ran, of one that was screened out those of the step's batch.
+    None for both if there is no such item.
     """
-    batch = decision.screened_out
-    if batch is not None:
-        return batch.other_score, batch.score
-    if decision.bound is None:
-        return decision.against_current.other_score, decision.against_current.score
-    return before.current.evaluation.gate_mean(run.config.evaluation), decision.bound
+    table = decision.screened_out or decision.against_current
+    return (table.other_score, table.score) if table.pairs else (None, None)
 
 
 def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:
@@ -101,7 +98,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         if candidate.sha256 != before.current.sha256:
             record = before.record.with_scores(evaluation, run.config.evaluation)
             state = state.model_copy(update={"record": record})
-        state = _remembering(run, moment, before, state, decision)
+        state = _remembering(run, moment, state, decision)
         state = state.model_copy(update={"stopped": why_stop(run, moment)})
         _leave_behind(run, moment, state)
         store.put_model(keys.gate, decision)
@@ -190,9 +187,7 @@ def _to_confirm(run: TrainingRun, before: RunState, evaluation: Evaluation) -> t
     return to_confirm(evaluation, before.current.evaluation, run.config.evaluation)
 
 
-def _remembering(
-    run: TrainingRun, moment: Moment, before: RunState, state: RunState, decision: GateDecision
-) -> RunState:
+def _remembering(run: TrainingRun, moment: Moment, state: RunState, decision: GateDecision) -> RunState:
     """Return the state with what later moments are to know of this one: a step's trace, an epoch's memory."""
     keys = run.keys.moment(moment)
     if remembers(run, moment):
@@ -200,7 +195,7 @@ def _remembering(
     if moment.kind != "step":
         return state
     ranked = run.store.get_model(keys.ranked_edits, Patch)
-    score_before, score_after = scores_around(run, before, decision)
+    score_before, score_after = scores_around(decision)
     entry: BufferEntry = entry_of(
         moment.step,
         ranked.failure_patterns,

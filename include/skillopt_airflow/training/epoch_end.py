@@ -59,9 +59,7 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
         if moment.kind == "step" and moment.epoch == epoch:
             keys = run.keys.moment(moment)
             decision = run.store.get_model(keys.gate, GateDecision)
-            known = decision.bound is not None or decision.screened_out is not None
-            measured = known or decision.against_current.pairs > 0
-            before, after = scores_around(run, run.state_before(moment), decision) if measured else (None, None)
+            before, after = scores_around(decision)
             steps.append(
                 EpochStep(
                     step=moment.step,
