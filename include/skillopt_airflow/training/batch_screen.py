@@ -3,11 +3,12 @@
 import logging
 
 from skillopt_airflow.core.errors import ObjectMissing
-from skillopt_airflow.core.item_scores import Evaluation, covers, evaluation_of
+from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.screening import Screening, screened
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ItemRef, Split
+from skillopt_airflow.training.evaluation import measured_on
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids
 from skillopt_airflow.training.run import TrainingRun
 
@@ -69,5 +70,4 @@ def _current(run: TrainingRun, moment: Moment) -> SkillDocument:
 
 
 def _on_batch(run: TrainingRun, moment: Moment, skill: SkillDocument) -> Evaluation:
-    batch = _batch(run, moment)
-    return evaluation_of(ids(batch), run.results(Split.TRAIN, skill, 0, batch).values())
+    return measured_on(run, Split.TRAIN, skill, 0, _batch(run, moment))

@@ -93,8 +93,15 @@ def confirmed(run: TrainingRun, moment: Moment, skill: SkillDocument, item_ids: 
     """Return the fresh scores of a skill on the items of a confirmation."""
     wanted = set(item_ids)
     items = [item for item in run.item_refs(Split.VAL) if item.id in wanted]
-    rollouts = run.results(Split.VAL, skill, fresh_draw(run, moment), items).values()
-    return evaluation_of(item_ids, rollouts, groups=_groups(items))
+    return measured_on(run, Split.VAL, skill, fresh_draw(run, moment), items)
+
+
+def measured_on(
+    run: TrainingRun, split: Split, skill: SkillDocument, draw: int, items: Sequence[ItemRef]
+) -> Evaluation:
+    """Return the skill's scores on some items of a split by one draw, as far as they are stored."""
+    rollouts = run.results(split, skill, draw, items).values()
+    return evaluation_of(ids(items), rollouts, groups=_groups(items))
 
 
 def _groups(items: Sequence[ItemRef]) -> dict[str, str]:
