@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.rollout_table import RolloutKey
 
 
-LEAST_IN_FLIGHT = 0.5
-"""Share of a contested chunk's model calls that stays in flight whatever is to be expected of the candidate."""
+LEAST_AHEAD, MOST_AHEAD = 0.5, 3
+"""A contested chunk begins so many times its model calls in flight beyond the rows that were looked at: at least,
+whatever is to be expected of the candidate, and at most, so that a server which answers faster than one looks is not
+asked for all of them at once."""
+LARGEST_SHARE_AHEAD = 0.25
+"""And so large a share of its items, if that is more."""
 JUDGES = 2
 """Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
 
@@ -156,8 +160,10 @@ class ChunkWorkload:
             return True
         worthwhile = set(running.worthwhile())
         # Held back to what runs in any case, the last items would run almost one by one.
-        least = self._recorded + math.ceil(self.concurrency * LEAST_IN_FLIGHT)
-        self._released = max(least, sum(item.id in worthwhile for item in self.items))
+        least = math.ceil(self.concurrency * LEAST_AHEAD)
+        most = max(self.concurrency * MOST_AHEAD, math.ceil(len(self.items) * LARGEST_SHARE_AHEAD))
+        wanted = sum(item.id in worthwhile for item in self.items) - self._recorded
+        self._released = self._recorded + min(max(wanted, least), most)
         return False
 
     @property
