@@ -427,32 +427,6 @@ def test_speculation_saves_the_next_batch_after_a_rejection_and_counts_its_waste
     assert counts.wasted == counts.speculated - saved
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("calls", "speculates"), [(None, True), (100_000, True), (200, False)])
-def test_speculation_begins_by_itself_after_three_rejections_where_the_budget_has_room(
-    calls: int | None, speculates: bool
-) -> None:
-    plain, ahead = (
-        Training.of(
-            train__num_epochs=1,
-            train__steps_per_epoch=7,
-            train__speculative_rollout=wanted,
-            evaluation__gate_policy="e_process",
-            evaluation__gate_alpha=1e-5,
-            budget__max_calls=calls,
-        )
-        for wanted in (False, "auto")
-    )
-    assert plain() == ahead()
-    steps = history_of(ahead.run).steps
-    assert len(steps) > 3
-    assert not any(step.action.accepted for step in steps)
-    # The batches of steps 5 to 7: step 4 is the first with three rejections before it.
-    assert ahead.rollouts["speculate"] == (3 * 8 if speculates else 0)
-    assert plain.rollouts["rollout"] - ahead.rollouts["rollout"] == ahead.rollouts["speculate"]
-    assert history_of(ahead.run).rollouts.wasted == 0
-
-
 def test_what_was_rolled_out_ahead_of_a_step_that_did_not_come_is_wasted() -> None:
     ahead = Training.of(train__speculative_rollout=True, train__steps_per_epoch=4, budget__max_calls=220)
     assert ahead().stopped.startswith("budget.max_calls")
