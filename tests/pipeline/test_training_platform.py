@@ -141,7 +141,8 @@ def test_every_rollout_ran_in_a_container(trained: TrainedRun, event_log: list[d
             lives.setdefault(event["id"], []).append(event["timeNano"] / 1e9)
     rows = trajectories(trained)
     assert len(rows) >= 6 * 40
-    assert len(lives) >= len(rows) / 20
+    # A batch of each of six steps, and the seed on the selection split.
+    assert len(lives) >= 7
     for started, seconds in zip(rows["started"], rows["seconds"], strict=True):
         begin = started.timestamp()
         assert any(life[0] <= begin and begin + seconds <= life[-1] for life in lives.values())
