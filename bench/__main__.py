@@ -4,17 +4,17 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 
-from bench import early_reject, false_accepts, gateway, latency, overhead, screen, searchqa, world
+from bench import early_reject, gateway, latency, overhead, screen, searchqa, truth, world
 from skillopt_airflow.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "early_reject": early_reject.measure,
-    "false_accepts": false_accepts.measure,
     "gateway": gateway.measure,
     "latency": latency.measure,
     "overhead": overhead.measure,
     "screen": screen.measure,
     "searchqa": searchqa.measure,
+    "truth": truth.measure,
     "world": world.measure,
     "world_small": world.measure_small,
 }

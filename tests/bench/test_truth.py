@@ -1,0 +1,80 @@
+"""The simulations of bench/truth.py, with fewer trials; what they promise of the project's gates and intervals."""
+
+import pytest
+
+from bench import tables, truth
+from bench.truth import OFTEN_A_LITTLE, TESTS, covered, found, rates
+from bench.truth_worlds import WORLDS
+from skillopt_airflow.core.gate_policies import POLICIES
+
+SURE = ("paired_se", "mcnemar", "confirm", "e_process")
+
+
+def most(trials: int) -> float:
+    """Return the level, and three standard errors of so many trials."""
+    return 0.05 + 3 * (0.05 * 0.95 / trials) ** 0.5
+
+
+@pytest.mark.parametrize("draws", [1, 3])
+@pytest.mark.parametrize(
+    "world", ["coins", "mixed: any rate from 0 to 1", "deterministic target", "partial credit", "ten items a text"]
+)
+def test_candidates_that_change_nothing_are_accepted_as_rarely_as_promised(world: str, draws: int) -> None:
+    for items, trials in ((17, 300), (60, 200)):
+        shares = rates(world, items, draws, trials)
+        print(items, world, draws, shares)
+        assert {name: share for name, share in shares.items() if name in SURE and share > most(trials)} == {}
+        assert 0.3 <= shares["paper"] <= 0.6
+        assert shares["no_regression"] < shares["paper"]
+
+
+def test_failed_rollouts_of_losses_publish_nothing() -> None:
+    shares = rates("timeouts among losses", 40, 1, 500)
+    print(shares)
+    assert shares["paper"] > 0.5
+    assert max(shares[name] for name in POLICIES if name != "paper") <= 0.2
+    assert max(shares[name] for name in SURE) <= most(500)
+
+
+def test_tests_of_means_see_what_signs_do_not() -> None:
+    worse = found(OFTEN_A_LITTLE, 200, 1, 0.0, 200)
+    print(worse)
+    assert worse["signs alone"] > 0.3
+    assert worse["mcnemar"] <= most(200)
+    assert worse["e_process"] <= 0.02
+    assert list(worse) == list(TESTS)
+
+
+@pytest.mark.parametrize("draws", [1, 3])
+def test_true_gains_are_found_as_often_as_by_their_signs(draws: int) -> None:
+    shares = found("coins", 80, draws, 0.15, 200)
+    print(shares)
+    assert shares["mcnemar"] >= 2 / 3 * shares["signs alone"] > 0.3
+    assert shares["e_process"] >= 2 / 3 * shares["E-value of the signs"]
+
+
+@pytest.mark.parametrize(
+    ("world", "items", "draws", "gain"),
+    [
+        ("coins", 17, 3, 0.1),
+        ("all wrong", 17, 1, 0.2),
+        ("deterministic target", 40, 3, 0.1),
+        ("ten items a text", 200, 1, 0.1),
+        ("nearly all right", 40, 3, 0.0),
+    ],
+)
+def test_intervals_hold_the_truth(world: str, items: int, draws: int, gain: float) -> None:
+    of_difference, _, of_score, _ = covered(world, items, draws, gain, 300)
+    print(world, of_difference, of_score)
+    # Four standard errors below 95 %.
+    assert min(of_difference, of_score) >= 0.9
+
+
+@pytest.mark.slow
+def test_the_page_has_all_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(truth, "TRIALS", dict.fromkeys(truth.TRIALS, 2))
+    truth.measure()
+    page = (tables.RESULTS / "truth.md").read_text(encoding="utf-8")
+    assert page.count("\n## ") == 5
+    assert all(f"| {world} |" in page for world in WORLDS)
