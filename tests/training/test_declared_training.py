@@ -114,7 +114,9 @@ def test_items_of_a_group_are_one_observation_of_the_run(folder: Path) -> None:
     header, *rows = table.read_text(encoding="utf-8").splitlines()
     grouped = [f"{row},region {place % 4}" for place, row in enumerate(rows)]
     table.write_text("\n".join([f"{header},region", *grouped]) + "\n", encoding="utf-8")
-    done = training(task__group="region", train__num_epochs=1, train__steps_per_epoch=1)
+    done = training(
+        task__group="region", train__num_epochs=1, train__steps_per_epoch=1, publishing__gate_policy="paired_se"
+    )
     done()
     evaluation = done.run.state(done.run.timeline[0]).best.evaluation
     assert set(evaluation.groups) == {item.id for item in done.run.item_refs(Split.VAL)}
