@@ -15,7 +15,6 @@ from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
 from skillopt_airflow.store.items import load_items
 from skillopt_airflow.training import steps
@@ -671,7 +670,7 @@ def test_a_step_that_ends_otherwise_leaves_behind_what_followed_from_it() -> Non
     training.store.put_text(run.keys.moment(first).candidate_skill, run.skill(0).text + "\n- Another rule.\n")
     state = decide_again(run, first)
     assert not any(training.store.exists(run.keys.moment(moment).state) for moment in later)
-    assert training.store.get_model(run.keys.runtime_state, RunState) == state
+    assert run.newest_state() == state
     with pytest.raises(ObjectMissing):
         run.state(run.timeline[-1])
 

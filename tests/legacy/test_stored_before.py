@@ -29,6 +29,7 @@ from skillopt_airflow.store.data_manifest import DataManifest
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.night_table import Night, Told
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.run_states import RunStates, same
 from skillopt_airflow.training.answer_cache import StoredMiss, StoredReply
 from skillopt_airflow.training.batch_job import BatchJob
 from skillopt_airflow.training.night import LedgerRow
@@ -252,14 +253,20 @@ def test_the_unfinished_training_goes_on_to_its_publication() -> None:
     # Nothing that was stored is asked for or rolled out again.
     assert not {"seed", "rollout"} & set(training.rollouts)
     assert {stage for stage, _ in training.models.prompts} == {"rank", "slow_update"}
-    # What its first step decided stands; written again, it only gains its number. A plan may be cut otherwise by now.
+    # What its first step decided stands; written again, it only gains its number. A plan may be cut otherwise by now,
+    # and a state names the scores that it held.
     written = [key for key in bodies if "/step_0001/" in key and key.endswith(".json") and "/timing/" not in key]
     plans = [key for key in written if "/plans/" in key]
     for key in plans:
         assert _planned(kept.objects[key]) == _planned(bodies[key]) != [], key
     decided = sorted({*written} - {*plans})
     assert len(decided) > 8
+    before = LocalStore()
+    before.objects = bodies
     for key in decided:
+        if key.endswith("/state.json"):
+            assert same(training.run.states.read(key), RunStates(before, training.run.keys).read(key))
+            continue
         now, then = (_findings(json.loads(objects[key])) for objects in (kept.objects, bodies))
         assert now | {"contract": 1} == then | {"contract": 1}, key
     artifacts = ArtifactStore(kept, KEYS)

@@ -16,6 +16,7 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.store.keys import RunKeys, run_name, trajectories_of
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.run_states import RunStates
 
 DAG = "train_searchqa"
 EPOCH_DAGS = ("train_searchqa_epoch", "train_searchqa_epoch_end")
@@ -87,7 +88,7 @@ class TrainedRun:
 
     @property
     def state(self) -> RunState:
-        return self.store.get_model(self.keys.runtime_state, RunState)
+        return RunStates(self.store, self.keys).read(self.keys.runtime_state)
 
 
 def create_connection(platform: Any, conn_id: str, host: str, model: str, password: str = "") -> None:

@@ -37,6 +37,8 @@ class Evaluation(Value):
     """Items that did not run because the candidate had already lost, or been screened out; they are no failures."""
     groups: dict[str, str] = Field(default_factory=dict)
     """Group of each item that has one, by id; see `Item.group`."""
+    stored: str = ""
+    """Name under which the run keeps scores and groups; empty if nowhere yet, or in the same document."""
 
     @property
     def size(self) -> int:

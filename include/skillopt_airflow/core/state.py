@@ -1,5 +1,7 @@
 """The state of a training at a moment: all that the next one needs."""
 
+from typing import ClassVar
+
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate import Action, GateDecision
@@ -20,6 +22,9 @@ class Measured(Value):
 
 class RunState(Document):
     """The state of the run after a moment; the buffer holds the current epoch's steps."""
+
+    contract: ClassVar[int] = 2
+    """In number 1, the scores of items are in the document, which since then names them."""
 
     moment: str
     """Name of the moment that committed it."""

@@ -23,6 +23,8 @@ class TrackRecord(Value):
     """The records by item id; values of the gate's metric."""
 
     items: dict[str, ItemRecord] = Field(default_factory=dict)
+    stored: str = ""
+    """Name under which the run keeps the items; empty if nowhere yet, or in the same document."""
 
     def expected(self, item: str, current: float) -> float:
         """Estimate the next candidate's score on the item, given the current skill's."""

@@ -164,6 +164,10 @@ class RunKeys:
         """Return the key of a split's items."""
         return f"{self.folder}data/{split.value}.parquet"
 
+    def scores(self, name: str) -> str:
+        """Return the key of items' scores that states name."""
+        return f"{self.folder}scores/{name}.parquet"
+
     def publication(self, name: str) -> PublicationKeys:
         """Return the keys of an attempt to publish; `name` is that of the DAG run that makes it."""
         return PublicationKeys(f"{self.folder}publish/{name}/")

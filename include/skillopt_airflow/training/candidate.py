@@ -96,7 +96,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             before, moment, Measured(version=number, sha256=candidate.sha256, evaluation=evaluation), decision
         )
         if candidate.sha256 != before.current.sha256:
-            record = before.record.with_scores(evaluation, run.config.evaluation)
+            record = run.states.record(before).with_scores(evaluation, run.config.evaluation)
             state = state.model_copy(update={"record": record})
         state = _remembering(run, moment, state, decision)
         state = state.model_copy(update={"stopped": why_stop(run, moment)})
@@ -110,15 +110,15 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         log.info("%s: %s, %s", moment.name, decision.action, decision.reason)
         if state.stopped:
             log.warning("the run stops here: %s", state.stopped)
-    if run.is_newest(moment):
-        store.put_model(run.keys.runtime_state, state)
-    store.put_model(keys.state, state)
+    run.commit(moment, state, newest=run.is_newest(moment))
     return state
 
 
 def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:
     """Take back the states of later moments if they follow from another outcome of this one."""
-    if run.is_newest(moment) or run.state(moment) == state:
+    from skillopt_airflow.store.run_states import same
+
+    if run.is_newest(moment) or same(run.state(moment), state):
         return
     later = run.timeline[run.timeline.index(moment) + 1 :]
     for one in reversed(later):

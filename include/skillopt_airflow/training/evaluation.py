@@ -68,13 +68,15 @@ def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) 
     rollouts = [rollout for draws in complete.values() for rollout in draws]
     scores = evaluation_of(list(complete), rollouts, draws=rules.draws).scores
     failed = {item: failed_draw(item, draws).status for item, draws in complete.items() if item not in scores}
-    return RunningEvaluation(scores, failed, order_of(run, state), state.current.evaluation, rules, state.record)
+    record = run.states.record(state)
+    return RunningEvaluation(scores, failed, order_of(run, state), state.current.evaluation, rules, record)
 
 
 def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:
     """Return the order in which a candidate's items are begun where its evaluation may end early."""
     rules = run.config.evaluation
-    return evaluation_order(ids(run.item_refs(Split.VAL)), state.current.evaluation, rules, state.record)
+    items = ids(run.item_refs(Split.VAL))
+    return evaluation_order(items, state.current.evaluation, rules, run.states.record(state))
 
 
 def fresh_draw(run: TrainingRun, moment: Moment) -> int:

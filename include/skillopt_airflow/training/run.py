@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable, UsageTable
+    from skillopt_airflow.store.run_states import RunStates
     from skillopt_airflow.training.connections import Connections
 
 log = logging.getLogger(__name__)
@@ -171,6 +172,13 @@ class TrainingRun:
         return RolloutTable(self.store, self.ref.storage.prefix)
 
     @cached_property
+    def states(self) -> "RunStates":
+        """The run's states."""
+        from skillopt_airflow.store.run_states import RunStates
+
+        return RunStates(self.store, self.keys)
+
+    @cached_property
     def usage(self) -> "UsageTable":
         """The model calls of all runs."""
         from skillopt_airflow.store.rollout_table import UsageTable
@@ -198,7 +206,7 @@ class TrainingRun:
 
     def newest_state(self) -> RunState:
         """Return the state that was committed last."""
-        return self.store.get_model(self.keys.runtime_state, RunState)
+        return self.states.read(self.keys.runtime_state)
 
     def stopped(self) -> str:
         """Return why the run was stopped; empty while it goes on."""
@@ -218,7 +226,12 @@ class TrainingRun:
 
     def state(self, moment: Moment) -> RunState:
         """Return the state that the moment committed."""
-        return self.store.get_model(self.keys.moment(moment).state, RunState)
+        return self.states.read(self.keys.moment(moment).state)
+
+    def commit(self, moment: Moment, state: RunState, *, newest: bool) -> None:
+        """Store the state that a moment ends with; where it speaks for the whole run, as the run's, too."""
+        keys = [self.keys.runtime_state] if newest else []
+        self.states.write([*keys, self.keys.moment(moment).state], state)
 
     def state_before(self, moment: Moment) -> RunState:
         """Return the state that the moment starts from."""

@@ -64,8 +64,7 @@ def start(run: TrainingRun) -> RunState:
     log.info("seed skill: %.4f on %d items", evaluation.gate_mean(rules), evaluation.size)
     if run.is_newest(moment):
         run.store.put_text(run.keys.best_skill, seed.text)
-        run.store.put_model(run.keys.runtime_state, state)
-    run.store.put_model(run.keys.moment(moment).state, state)
+    run.commit(moment, state, newest=run.is_newest(moment))
     return state
 
 
@@ -97,8 +96,7 @@ def finish(run: TrainingRun) -> list[JsonObject]:
         run.store.put_model(run.keys.moment(moment).gate, decision)
         log.info("last skill against best: %s, %s", decision.action, decision.reason)
     run.store.put_text(run.keys.best_skill, run.skill(final.best.version).text)
-    run.store.put_model(run.keys.runtime_state, final)
-    run.store.put_model(run.keys.moment(moment).state, final)
+    run.commit(moment, final, newest=True)
     return store_plan(run, moment, "test", [] if final.stopped else _tested(run, final))
 
 

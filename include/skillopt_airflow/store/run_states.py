@@ -1,0 +1,128 @@
+"""The states of a run, which name the scores of items: these are stored apart, equal ones once."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.state import Measured, RunState
+from skillopt_airflow.core.track_record import ItemRecord, TrackRecord
+from skillopt_airflow.core.types import canonical_json, sha256
+from skillopt_airflow.store.keys import RunKeys
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.parquet import from_parquet, to_parquet
+
+SCORES: pa.Schema = pa.schema(
+    [("item_id", pa.string()), ("hard", pa.float64()), ("soft", pa.float64()), ("group", pa.string())]
+)
+"""The items of an evaluation; one without scores is there for its group."""
+RECORD: pa.Schema = pa.schema([("item_id", pa.string()), ("total", pa.float64()), ("count", pa.int64())])
+"""The items of a track record."""
+
+
+class RunStates:
+    """The states of one run."""
+
+    def __init__(self, store: ObjectStore, keys: RunKeys) -> None:
+        self._store, self._keys = store, keys
+        # Current and best are most often one, and what a name stands for never changes.
+        self._table = lru_cache(maxsize=4)(self._read_table)
+
+    def read(self, key: str) -> RunState:
+        """Return a state with its evaluations; of its track record only the name is read, see `record`.
+
+        Raises:
+            ObjectMissing: nothing is stored under the key.
+        """
+        state = self._store.get_model(key, RunState)
+        return state.model_copy(update={"current": self._whole(state.current), "best": self._whole(state.best)})
+
+    def record(self, state: RunState) -> TrackRecord:
+        """Return a state's track record."""
+        if not state.record.stored:
+            return state.record
+        rows = self._table(state.record.stored).to_pylist()
+        return TrackRecord(items={row.pop("item_id"): ItemRecord(**row) for row in rows})
+
+    def write(self, keys: Sequence[str], state: RunState) -> None:
+        """Store a state under each of the keys, one after the other, when all that it names is there."""
+        named, tables = _named(state)
+        for name, table in tables.items():
+            self._store.put_bytes(self._keys.scores(name), to_parquet(table))
+        for key in keys:
+            self._store.put_model(key, named)
+
+    def _whole(self, measured: Measured) -> Measured:
+        evaluation = measured.evaluation
+        if not evaluation.stored:
+            return measured
+        rows = self._table(evaluation.stored).to_pylist()
+        items = {
+            "scores": {
+                row["item_id"]: ItemScore(hard=row["hard"], soft=row["soft"]) for row in rows if row["hard"] is not None
+            },
+            "groups": {row["item_id"]: row["group"] for row in rows if row["group"] is not None},
+        }
+        return measured.model_copy(update={"evaluation": evaluation.model_copy(update=items)})
+
+    def _read_table(self, name: str) -> pa.Table:
+        return from_parquet(self._store.get_bytes(self._keys.scores(name)))
+
+
+def same(one: RunState, other: RunState) -> bool:
+    """Return whether two states say the same, whatever of them is stored apart."""
+    return _named(one)[0] == _named(other)[0]
+
+
+def _named(state: RunState) -> tuple[RunState, dict[str, pa.Table]]:
+    """Return the state as it is stored, and the tables by name that it does not name yet."""
+    tables: dict[str, pa.Table] = {}
+
+    def add(table: pa.Table) -> str:
+        ordered = table.take(pc.sort_indices(table["item_id"]))
+        name = sha256(canonical_json(ordered.to_pydict()))[:32]
+        tables[name] = table
+        return name
+
+    def named(measured: Measured) -> Measured:
+        evaluation = measured.evaluation
+        name = evaluation.stored if evaluation.stored else add(_scores(evaluation))
+        # The reason is never stored.
+        rest: dict[str, Any] = {"scores": {}, "groups": {}, "reason": None, "stored": name}
+        return measured.model_copy(update={"evaluation": evaluation.model_copy(update=rest)})
+
+    record = state.record
+    if not record.stored:
+        record = TrackRecord(stored=add(_tries(record)))
+    update = {"current": named(state.current), "best": named(state.best), "record": record}
+    return state.model_copy(update=update), tables
+
+
+def _scores(evaluation: Evaluation) -> pa.Table:
+    scores, groups = evaluation.scores, evaluation.groups
+    items = list(scores | groups)
+    found = [scores.get(item) for item in items]
+    return pa.table(
+        {
+            "item_id": items,
+            "hard": [None if score is None else score.hard for score in found],
+            "soft": [None if score is None else score.soft for score in found],
+            "group": [groups.get(item) for item in items],
+        },
+        schema=SCORES,
+    )
+
+
+def _tries(record: TrackRecord) -> pa.Table:
+    items = record.items
+    return pa.table(
+        {
+            "item_id": list(items),
+            "total": [one.total for one in items.values()],
+            "count": [one.count for one in items.values()],
+        },
+        schema=RECORD,
+    )
