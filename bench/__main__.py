@@ -4,12 +4,13 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 
-from bench import early_reject, gateway, latency, overhead, screen, searchqa, truth, world
+from bench import early_reject, gateway, large, latency, overhead, screen, searchqa, truth, world
 from skillopt_airflow.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "early_reject": early_reject.measure,
     "gateway": gateway.measure,
+    "large": large.measure,
     "latency": latency.measure,
     "overhead": overhead.measure,
     "screen": screen.measure,

@@ -56,6 +56,15 @@ def test_few_parts_are_left_as_they_are(store: ObjectStore) -> None:
     assert read(store) == list(range(FEW + 1))
 
 
+def test_a_large_stage_has_at_most_one_part_a_thousand_rows_and_one_more(store: ObjectStore) -> None:
+    written = [put(store, str(number), number) for number in range(4)]
+    merge_parts(store, FOLDER, 999)
+    merge_parts(store, FOLDER, 3000)
+    assert parts_of(store, FOLDER) == written
+    merge_parts(store, FOLDER, 2999)
+    assert len(parts_of(store, FOLDER)) == 1
+
+
 def test_a_writer_merges_its_own_parts_alone(store: ObjectStore) -> None:
     mine = [put(store, f"mine-{number}", number) for number in range(3)]
     other = put(store, "other", 3)
@@ -134,8 +143,8 @@ def test_no_call_counts_twice(store: ObjectStore) -> None:
     written = [table.append("searchqa", "run", [equal, equal], moment) for _ in range(10)]
     counts: list[int] = []
     watched = Watched(store, lambda: counts.append(len(table.read("searchqa", "run"))))
-    UsageTable(watched, "").merge("searchqa", "run", written[:5])
-    UsageTable(watched, "").merge("searchqa", "run", written[:1])
+    UsageTable(watched, "").merge_written("searchqa", "run", written[:2])
+    UsageTable(watched, "").merge_written("searchqa", "run", written[2:3])
     UsageTable(watched, "").merge("searchqa", "run")
     assert set(counts) == {20}
     assert len(table.read("searchqa", "run")) == 20

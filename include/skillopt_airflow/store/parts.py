@@ -29,7 +29,9 @@ PATIENCE = 30.0
 """Seconds after which it is not looked at again."""
 
 FEW = 8
-"""So many parts need no merging: less time than it takes would be saved."""
+"""So many parts of a small stage need no merging: less time than it takes would be saved."""
+WORTH_A_FILE = 1000
+"""Rows for each of which a larger stage may have a part, and one more."""
 LARGE_ROWS = 10_000
 LARGE_BYTES = 64 * 1024 * 1024
 """Limits of a merged part, before compression, so that a task that merges needs little memory."""
@@ -91,9 +93,16 @@ def read_parts(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFil
         ) from None
 
 
-def merge_parts(store: ObjectStore, partition: str) -> None:
-    """Make large parts of small ones if there are more than a FEW; somebody else's merge of them is as good."""
-    if len(parts_of(store, partition)) <= FEW:
+def merge_parts(store: ObjectStore, partition: str, rows: int = 0) -> None:
+    """Make large parts of small ones if there are many; somebody else's merge of them is as good.
+
+    Args:
+        store: the store.
+        partition: its parts.
+        rows: as far as they are known, the rows of a stage in it.
+    """
+    few = FEW if rows < WORTH_A_FILE else 1 + rows // WORTH_A_FILE
+    if len(parts_of(store, partition)) <= few:
         return
     with suppress(Conflict, ObjectMissing):
         _merge(store, partition, counted(store, partition))

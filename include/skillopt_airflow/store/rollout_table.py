@@ -81,9 +81,13 @@ class RolloutTable:
         self._store.put_bytes(part, body)
         return part
 
-    def merge(self, key: RolloutKey, written: Sequence[str] | None = None) -> None:
-        """Make few parts of many: of these, which the caller has written, or of all that the key's partition has."""
-        _merge(self._store, self._partition(key), written)
+    def merge(self, key: RolloutKey, rows: int) -> None:
+        """Make few parts of the key's many, if they are many for so many rows of a stage."""
+        merge_parts(self._store, self._partition(key), rows)
+
+    def merge_written(self, key: RolloutKey, parts: Sequence[str]) -> None:
+        """Make one part of those that the caller has written."""
+        merge_these(self._store, self._partition(key), parts)
 
     def read(self, key: RolloutKey, items: Items) -> dict[str, Rollout]:
         """Return any run's rollouts that have a score, by item id; of duplicates, the first that was stored."""
@@ -192,9 +196,13 @@ class UsageTable:
         self._store.put_bytes(part, body)
         return part
 
-    def merge(self, benchmark: str, run: str, written: Sequence[str] | None = None) -> None:
-        """Make few parts of many: of these, which the caller has written, or of all that the run has."""
-        _merge(self._store, self._partition(benchmark, run), written)
+    def merge(self, benchmark: str, run: str) -> None:
+        """Make few parts of the run's, if they are many."""
+        merge_parts(self._store, self._partition(benchmark, run))
+
+    def merge_written(self, benchmark: str, run: str, parts: Sequence[str]) -> None:
+        """Make one part of those that the caller has written."""
+        merge_these(self._store, self._partition(benchmark, run), parts)
 
     def read(self, benchmark: str, run: str) -> list[UsageRow]:
         """Return all calls of a run, by the time they started."""
@@ -204,13 +212,6 @@ class UsageTable:
 
     def _partition(self, benchmark: str, run: str) -> str:
         return keys.usage(self._prefix, benchmark=benchmark, run=run)
-
-
-def _merge(store: ObjectStore, partition: str, written: Sequence[str] | None) -> None:
-    if written is None:
-        merge_parts(store, partition)
-    else:
-        merge_these(store, partition, written)
 
 
 def _scored(table: pa.Table) -> pa.BooleanArray:

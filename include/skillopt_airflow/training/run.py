@@ -338,9 +338,10 @@ class TrainingRun:
         self, split: Split, skills: "Iterable[SkillDocument]", draws: "Sequence[int] | None" = None
     ) -> None:
         """Make large parts of the small ones that a stage left, if they are many; the draws are those of `measured`."""
+        rows = len(self.item_refs(split))
         for skill in skills:
             for draw in range(self.config.evaluation.draws) if draws is None else draws:
-                self.rollouts.merge(self.rollout_key(split, skill, draw))
+                self.rollouts.merge(self.rollout_key(split, skill, draw), rows)
         self.usage.merge(self.ref.benchmark, self.account)
 
     def stored(

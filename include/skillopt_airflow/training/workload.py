@@ -192,8 +192,8 @@ class ChunkWorkload:
     def merge_parts(self) -> None:
         """Make one part of those that were written while the chunk ran."""
         run = self.run
-        run.rollouts.merge(self._key, [part for part in self._parts if part])
-        run.usage.merge(run.ref.benchmark, run.account, [part for part in self._usage_parts if part])
+        run.rollouts.merge_written(self._key, [part for part in self._parts if part])
+        run.usage.merge_written(run.ref.benchmark, run.account, [part for part in self._usage_parts if part])
         self._parts, self._usage_parts = [], []
 
     def ended(self) -> list[RolloutResult]:

@@ -1,0 +1,192 @@
+"""One evaluation of 100,000 items: memory of each stage, files, bytes a rollout, and the seconds to read the scores."""
+
+import json
+import multiprocessing
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench import large_run, tables
+from bench.large_run import Place
+from skillopt_airflow.core.config import StorageGroup
+from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.store.keys import trajectories_of
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.parts import parts_of
+from skillopt_airflow.store.stored_parquet import opened
+
+SIZES = (200, 100_000)
+"""Items on the selection split."""
+WORKERS = 2
+CHUNKS_EACH = 10
+"""Chunks of a process; a task has one."""
+START_SECONDS = 60.0
+MEGABYTE = 1024 * 1024
+TEXTS = ("messages", "answer")
+"""Columns of the texts themselves."""
+NOTE = (
+    "A training of one step with as many items on the selection split, each with 3 KB of documents: seed and candidate "
+    "are evaluated, so there are twice as many rollouts, all of them made up, and no containers or models. Each stage "
+    "is a process of its own; the peak is its resident memory, its imports included and Airflow not. The chunks store "
+    "40 rollouts at a time. Bytes beyond the text are those of the rollout's row and of its call without the columns "
+    "of the conversation. The scores are those of the seed, from the local S3 server to the evaluation."
+)
+
+
+class Measured(NamedTuple):
+    """A stage's end."""
+
+    result: Any
+    seconds: float
+    peak: float
+    """MB."""
+
+
+def measure() -> None:
+    """Write the table.
+
+    Raises:
+        PlatformError: the S3 server does not start, or a stage failed.
+    """
+    columns = []
+    for items in SIZES:
+        with tempfile.TemporaryDirectory(prefix="skillopt-large-") as name, _s3_server(Path(name)) as endpoint:
+            data = Path(name) / "data"
+            large_run.write_data(data, items)
+            columns.append(_figures(Place(endpoint, str(data), "large"), items))
+    rows = [(figure, *(column[figure] for column in columns)) for figure in columns[-1]]
+    tables.write("large", "Runs of 200 and of 100,000 items", NOTE, ("figure", *(f"{n:,} items" for n in SIZES)), rows)
+
+
+def _figures(place: Place, items: int) -> dict[str, str]:
+    storage = StorageGroup()
+    for bucket in (storage.bucket, storage.artifact_bucket):
+        place.client.create_bucket(Bucket=bucket)
+    stages: dict[str, Measured] = {}
+
+    def carried_out(stage: Callable[..., Any], name: str) -> Any:
+        stages[name] = _alone(stage, place)
+        return stages[name].result
+
+    seed: list[JsonObject] = carried_out(large_run.prepare, "prepare")
+    first = _chunks(place, seed)
+    carried_out(large_run.start, "conclude from the seed")
+    reading = carried_out(large_run.read_scores, "read scores")
+    candidate = carried_out(large_run.update, "plan the candidate")
+    second = _chunks(place, candidate)
+    carried_out(large_run.gate, "gate")
+    files = _files(place.open().store)
+    carried_out(large_run.report, "report")
+    carried_out(large_run.score, "score of evaluate")
+    carried_out(large_run.clean, "cleanup")
+    run = place.open()
+    state = len(run.store.get_bytes(run.keys.moment(run.timeline[1]).state))
+    del stages["read scores"]
+    return {
+        "rollouts": f"{2 * items:,}",
+        "chunks of a stage": str(len(seed)),
+        "bytes of the XCom that names the chunks": f"{len(json.dumps(seed)):,}",
+        **files,
+        "seconds to read the scores of a skill": f"{reading:.2f}",
+        "bytes of state.json": f"{state:,}",
+        "chunk: most MB": f"{max(*first, *second):.0f}",
+        **{f"{name}: seconds, most MB": f"{one.seconds:.1f}, {one.peak:.0f}" for name, one in stages.items()},
+    }
+
+
+def _files(store: ObjectStore) -> dict[str, str]:
+    """Return the files of the rollouts and of their calls, and the bytes of a rollout."""
+    rollouts, calls = (parts_of(store, prefix) for prefix in (trajectories_of("", "searchqa"), "usage/"))
+    rows = stored = beyond = 0
+    for key in (*rollouts, *calls):
+        size, metadata = len(store.get_bytes(key)), opened(store, key).metadata
+        texts = 0
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            columns = [group.column(number) for number in range(group.num_columns)]
+            texts += sum(one.total_compressed_size for one in columns if one.path_in_schema.split(".")[0] in TEXTS)
+        rows += metadata.num_rows if key in rollouts else 0
+        stored, beyond = stored + size, beyond + size - texts
+    return {
+        "files of rollouts": str(len(rollouts)),
+        "files of model calls": str(len(calls)),
+        "bytes a rollout": f"{stored / rows:,.0f}",
+        "bytes a rollout beyond its text": f"{beyond / rows:,.0f}",
+    }
+
+
+def _chunks(place: Place, refs: Sequence[JsonObject]) -> list[float]:
+    """Carry out chunks side by side; return the most MB that each process had by then."""
+    with multiprocessing.get_context("spawn").Pool(WORKERS, maxtasksperchild=CHUNKS_EACH) as pool:
+        return pool.starmap(_chunk, [(place, ref) for ref in refs], chunksize=1)
+
+
+def _chunk(place: Place, ref: JsonObject) -> float:
+    large_run.chunk(place, ref)
+    return _peak()
+
+
+def _alone(stage: Callable[..., Any], place: Place) -> Measured:
+    """Carry out a stage in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_timed, (stage, place))
+
+
+def _timed(stage: Callable[..., Any], place: Place) -> Measured:
+    clock = time.perf_counter()
+    result = stage(place)
+    return Measured(result, time.perf_counter() - clock, _peak())
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MEGABYTE
+
+
+@contextmanager
+def _s3_server(folder: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    own = {
+        "BIND_HOST": "127.0.0.1",
+        "GATEWAY_PORT": str(port),
+        "SERVICES": "s3",
+        # Both listen on all addresses, whatever BIND_HOST says.
+        "IOT_MTLS_ENABLED": "0",
+        "SFTP_ENABLED": "0",
+        "S3_PERSIST": "1",
+        "PERSIST_STATE": "1",
+        "STATE_DIR": str(folder / "state"),
+        "S3_DATA_DIR": str(folder / "s3"),
+        "LOG_LEVEL": "WARNING",
+    }
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "ministack"], env=os.environ | own, cwd=folder, stdout=log, stderr=log
+        )
+    try:
+        _wait(server, port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait(server: "subprocess.Popen[bytes]", port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise PlatformError("the S3 server did not start")

@@ -1,0 +1,257 @@
+"""The stages of a large training in this process, without models and containers: its rollouts are made up."""
+
+import json
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import yaml
+from botocore.config import Config
+
+from local.home import PROJECT
+from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.config import ModelGroup, StorageGroup, TrainConfig
+from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.types import Edit, Item, JsonObject, Message, ModelCall, Patch, Split, Status, Trajectory
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.run import RunRef, TrainingRun
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+CONTEXT_CHARS, REPLY_CHARS = 3000, 200
+AT_ONCE = 40
+"""Rollouts that a chunk stores at a time, as it does every two seconds while its containers run."""
+MOST_CHUNKS = 1024
+"""Airflow's max_map_length."""
+RULE = "Answer with one word."
+"""What the candidate adds to the seed."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process finds the run."""
+
+    endpoint: str
+    data: str
+    run: str
+
+    def open(self) -> TrainingRun:
+        """Open the run."""
+        return TrainingRun(RunRef(benchmark="searchqa", run=self.run, storage=StorageGroup()), _Connections(self))
+
+    @property
+    def client(self) -> "S3Client":
+        """Return a client of the S3 server."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="bench",
+            aws_secret_access_key="bench",  # noqa: S106 - the server checks none
+            config=Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}, proxies={}),
+        )
+
+
+class _Connections:
+    """The S3 server, and no models: nobody is asked."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def s3_client(self, storage: StorageGroup) -> "S3Client":
+        return self._place.client
+
+    def object_store(self, storage: StorageGroup, bucket: str) -> ObjectStore:
+        return ObjectStore(self._place.client, bucket)
+
+    def optimizer(self, model: ModelGroup, on_call: Any) -> Any:
+        raise PlatformError("this measurement asks no model")
+
+    target = optimizer
+
+    def upstream(self, model: ModelGroup) -> Upstream:
+        raise PlatformError("this measurement asks no model")
+
+    def prices(self, config: TrainConfig) -> Prices:
+        return {"target": None, "optimizer": None}
+
+    def image(self, config: TrainConfig) -> str:
+        return "sha256:none"
+
+
+def prepare(place: Place) -> list[JsonObject]:
+    """Check and store the items; return the references of the seed's chunks."""
+    from skillopt_airflow.training.preparation import prepare_training
+
+    return prepare_training(place.open(), _config(place), MOST_CHUNKS)
+
+
+def chunk(place: Place, ref: JsonObject) -> None:
+    """Carry out a chunk as its task does, but for the containers."""
+    from skillopt_airflow.training.workload import ChunkWorkload
+
+    work = ChunkWorkload(place.open(), ref, "bench")
+    waiting = list(work.items)
+    while waiting and not work.settled():
+        now, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+        outcomes = [Outcome(_played(work.run, work.skill, item)) for item in now]
+        work.record(outcomes, [_call(work.stage) for _ in now])
+    work.merge_parts()
+    tally = work.tally()
+    if tally.scored != tally.planned:
+        raise PlatformError(f"the chunk has {tally}")
+
+
+def start(place: Place) -> None:
+    """Conclude from the seed's rollouts."""
+    from skillopt_airflow.training.seed_and_final import start as conclude
+
+    conclude(place.open())
+
+
+def read_scores(place: Place) -> float:
+    """Return the seconds to read the seed's scores, as every stage does that concludes from them."""
+    import pyarrow.parquet  # noqa: F401 - what a task imports is not what it reads
+
+    from skillopt_airflow.training.evaluation import measured
+
+    run = place.open()
+    skill, wanted = run.skill(0), run.config.evaluation.val_limit
+    clock = time.perf_counter()
+    evaluation = measured(run, Split.VAL, skill)
+    seconds = time.perf_counter() - clock
+    if wanted is not None or evaluation.coverage < 1:
+        raise PlatformError("scores are missing")
+    return seconds
+
+
+def update(place: Place) -> list[JsonObject]:
+    """Store a candidate; return the references of its chunks."""
+    from skillopt_airflow.training.candidate import propose
+    from skillopt_airflow.training.rollout_plan import store_plan
+
+    run = place.open()
+    moment = run.timeline[1]
+    patch = Patch(edits=(Edit(op="append", content=RULE),))
+    run.store.put_model(run.keys.moment(moment).ranked_edits, patch)
+    return store_plan(run, moment, "evaluate", propose(run, moment, patch))
+
+
+def gate(place: Place) -> None:
+    """Decide on the candidate."""
+    from skillopt_airflow.training.candidate import gate as decide
+
+    run = place.open()
+    decide(run, run.timeline[1])
+
+
+def report(place: Place) -> None:
+    """End the run, and write its report."""
+    from skillopt_airflow.training.reporting import write_report
+    from skillopt_airflow.training.seed_and_final import finish
+
+    run = place.open()
+    finish(run)
+    write_report(run)
+
+
+def score(place: Place) -> None:
+    """Compare the seed with the candidate, as the last task of the evaluation DAG does; their rollouts are there."""
+    from skillopt_airflow.training.scorecard import Question, scorecard
+
+    scorecard(place.open(), Question(skill="seed", other="candidate", split=Split.VAL))
+
+
+def clean(place: Place) -> None:
+    """Merge what is left of parts, as the cleanup DAG does."""
+    from skillopt_airflow.store.retention import compact, partitions
+
+    run = place.open()
+    for partition in partitions(run.store, "", "searchqa"):
+        compact(run.store, partition, None)
+
+
+def _config(place: Place) -> TrainConfig:
+    layer = yaml.safe_load((PROJECT / "benchmarks" / "searchqa" / "benchmark.yaml").read_text(encoding="utf-8"))
+    own = {
+        "data": {"uri": place.data, "split_mode": "split_dir"},
+        "train": {"num_epochs": 1, "steps_per_epoch": 1},
+        "optimizer": {"use_slow_update": False},
+        "evaluation": {"eval_test": False, "early_reject": False},
+        "model": {"target": "openai-chat:bench", "optimizer": "openai-chat:bench"},
+        "sandbox": {"items_per_container": 400},
+    }
+    return TrainConfig.from_layers(layer, own)
+
+
+def _played(run: TrainingRun, skill: str, item: Item) -> Trajectory:
+    system, user = run.benchmark.messages(item.public, skill)
+    dice = _dice(item.id + skill)
+    right = dice.random() < (0.6 if RULE in skill else 0.5)
+    answers = item.reference["answers"]
+    word = str(answers[0]) if right and isinstance(answers, list) else "nothing"
+    reply = f"{words(dice, REPLY_CHARS)}\n<answer>{word}</answer>"
+    return Trajectory(
+        item_id=item.id,
+        status=Status.OK,
+        messages=(system, user, Message(role="assistant", content=reply)),
+        answer=word,
+        calls=1,
+        prompt_tokens=900,
+        completion_tokens=60,
+        started=time.time(),
+        seconds=dice.random(),
+    )
+
+
+def _call(stage: str) -> ModelCall:
+    return ModelCall(
+        role="target",
+        stage=stage,
+        model="bench",
+        http_status=200,
+        attempts=1,
+        prompt_tokens=900,
+        completion_tokens=60,
+        started=time.time(),
+        seconds=0.5,
+    )
+
+
+def _dice(seed: str) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - texts, not secrets
+
+
+def _vocabulary() -> list[str]:
+    dice = _dice("words")
+    return ["".join(dice.choices("etaoinshrdlucmfwyp", k=dice.randint(2, 10))) for _ in range(20_000)]
+
+
+VOCABULARY = _vocabulary()
+
+
+def words(dice: random.Random, chars: int) -> str:
+    """Return about so many characters of words."""
+    return " ".join(dice.choices(VOCABULARY, k=chars // 7))
+
+
+def write_data(folder: Path, items: int) -> None:
+    """Write a data set with so many items to evaluate on, like SearchQA's."""
+    for split, count in (("train", 40), ("val", items), ("test", 10)):
+        (folder / split).mkdir(parents=True)
+        with (folder / split / "items.jsonl").open("w", encoding="utf-8") as file:
+            for number in range(count):
+                dice = _dice(f"{split} {number}")
+                record = {
+                    "id": f"{split}-{dice.getrandbits(128):032x}",
+                    "question": words(dice, 80),
+                    "context": " ".join(f"[DOC] {words(dice, CONTEXT_CHARS // 10)}" for _ in range(10)),
+                    "answers": [dice.choice(VOCABULARY)],
+                }
+                file.write(json.dumps(record) + "\n")
