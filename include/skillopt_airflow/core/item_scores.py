@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Literal
 
 from pydantic import Field
@@ -77,6 +78,12 @@ def evaluation_of(
     An item's score is the mean of its scored draws. One with fewer than `draws` of them has no score: a mean over
     fewer is distributed otherwise, and a sign test would take that for a difference. It counts as its `failed_draw`.
     """
+
+    @cache
+    def score(hard: float, soft: float) -> ItemScore:
+        # Many items have the same one.
+        return ItemScore(hard=hard, soft=soft)
+
     by_item: defaultdict[str, list[RolloutResult]] = defaultdict(list)
     for rollout in rollouts:
         by_item[rollout.item_id].append(rollout)
@@ -86,7 +93,7 @@ def evaluation_of(
         hard = [one.hard for one in by_item[item_id] if one.hard is not None]
         soft = [one.soft for one in by_item[item_id] if one.soft is not None]
         if hard and len(hard) >= draws:
-            scores[item_id] = ItemScore(hard=_mean(hard), soft=_mean(soft))
+            scores[item_id] = score(_mean(hard), _mean(soft))
         else:
             failed.append(failed_draw(item_id, by_item[item_id]))
     return Evaluation(

@@ -77,9 +77,9 @@ def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
         # A run that began before there were such files.
         file = opened(store, key)
     # A column may be missing whose field has a default.
-    table = file.read(columns=[column for column in ItemRef._fields if column in file.schema_arrow.names])
-    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-    return [ItemRef(**dict(zip(table.column_names, row, strict=True))) for row in rows]
+    columns = [column for column in ItemRef._fields if column in file.schema_arrow.names]
+    table = file.read(columns=columns)
+    return list(map(ItemRef, *(table[column].to_pylist() for column in columns)))
 
 
 def _item(row: dict[str, str]) -> Item:

@@ -39,6 +39,7 @@ from skillopt_airflow.store.parts import merge_parts, merge_these, read_parts
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns that tell rows apart and hold their scores, without what the target said."""
 _SMALL = [*SCORED, "error", "skill_sha256", "settings_sha256", "image"]
+_STATUSES = {status.value: status for status in Status}
 _MICROSECONDS = 1_000_000
 
 Items = Sequence[Item | ItemRef]
@@ -110,13 +111,14 @@ class RolloutTable:
         scored: dict[str, RolloutResult] = {}
         failed: dict[str, RolloutResult] = {}
         columns = ["stored", "item_id", "item_fingerprint", "run", "status", "error", "started", "hard", "soft"]
-        for _, item_id, fingerprint, own, status, *rest in self._values(key, columns):
+        for _, item_id, fingerprint, own, status, error, started, hard, soft in self._values(key, columns):
             if fingerprints.get(item_id) != fingerprint:
                 continue
-            if status in HAS_SCORE:
-                scored.setdefault(item_id, _result(item_id, status, *rest))
-            elif own == run:
-                failed[item_id] = _result(item_id, status, *rest)
+            if status not in HAS_SCORE:
+                if own == run:
+                    failed[item_id] = _result(item_id, status, error, started, hard, soft)
+            elif item_id not in scored:
+                scored[item_id] = _result(item_id, status, error, started, hard, soft)
         return failed | scored
 
     def unparsed(self, key: RolloutKey, run: str, items: Items) -> list[dict[str, Any]]:
@@ -250,4 +252,4 @@ def _result(
     item_id: str, status: str, error: str, started: int | None, hard: float | None, soft: float | None
 ) -> RolloutResult:
     seconds = 0.0 if started is None else started / _MICROSECONDS
-    return RolloutResult(item_id, Status(status), error, seconds, hard, soft)
+    return RolloutResult(item_id, _STATUSES[status], error, seconds, hard, soft)

@@ -55,10 +55,10 @@ def draws_of(
 
 def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None) -> Evaluation:
     """Return the skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
-    rollouts = [rollout for each in draws_of(run, split, skill, draws).values() for rollout in each]
-    wanted = run.config.evaluation.draws if draws is None else len(draws)
+    wanted = range(run.config.evaluation.draws) if draws is None else draws
     items = run.item_refs(split)
-    return evaluation_of(ids(items), rollouts, draws=wanted, groups=_groups(items))
+    rollouts = [rollout for draw in wanted for rollout in run.results(split, skill, draw, items).values()]
+    return evaluation_of(ids(items), rollouts, draws=len(wanted), groups=_groups(items))
 
 
 def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) -> RunningEvaluation:
