@@ -19,7 +19,7 @@ from skillopt_airflow.training.connections import published_skills
 log = logging.getLogger(__name__)
 
 DOC = """
-For each benchmark, merges the many small parts of its trajectories into one a partition, drops what is older than its
+For each benchmark, merges the many small parts of its trajectories into few, drops what is older than its
 `retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever pointed to.
 Versions that an alias points to, or ever did, are kept. A benchmark that fails leaves the others done.
 """
@@ -61,7 +61,7 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
 
 @task
 def compact_trajectories(benchmark: str) -> JsonObject:
-    """Merge each partition into one part without the rows that are too old; return the sums."""
+    """Merge the parts of each partition into few, without the rows that are too old; return the sums."""
     from skillopt_airflow.store.retention import Cleaned, compact, partitions
 
     config = _config(benchmark)

@@ -95,7 +95,7 @@ def _named(state: RunState) -> tuple[RunState, dict[str, pa.Table]]:
         return measured.model_copy(update={"evaluation": evaluation.model_copy(update=rest)})
 
     record = state.record
-    if not record.stored:
+    if record.items and not record.stored:
         record = TrackRecord(stored=add(_tries(record)))
     update = {"current": named(state.current), "best": named(state.best), "record": record}
     return state.model_copy(update=update), tables
