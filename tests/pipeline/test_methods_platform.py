@@ -19,7 +19,8 @@ SHORT = {
     "train.seed": 7,
     "evaluation.eval_test": False,
     "evaluation.early_reject": False,
-    "model.concurrency": 4,
+    # So few at the same time that a candidate is looked at again and again, although the stand-in answers at once.
+    "model.concurrency": 1,
 }
 
 

@@ -42,7 +42,7 @@ LEAST_AHEAD, MOST_AHEAD = 0.5, 3
 """A contested chunk begins so many times its model calls in flight beyond the rows that were looked at: at least,
 whatever is to be expected of the candidate, and at most, so that a server which answers faster than one looks is not
 asked for all of them at once."""
-LARGEST_SHARE_AHEAD = 0.25
+LARGEST_SHARE_AHEAD = 0.1
 """And so large a share of its items, if that is more."""
 JUDGES = 2
 """Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
