@@ -5,97 +5,84 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.night_verdict import (
-    Judgement,
-    NightCounts,
-    NightVerdict,
-    judge_nights,
-    log_decline,
-    log_gain,
-)
-from skillopt_airflow.core.sign_test import log_e_value
+from skillopt_airflow.core.night_evidence import NightMean
+from skillopt_airflow.core.night_verdict import Judgement, NightVerdict, judge_nights
 
 ALPHA = 0.05
-NIGHTS = 30
-counts = st.builds(NightCounts, wins=st.integers(0, 40), losses=st.integers(0, 40))
+means = st.builds(NightMean, mean=st.floats(-1.0, 1.0), variance=st.floats(0.0, 1.0), count=st.integers(1, 400))
 
 
-def night(rng: random.Random, chance_to_win: float, discordant: int = 12) -> NightCounts:
-    wins = sum(rng.random() < chance_to_win for _ in range(discordant))
-    return NightCounts(wins=wins, losses=discordant - wins)
-
-
-def months(chance_to_win: float, count: int, seed: int) -> list[list[NightCounts]]:
+def nights(count: int, mean: float, seed: int = 1, spread: float = 0.03) -> list[NightMean]:
     rng = random.Random(seed)
-    return [[night(rng, chance_to_win) for _ in range(NIGHTS)] for _ in range(count)]
+    return [NightMean(mean=mean + rng.gauss(0, spread), variance=0.2, count=50) for _ in range(count)]
 
 
-def ever(nights: list[NightCounts], verdict: NightVerdict) -> bool:
-    strong = [NightCounts(wins=9)] * NIGHTS
-    return any(judge_nights(strong[:n], nights[:n], ALPHA).verdict is verdict for n in range(1, NIGHTS + 1))
+def verdicts(against_seed: list[NightMean], rival: list[NightMean] | None = None) -> list[NightVerdict]:
+    """The verdict after each night."""
+    return [
+        judge_nights(against_seed[:n], None if rival is None else rival[:n], None, ALPHA).verdict
+        for n in range(1, len(against_seed) + 1)
+    ]
 
 
-def test_over_200_healthy_months_false_demotions_stay_at_most_alpha() -> None:
-    """Healthy at its limit: as good as the champion before it, so that every difference is a coin."""
-    assert sum(ever(month, NightVerdict.DEMOTE) for month in months(0.5, 200, seed=1)) <= ALPHA * 200
+def test_a_good_past_hides_no_decline_to_the_level_of_the_seed() -> None:
+    found = verdicts([*nights(60, 0.1), *nights(100, 0.0, seed=2)])
+    assert set(found[20:60]) == {NightVerdict.KEEP}
+    # Until what is recent is of after the decline.
+    assert set(found[95:]) == {NightVerdict.WATCH}
 
 
-def test_a_champion_that_is_better_is_practically_never_demoted() -> None:
-    assert not any(ever(month, NightVerdict.DEMOTE) for month in months(0.7, 200, seed=2))
+def test_a_champion_that_is_two_points_better_in_the_mean_is_not_demoted_for_losing_on_more_items() -> None:
+    """Nine items of ten lose two points, and the tenth wins forty: by signs it loses, by the mean it wins."""
+    rng = random.Random(3)
+    better = [NightMean.of({str(n): 0.4 if rng.random() < 0.1 else -0.02 for n in range(100)}, {}) for _ in range(60)]
+    assert sum(night.mean for night in better) / 60 == pytest.approx(0.02, abs=0.005)
+    assert NightVerdict.DEMOTE not in verdicts(nights(60, 0.1), better)
 
 
 def test_a_decline_after_good_nights_is_found_within_days() -> None:
-    rng = random.Random(3)
-    for _ in range(50):
-        nights = [night(rng, 0.9) for _ in range(11)] + [night(rng, 0.1) for _ in range(7)]
-        assert judge_nights(nights[:11], nights[:11], ALPHA).verdict is NightVerdict.KEEP
-        assert judge_nights([NightCounts(wins=9)] * 18, nights, ALPHA).verdict is NightVerdict.DEMOTE
-
-
-def test_without_the_mean_over_starts_good_nights_would_hide_it() -> None:
-    nights = [NightCounts(wins=11, losses=1)] * 11 + [NightCounts(wins=1, losses=11)] * 5
-    assert log_e_value(sum(n.losses for n in nights), sum(n.wins for n in nights)) < 0
-    assert log_decline(nights) > -math.log(ALPHA)
+    rival = [*nights(11, 0.1), *nights(6, -0.2, seed=2)]
+    found = verdicts(nights(17, 0.2, seed=3), rival)
+    assert NightVerdict.DEMOTE not in found[:11]
+    assert found[-1] is NightVerdict.DEMOTE
 
 
 def test_stale_is_the_same_claim_against_the_seed() -> None:
-    bad = [NightCounts(wins=1, losses=11)] * 6
-    assert judge_nights(bad, None, ALPHA).verdict is NightVerdict.STALE
-    assert judge_nights([], bad, ALPHA).verdict is NightVerdict.DEMOTE
-    assert judge_nights(bad, None, ALPHA).decline_to_seed == judge_nights([], bad, ALPHA).decline_to_previous
+    bad = nights(9, -0.3)
+    assert judge_nights(bad, None, None, ALPHA).verdict is NightVerdict.STALE
+    assert judge_nights([], bad, None, ALPHA).verdict is NightVerdict.DEMOTE
+    assert (
+        judge_nights(bad, None, None, ALPHA).decline_to_seed == judge_nights([], bad, None, ALPHA).decline_to_previous
+    )
 
 
-@given(st.lists(counts, max_size=12))
-def test_the_first_nights_alone_prove_nothing_that_is_not_there(nights: list[NightCounts]) -> None:
-    judgement = judge_nights(nights, nights, ALPHA)
-    assert math.isfinite(judgement.gain_on_seed)
-    assert math.isfinite(judgement.decline_to_seed)
+def test_drift_is_said_of_a_champion_that_no_rival_beats() -> None:
+    bad, same = nights(9, -0.3), nights(9, 0.0, seed=2)
+    assert judge_nights(same, same, bad, ALPHA).verdict is NightVerdict.DRIFT
+    assert judge_nights(nights(9, 0.3), same, bad, ALPHA).verdict is NightVerdict.DRIFT
+    assert judge_nights(same, bad, bad, ALPHA).verdict is NightVerdict.DEMOTE
+    assert judge_nights(bad, same, bad, ALPHA).verdict is NightVerdict.STALE
+    assert judge_nights(same, same, same, ALPHA).verdict is NightVerdict.WATCH
+
+
+@given(st.lists(means, max_size=12))
+def test_a_judgement_is_stored_and_read(series: list[NightMean]) -> None:
+    judgement = judge_nights(series, series, series, ALPHA)
     assert judgement == Judgement.model_validate_json(judgement.model_dump_json())
-    if not nights:
+    assert (judgement.threshold, judgement.gain_threshold) == (math.log(600), pytest.approx(math.log(20)))
+    if not series:
         assert judgement.verdict is NightVerdict.WATCH
 
 
-@given(st.lists(counts, max_size=8), st.integers(1, 40))
-def test_losses_raise_the_evidence_of_a_decline_and_wins_lower_it(nights: list[NightCounts], more: int) -> None:
-    worse, better = NightCounts(losses=more), NightCounts(wins=more)
-    assert log_decline([*nights, worse]) > log_decline([*nights, better])
-    assert log_gain([*nights, better]) > log_gain([*nights, worse])
-
-
-@given(st.integers(0, 6), st.integers(1, 9))
-def test_the_mean_over_a_nights_outcomes_is_one_under_fair_coins(good: int, discordant: int) -> None:
-    """An E-process: over what the next night may bring, the evidence stays the same in the mean."""
-    before = [NightCounts(wins=3, losses=4)] * good
-    mean = math.fsum(
-        math.comb(discordant, wins)
-        / 2**discordant
-        * math.exp(log_decline([*before, NightCounts(wins=wins, losses=discordant - wins)]))
-        for wins in range(discordant + 1)
-    )
-    assert mean == pytest.approx(math.exp(log_decline(before)))
+def test_one_night_is_no_evidence_however_many_items_it_has() -> None:
+    for mean in (-1.0, 1.0):
+        one = [NightMean(mean=mean, variance=0.01, count=10_000)]
+        assert judge_nights(one, one, one, ALPHA).verdict is NightVerdict.WATCH
 
 
 def test_the_reason_tells_the_evidence_and_what_it_would_take() -> None:
-    reason = judge_nights([NightCounts(wins=2)], None, ALPHA).reason
-    assert reason == "nothing certain: better than the seed skill, E = 2.33 over 1 night, below 20"
-    assert "E = 10^" in judge_nights([NightCounts(wins=40)] * 5, None, ALPHA).reason
+    one = NightMean(mean=0.1, variance=0.2, count=50)
+    reason = judge_nights([one], None, None, ALPHA).reason
+    assert reason == "nothing certain: better than the seed skill, E = 0.878 over 1 night, below 20"
+    assert "over 30 nights, at least 20" in judge_nights([one] * 99, None, None, ALPHA).reason
+    assert "E = 10^" in judge_nights([one] * 30, None, None, ALPHA).reason

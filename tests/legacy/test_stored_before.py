@@ -27,7 +27,7 @@ from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, SkillManifest
 from skillopt_airflow.store.data_manifest import DataManifest
 from skillopt_airflow.store.keys import ArtifactKeys
-from skillopt_airflow.store.night_table import Night, Told
+from skillopt_airflow.store.night_table import Night, NightIndex, Told
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.run_states import RunStates, same
 from skillopt_airflow.training.answer_cache import StoredMiss, StoredReply
@@ -117,6 +117,7 @@ MADE: dict[type[Document], dict[str, Any]] = {
         },
         "passed": False,
     },
+    NightIndex: {"nights": []},
     StoredMiss: {"unusable": "why"},
     StoredReply: {"text": "said"},
     Told: {"run": "r"},

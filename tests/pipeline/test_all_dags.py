@@ -5,12 +5,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from airflow.sdk import Asset
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.pipeline.all_dags import FACTORIES, check_benchmarks, dags
+from skillopt_airflow.pipeline.night_dag import regate_dag
+from skillopt_airflow.pipeline.training import train_dag
 
 PROJECT = Path(__file__).parents[2]
 TASKS_DAG = "_AIRFLOW_PARSING_CONTEXT_DAG_ID"
@@ -37,6 +42,24 @@ def test_no_task_carries_a_copy_of_its_dags_form() -> None:
     made = dags().values()
     assert any(dag.params for dag in made)
     assert not [task.task_id for dag in made for task in dag.tasks if set(task.params) & set(dag.params)]
+
+
+@pytest.mark.parametrize(
+    ("regate", "asset"),
+    [
+        ({}, None),
+        ({"on_stale": "train"}, "skillopt_searchqa_stale"),
+        ({"train_on_decline": True}, "skillopt_searchqa_decline"),
+        # One event is enough: a stale champion has declined.
+        ({"train_on_decline": True, "on_stale": "train"}, "skillopt_searchqa_decline"),
+    ],
+)
+def test_a_training_follows_what_the_nights_tell(regate: dict[str, Any], asset: str | None) -> None:
+    config = TrainConfig.from_layers({"regate": regate})
+    schedule = train_dag("searchqa", config).schedule
+    assert [one.name for one in cast("list[Asset]", schedule or [])] == ([] if asset is None else [asset])
+    outlets = [outlet for task in regate_dag("searchqa", config).tasks for outlet in task.outlets]
+    assert {"skillopt_searchqa_stale", "skillopt_searchqa_decline"} <= {outlet.name for outlet in outlets}
 
 
 def test_the_process_of_a_task_builds_its_dag_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,12 @@ class Month:
     def add(self, day: int, records: list[dict[str, Any]]) -> None:
         path = self.folder / f"date={date(day)}" / "items.json"
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(records), encoding="utf-8")
+        # The sample is small, and no item may come twice.
+        new = [
+            record | {"context": f"{record['context']} [DOC] [TLE] Day {day} [PAR] No. {n}."}
+            for n, record in enumerate(records)
+        ]
+        path.write_text(json.dumps(new), encoding="utf-8")
 
     def backfill(self, first: int, last: int, target: str | None = None) -> dict[str, dict[str, Any]]:
         """As the docs have it; the runs by date once all of them have ended."""
@@ -167,10 +172,10 @@ def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(
     assert [row.night.date for row in rows] == [date(day) for day in range(1, NIGHTS + 1)]
     former, champion = sorted({row.night.champion.version for row in rows})
     before = [row for row in rows if row.night.date < date(CHANGE)]
-    assert {row.judgement.verdict for row in before} == {NightVerdict.KEEP}
+    assert {row.judgement.verdict for row in before[4:]} == {NightVerdict.KEEP}
     demoted = [row for row in rows if row.judgement.verdict is NightVerdict.DEMOTE]
     assert len(demoted) == 1
-    assert date(CHANGE) <= demoted[0].night.date <= date(CHANGE + 3)
+    assert date(CHANGE) <= demoted[0].night.date <= date(CHANGE + 5)
     assert demoted[0].night.champion.version == champion
     after = [row for row in rows if row.night.date > demoted[0].night.date]
     assert {row.night.champion.version for row in after} == {former}
@@ -188,7 +193,7 @@ def test_a_healthy_champion_is_kept_on_all_nights(platform: Any, tmp_path: Path)
     month.backfill(days[0], days[-1])
     rows = month.ledger()
     assert [row.night.date for row in rows] == [date(day) for day in days]
-    assert {row.judgement.verdict for row in rows} == {NightVerdict.KEEP}
+    assert {row.judgement.verdict for row in rows[4:]} == {NightVerdict.KEEP}
     assert month.artifacts.champion.read() == champion
 
 
@@ -222,7 +227,7 @@ def test_another_model_gets_results_of_its_own_and_one_report(month: Month, runs
 
 
 def test_a_demotion_that_wants_an_approval_is_a_rollback_of_its_own(platform: Any, tmp_path: Path) -> None:
-    days = range(2 * NIGHTS + 1, 2 * NIGHTS + 6)
+    days = range(2 * NIGHTS + 1, 2 * NIGHTS + 13)
     month = month_of(platform, tmp_path, days, lambda day: changed(day, 30), action="ask")
     before = month.artifacts.champion.read()
     assert before is not None

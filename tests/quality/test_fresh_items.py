@@ -12,13 +12,18 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.types import Item, Split
 from skillopt_airflow.quality.drift import FEWEST_FRESH, FEWEST_REFERENCE, TOLERANCE, length_of, standing, tolerance
-from skillopt_airflow.quality.fresh_items import check_fresh, content
+from skillopt_airflow.quality.fresh_items import MeasuredItems, check_fresh, content, fingerprint
 from skillopt_airflow.quality.quality_report import QualityReport
 
 
 def item(name: str, question: Any = "", **public: Any) -> Item:
     said = question if question != "" else f"what is {name}"
     return Item(id=name, public={"question": said, **public}, reference={"answers": ["x"]})
+
+
+SEEN = MeasuredItems(
+    {"seen-1": "night 2026-11-20"}, {fingerprint(content(item("old", "asked last night"))): "night 2026-11-20"}
+)
 
 
 def known(count: int = 40, **public: Any) -> list[Item]:
@@ -32,7 +37,7 @@ def fresh(count: int = 30, **public: Any) -> list[Item]:
 def check(items: Sequence[Item], reference: Sequence[Item] | None = None) -> QualityReport:
     usual = known() if reference is None else reference
     learned = {Split.TRAIN: usual[:5], Split.VAL: usual[5:10]}
-    return check_fresh("fresh/date=2026-11-21", items, learned, usual, {"seen-1": "2026-11-20"})
+    return check_fresh("fresh/date=2026-11-21", items, learned, usual, SEEN)
 
 
 def failures(report: QualityReport) -> dict[str, set[tuple[int, str]]]:
@@ -47,8 +52,8 @@ def test_new_items_like_the_reference_pass() -> None:
     report = check(fresh())
     report.raise_for_failures()
     assert (report.success, report.rows, report.notes) == (True, {"fresh": 30}, ())
-    # Two for what was learned, one for other nights; kinds and lengths of question and answers.
-    assert len(report.expectations) == 7
+    # Two for what was learned, two for other nights; kinds and lengths of question and answers.
+    assert len(report.expectations) == 8
 
 
 def test_an_item_with_the_id_of_one_that_was_trained_on() -> None:
@@ -70,6 +75,13 @@ def test_an_item_that_another_night_had() -> None:
     report = check([*fresh(), item("seen-1"), item("seen-2")])
     assert failures(report) == {"whole item: expect_column_values_to_be_null": {(31, "night 2026-11-20")}}
     with pytest.raises(DataError, match=r"each may be evidence only once in fresh row 31 \(id seen-1\)$"):
+        report.raise_for_failures()
+
+
+def test_an_item_that_another_night_had_under_another_id() -> None:
+    report = check([*fresh(), item("new", "asked last night")])
+    assert failures(report) == {"whole item: expect_column_values_to_be_null": {(31, "night 2026-11-20")}}
+    with pytest.raises(DataError, match=r"looks the same to the target, and each may be evidence only once in fresh"):
         report.raise_for_failures()
 
 

@@ -10,15 +10,20 @@ from skillopt_airflow.store.objects import ObjectStore, StoredObject
 
 
 class LocalStore(ObjectStore):
-    """`before_write` is called with the key of each write, and may raise to play a process that dies there."""
+    """`before_write` is called with the key of each write, and may raise to play a process that dies there.
+
+    `before_read` is called with the key of each read.
+    """
 
     def __init__(self) -> None:
         self.bucket = "local"
         self.objects: dict[str, bytes] = {}
         self.before_write: Callable[[str], None] = lambda key: None
+        self.before_read: Callable[[str], None] = lambda key: None
         self._lock = Lock()
 
     def get(self, key: str) -> StoredObject:
+        self.before_read(key)
         try:
             body = self.objects[key]
         except KeyError:

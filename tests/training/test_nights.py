@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,10 +15,13 @@ from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.night_verdict import NightVerdict
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split, Status
-from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.quality.fresh_items import content, fingerprint
+from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
-from skillopt_airflow.store.night_table import Night, NightTable
+from skillopt_airflow.store.night_table import Night, NightTable, Promise
+from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.night import (
+    HARM,
     LedgerRow,
     declined,
     demote,
@@ -27,7 +31,14 @@ from skillopt_airflow.training.night import (
     tells,
     to_demote,
 )
-from skillopt_airflow.training.night_plan import contest_again, contest_of, plan_night, plan_nothing
+from skillopt_airflow.training.night_plan import (
+    contest_again,
+    contest_of,
+    measured_items,
+    plan_night,
+    plan_nothing,
+    promise_of,
+)
 from skillopt_airflow.training.preparation import checked_items, settle
 from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
@@ -56,6 +67,7 @@ class Nights:
     target: str = TARGET
     fail: Callable[[str, str], Status | None] = lambda stage, item_id: None
     carried_out: int = 0
+    promised: Promise | None = None
 
     @property
     def artifacts(self) -> ArtifactStore:
@@ -73,6 +85,7 @@ class Nights:
         settle(run, config, items, quality, "sha256:in-process", {"target": None, "optimizer": None})
         if night_table(run).read(date) is None:
             contest = contest_of(date, self.artifacts, SkillDocument(SEED))
+            contest = contest.model_copy(update={"promised": self.promised})
             names = [contest.champion.version, *([] if contest.previous is None else [contest.previous.version])]
             champion, *previous = [self.artifacts.read(name).skill for name in names]
             training.run_containers(plan_night(run, contest, [champion, SEED, *previous]))
@@ -133,7 +146,8 @@ def date(day: int) -> str:
 
 def test_a_healthy_champion_is_kept_every_night(nights: Nights) -> None:
     rows = [nights.night(date(day), healthy(day, 40)) for day in range(1, 11)]
-    assert {row.judgement.verdict for row in rows} == {NightVerdict.KEEP}
+    assert {row.judgement.verdict for row in rows[:2]} == {NightVerdict.WATCH}
+    assert {row.judgement.verdict for row in rows[3:]} == {NightVerdict.KEEP}
     assert [row.night.date for row in ledger(nights.all(), ALPHA)] == [date(day) for day in range(1, 11)]
     assert rows[-1].night.previous is not None
     assert rows[-1].judgement.gain_on_seed > rows[0].judgement.gain_on_seed
@@ -142,7 +156,7 @@ def test_a_healthy_champion_is_kept_every_night(nights: Nights) -> None:
 def test_a_champion_that_got_worse_is_demoted_with_the_night_and_the_evidence(nights: Nights) -> None:
     rows = [nights.night(date(day), healthy(day)) for day in range(1, 12)]
     assert not any(declined(row) for row in rows)
-    for day in range(12, 20):
+    for day in range(12, 27):
         rows.append(nights.night(date(day), changed(day)))
         if declined(rows[-1]):
             break
@@ -168,25 +182,32 @@ def test_a_night_is_settled_once_however_often_it_is_done_again(nights: Nights) 
         # Even if the partition holds something else by now.
         assert nights.night(date(1), changed(1)) == first
     ledger_keys = [key for key in before if key.startswith("regate/")]
-    assert len(ledger_keys) == 3
+    assert len(ledger_keys) == 4
     assert {key: nights.store.objects[key] for key in ledger_keys} == {key: before[key] for key in ledger_keys}
     assert nights.carried_out == ran
 
 
-def test_a_night_that_comes_late_takes_its_place(nights: Nights) -> None:
+def test_nights_count_in_the_order_of_their_arrival(nights: Nights) -> None:
     late = Nights()
     late.publish(FORMER)
     late.publish(CHAMPION)
     for day in (1, 2, 3):
-        nights.night(date(day), healthy(day))
-    for day in (1, 3, 2):
+        nights.night(date(day), changed(day) if day == 2 else healthy(day))
+    for day, worlds_day in ((1, 1), (3, 2), (2, 3)):
+        # What the other one had a day later or earlier.
+        late.night(date(day), changed(2) if worlds_day == 2 else healthy(worlds_day))
+    before = late.store.objects[RegateKeys("", "searchqa", TARGET).report(date(3))]
+    assert [row.night.date for row in ledger(late.all(), ALPHA)] == [date(1), date(3), date(2)]
+    for day in (1, 3):
+        # What came after it changes no verdict.
         late.night(date(day), healthy(day))
-    judged = [[row.judgement for row in ledger(one.all(), ALPHA)] for one in (nights, late)]
-    assert judged[0] == judged[1]
+    assert late.store.objects[RegateKeys("", "searchqa", TARGET).report(date(3))] == before
+    in_order, arrived = ([row.judgement for row in ledger(one.all(), ALPHA)] for one in (nights, late))
+    assert in_order == arrived
 
 
 def test_an_older_night_does_not_move_the_alias(nights: Nights) -> None:
-    rows = [nights.night(date(day), changed(day)) for day in (1, 2, 3, 4, 5)]
+    rows = [nights.night(date(day), changed(day)) for day in range(1, 12)]
     assert declined(rows[-1])
     as_bad = rows[0].model_copy(update={"judgement": rows[-1].judgement})
     assert to_demote(as_bad, nights.all(), nights.artifacts) is None
@@ -212,7 +233,7 @@ def test_a_night_is_as_many_chunks_whoever_is_measured_and_when_it_is_settled(ni
 
 def test_a_decline_is_told_once(nights: Nights) -> None:
     rows, told = [], []
-    for day in range(1, 9):
+    for day in range(1, 12):
         rows.append(nights.night(date(day), changed(day)))
         told.append(nights.tells(rows[-1]))
     assert [declined(row) for row in rows].count(True) >= 2
@@ -222,22 +243,40 @@ def test_a_decline_is_told_once(nights: Nights) -> None:
     assert not any(nights.tells(row) for row in rows)
 
 
-def test_a_decline_that_a_late_night_reveals_is_told_by_the_next(nights: Nights) -> None:
-    assert not nights.tells(nights.night(date(1), changed(1, 3)))
-    assert not nights.tells(nights.night(date(3), changed(3, 3)))
-    late = nights.night(date(2), changed(2, 40))
-    assert declined(late)
-    assert not nights.tells(late)
-    next_night = nights.night(date(4), changed(4, 3))
-    assert nights.tells(next_night)
+def test_a_stale_champion_is_told_once_to_whoever_trains(nights: Nights) -> None:
+    rows = [nights.night(date(day), healthy(day, 3)) for day in (1, 2)]
+    stale, demoted = (
+        [row.model_copy(update={"judgement": row.judgement.model_copy(update={"verdict": verdict})}) for row in rows]
+        for verdict in (NightVerdict.STALE, NightVerdict.DEMOTE)
+    )
+
+    def told(row: LedgerRow) -> bool:
+        return tells(nights.run(row), row, nights.all(), HARM)
+
+    assert [told(row) for row in [*demoted, *stale]] == [False, False, False, True]
+    later = nights.night(date(3), healthy(3, 3))
+    assert not told(later.model_copy(update={"judgement": stale[0].judgement}))
+
+
+def test_a_decline_that_a_late_night_reveals_is_told_by_it(nights: Nights) -> None:
+    day = 20
+    while True:
+        # Each night comes before those that were settled already.
+        late = nights.night(date(day), changed(day))
+        if declined(late):
+            break
+        assert not nights.tells(late)
+        day -= 1
+    assert nights.tells(late)
+    assert to_demote(late, nights.all(), nights.artifacts) is not None
     # Killed before Airflow heard of it, it tells it again.
-    assert nights.tells(next_night)
+    assert nights.tells(late)
 
 
 def test_a_decline_that_swings_is_told_once(nights: Nights) -> None:
-    told = [nights.tells(nights.night(date(day), changed(day, 12))) for day in range(1, 4)]
-    told += [nights.tells(nights.night(date(day), healthy(day, 60))) for day in range(4, 7)]
-    told += [nights.tells(nights.night(date(day), changed(day, 40))) for day in range(7, 10)]
+    told = [nights.tells(nights.night(date(day), changed(day))) for day in range(1, 10)]
+    told += [nights.tells(nights.night(date(day), healthy(day, 60))) for day in range(10, 22)]
+    told += [nights.tells(nights.night(date(day), changed(day))) for day in range(22, 34)]
     verdicts = [declined(row) for row in ledger(nights.all(), ALPHA)]
     assert [verdict for verdict, _ in groupby(verdicts)] in ([False, True, False, True], [True, False, True])
     assert told.count(True) == 1
@@ -271,11 +310,56 @@ def test_pooled_are_the_nights_on_which_both_models_had_the_same_contenders(nigh
     assert report.pooled.old.pairs == report.pooled.new.pairs == 12
 
 
-def test_the_night_of_every_item_is_known(nights: Nights) -> None:
-    for day in (1, 2):
-        nights.night(date(day), healthy(day))
-    found = NightTable(nights.store, RegateKeys("", "searchqa", TARGET)).dates_of_items()
-    assert found == {record["id"]: date(day) for day in (1, 2) for record in healthy(day)}
+def test_the_night_of_every_item_is_known_also_under_another_id(nights: Nights) -> None:
+    rows = [nights.night(date(day), healthy(day)) for day in (1, 2)]
+    table, run = NightTable(nights.store, RegateKeys("", "searchqa", TARGET)), nights.run(rows[0])
+    found = measured_items(run, table)
+    assert found.by_id == {record["id"]: f"night {date(day)}" for day in (1, 2) for record in healthy(day)}
+    adapter = benchmarks.load("searchqa")
+    renamed = [adapter.item(record | {"id": "new"}) for record in healthy(2)]
+    assert {found.by_content[fingerprint(content(item))] for item in renamed} == {f"night {date(2)}"}
+    # Of nights that were stored before, as far as their runs are there.
+    for row in rows:
+        key = RegateKeys("", "searchqa", TARGET).night(row.night.date)
+        nights.store.objects[key] = model_bytes(row.night.model_copy(update={"contents": {}}))
+    nights.store.delete(RegateKeys("", "searchqa", TARGET).nights)
+    assert measured_items(run, table) == found
+    nights.store.objects = {key: body for key, body in nights.store.objects.items() if key.startswith("regate/")}
+    assert measured_items(run, table) == found._replace(by_content={})
+
+
+def test_a_night_reads_as_much_however_many_went_before(nights: Nights) -> None:
+    read = []
+    for day in range(1, 7):
+        reads: Counter[str] = Counter()
+        nights.store.before_read = lambda key, reads=reads: reads.update([key])  # type: ignore[misc]
+        row = nights.night(date(day), healthy(day, 3))
+        measured_items(nights.run(row), NightTable(nights.store, RegateKeys("", "searchqa", TARGET)))
+        read.append(sum(count for key, count in reads.items() if key.startswith("regate/")))
+    assert len(set(read[1:])) == 1
+
+
+def test_a_drop_that_all_contenders_share_is_seen_in_the_champions_own_score(nights: Nights) -> None:
+    nights.promised = Promise(split=Split.TEST, score=0.9, low=0.8)
+    broken = [[record | {"answers": ["nobody knows"]} for record in healthy(day)] for day in range(1, 12)]
+    rows = [nights.night(date(day), records) for day, records in enumerate(broken, 1)]
+    assert {row.judgement.verdict for row in rows[:2]} == {NightVerdict.WATCH}
+    assert rows[-1].judgement.verdict is NightVerdict.DRIFT
+    assert rows[-1].judgement.reason.startswith("below its published score, and no rival is better, E = ")
+    assert to_demote(rows[-1], nights.all(), nights.artifacts) is None
+    assert [nights.tells(row) for row in rows].count(True) == 1
+
+
+def test_what_the_manifest_states_of_items_that_nobody_selected_on_is_promised(nights: Nights) -> None:
+    rules = configured("searchqa", {}).evaluation
+    origin, tested = provenance("run"), PublishedScore(hard=0.7, soft=0.8, items=120, low=0.6, high=0.8)
+    versions = []
+    for text, test, metric in (("a", None, "hard"), ("b", tested, "soft"), ("c", tested, "hard")):
+        scores = origin.best_scores.model_copy(update={"test": test})
+        made = origin.model_copy(update={"best_scores": scores, "config": {"evaluation": {"gate_metric": metric}}})
+        versions.append(nights.artifacts.publish(f"# {text}\n", made, nights.artifacts.champion.read()).version)
+    promised = [promise_of(nights.artifacts, version, rules) for version in versions]
+    assert promised == [None, None, Promise(split=Split.TEST, score=0.7, low=0.6)]
 
 
 @pytest.mark.parametrize(

@@ -175,11 +175,15 @@ class RegateGroup(Group):
     """Folder of date=YYYY-MM-DD/items.json, in the ways and formats of data.uri; when unset, `fresh` below data.uri, or
     beside it where that is one file."""
     alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
-    """Chance, over all nights together, of demoting a champion that is as good as the one before it."""
+    """Chance a month, of 30 nights, of demoting a champion that is as good as the one before it."""
     on_demote: Literal["report", "ask", "rollback"] = "ask"
     """Consequence of a demotion: nothing but the report, a question in Airflow's UI, or the rollback at once."""
+    on_stale: Literal["report", "train"] = "report"
+    """Consequence of a champion that is worse than the seed skill: the report and its event, or a training; fixed when
+    the DAG is parsed."""
     train_on_decline: bool = False
-    """Start a training when the champion is demoted or stale; fixed when the DAG is parsed."""
+    """Start a training after any decline: a champion that is demoted, stale, or below its published score; fixed when
+    the DAG is parsed."""
 
 
 class RetentionGroup(Group):

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
-from pydantic import Field
-
-from skillopt_airflow.core.sign_test import log_e_value
+from skillopt_airflow.core.night_evidence import MEMORY, RECENT, NightMean, log_recent_rise, log_rise
 from skillopt_airflow.core.types import Value
+
+MONTH = 30
+"""Nights in which at most a share alpha of the champions that did not decline is said to have declined."""
 
 
 class NightVerdict(StrEnum):
@@ -21,82 +23,98 @@ class NightVerdict(StrEnum):
     """It became worse than the champion before it."""
     STALE = "stale"
     """It became worse than the seed skill, so it does harm."""
-
-
-class NightCounts(Value):
-    """The champion against a rival on the items of one night."""
-
-    wins: int = Field(default=0, ge=0)
-    losses: int = Field(default=0, ge=0)
+    DRIFT = "drift"
+    """It scores below what was published with it, and no rival is better: look at the data and the model."""
 
 
 class Judgement(Value):
-    """A verdict, and the evidence that it rests on: E-values as natural logarithms, None without that rival."""
+    """A verdict, and the evidence that it rests on as natural logarithms; None where there is nothing to compare."""
 
     verdict: NightVerdict
     reason: str
     gain_on_seed: float
+    """Over the last nights; see `log_recent_rise`. It must reach gain_threshold."""
     decline_to_seed: float
+    """From some night on, as the other declines; see `log_rise`. They must reach threshold."""
     decline_to_previous: float | None
+    decline_to_promise: float | None = None
     threshold: float
-    """An E-value must reach it: ln(1/alpha)."""
+    """ln(30/alpha)."""
+    gain_threshold: float | None = None
+    """ln(1/alpha); None in what was stored as contract 1, where threshold was that."""
 
 
 def judge_nights(
-    against_seed: Sequence[NightCounts], against_previous: Sequence[NightCounts] | None, alpha: float
+    against_seed: Sequence[NightMean],
+    against_previous: Sequence[NightMean] | None,
+    against_promise: Sequence[NightMean] | None,
+    alpha: float,
 ) -> Judgement:
-    """Return the verdict after the last of the nights, which are in the order of their dates.
+    """Return the verdict after the last of the nights, which are in the order of their arrival.
 
-    Each of the three claims (better than the seed, worse than it, worse than the champion before) is made falsely
-    with a chance of at most alpha over all nights together, whenever one looks. A decline may begin on any night.
+    Each decline is claimed falsely within the first 30 nights with a chance of at most alpha, and later once in
+    30/alpha nights in the mean. A decline may begin on any night. That it is better than the seed is claimed falsely on
+    a share of at most alpha of the nights.
     """
-    gain, decline = log_gain(against_seed), log_decline(against_seed)
-    demotion = None if against_previous is None else log_decline(against_previous)
-    threshold, looked_at = -math.log(alpha), against_seed
-    if against_previous is not None and demotion is not None and demotion >= threshold:
-        verdict, said, found = NightVerdict.DEMOTE, "worse than the champion before it", demotion
-        looked_at = against_previous
-    elif decline >= threshold:
-        verdict, said, found = NightVerdict.STALE, "worse than the seed skill", decline
-    elif gain >= threshold:
-        verdict, said, found = NightVerdict.KEEP, "better than the seed skill", gain
-    else:
-        verdict, said, found = NightVerdict.WATCH, "nothing certain: better than the seed skill", gain
-    relation = "at least" if found >= threshold else "below"
-    nights = "1 night" if len(looked_at) == 1 else f"{len(looked_at)} nights"
+    gain, decline = log_recent_rise(against_seed), _log_decline(against_seed)
+    demotion = None if against_previous is None else _log_decline(against_previous)
+    drift = None if against_promise is None else _log_decline(against_promise)
+    threshold, enough = math.log(MONTH / alpha), -math.log(alpha)
+    previous, promise = _remembered(against_previous or ()), _remembered(against_promise or ())
+    recent = min(len(against_seed), RECENT)
+    better = _Claim(NightVerdict.KEEP, "better than the seed skill", gain, enough, recent)
+    claims = (
+        _Claim(NightVerdict.DEMOTE, "worse than the champion before it", demotion, threshold, previous),
+        _Claim(NightVerdict.STALE, "worse than the seed skill", decline, threshold, _remembered(against_seed)),
+        _Claim(NightVerdict.DRIFT, "below its published score, and no rival is better", drift, threshold, promise),
+        better,
+    )
+    uncertain = better._replace(verdict=NightVerdict.WATCH, said=f"nothing certain: {better.said}")
+    claim = next((claim for claim in claims if claim.holds), uncertain)
     return Judgement(
-        verdict=verdict,
-        reason=f"{said}, E = {_plain(found)} over {nights}, {relation} {_plain(threshold)}",
+        verdict=claim.verdict,
+        reason=claim.reason,
         gain_on_seed=gain,
         decline_to_seed=decline,
         decline_to_previous=demotion,
+        decline_to_promise=drift,
         threshold=threshold,
+        gain_threshold=enough,
     )
 
 
-def log_gain(nights: Sequence[NightCounts]) -> float:
-    """Return the evidence that wins are likelier than losses: the E-value of all nights' items together."""
-    return log_e_value(sum(night.wins for night in nights), sum(night.losses for night in nights))
+class _Claim(NamedTuple):
+    """What may be said of the champion, and the evidence for it."""
+
+    verdict: NightVerdict
+    said: str
+    evidence: float | None
+    threshold: float
+    nights: int
+
+    @property
+    def holds(self) -> bool:
+        return self.evidence is not None and self.evidence >= self.threshold
+
+    @property
+    def reason(self) -> str:
+        """Return the claim with its evidence, and what it would take."""
+        if self.evidence is None:
+            return self.said
+        relation = "at least" if self.holds else "below"
+        nights = "1 night" if self.nights == 1 else f"{self.nights} nights"
+        return f"{self.said}, E = {_plain(self.evidence)} over {nights}, {relation} {_plain(self.threshold)}"
 
 
-def log_decline(nights: Sequence[NightCounts]) -> float:
-    """Return the evidence that losses are likelier than wins from some night on.
+def _log_decline(nights: Sequence[NightMean]) -> float:
+    return log_rise([night.reversed for night in nights])
 
-    A weighted mean of the E-values that start at night 1, 2, ...: night k's weight is 1/(k(k+1)), and what is left of
-    the weights stays on the nights to come, whose E-value is still 1. A mean of E-processes is one, so that good
-    nights at the start cannot hide a decline, and the chance of ever reaching 1/alpha without one is at most alpha
-    (Shin, Ramdas, Rinaldo 2022, arXiv:2203.03532, e-detectors with a prior on the change).
-    """
-    parts = [-math.log(len(nights) + 1)]
-    wins = losses = 0
-    for start in range(len(nights), 0, -1):
-        wins, losses = wins + nights[start - 1].wins, losses + nights[start - 1].losses
-        parts.append(log_e_value(losses, wins) - math.log(start * (start + 1)))
-    highest = max(parts)
-    return highest + math.log(math.fsum(math.exp(part - highest) for part in parts))
+
+def _remembered(nights: Sequence[NightMean]) -> int:
+    return min(len(nights), MEMORY)
 
 
 def _plain(log_value: float) -> str:
-    """Show the E-value in few digits, or as a power of ten where it is far above the largest float."""
+    """Show the evidence in few digits, or as a power of ten where it is far above the largest float."""
     digits = log_value / math.log(10)
     return f"{10**digits:.3g}" if digits < 6 else f"10^{digits:.0f}"

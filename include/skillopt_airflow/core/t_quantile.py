@@ -1,4 +1,4 @@
-"""Quantiles of Student's t distribution."""
+"""Student's t distribution: quantiles and probabilities."""
 
 import math
 from statistics import NormalDist
@@ -16,6 +16,11 @@ def two_sided_quantile(confidence: float, degrees: int) -> float:
     while (step := (confidence - _within(t, degrees)) / (2 * _density(t, degrees))) > PRECISION * t:
         t += step
     return t
+
+
+def probability_below(t: float, degrees: int) -> float:
+    """Return P(T <= t) for at least 1 degree of freedom; rounding leaves nothing of it far below 0."""
+    return (1 + math.copysign(_within(abs(t), degrees), t)) / 2
 
 
 def _within(t: float, degrees: int) -> float:

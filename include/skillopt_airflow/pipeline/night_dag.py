@@ -19,8 +19,8 @@ from skillopt_airflow.training.run import RunRef
 
 DOC = """
 Checks the champion of **{benchmark}** on the items of one night, `date=YYYY-MM-DD` below its fresh data: it, the
-champion before it and the seed skill run on the same items; the evidence of all nights decides on keep, watch, demote
-or stale.
+champion before it and the seed skill run on the same items; the evidence of all nights decides on keep, watch, demote,
+stale or drift.
 A night is settled once, however often its run is cleared. Past nights, also for another target model:
 
     airflow backfill create --dag-id regate_{benchmark} --from-date 2026-11-01 --to-date 2026-11-30 \\
@@ -32,8 +32,13 @@ FIRST_NIGHT = datetime(2020, 1, 1)
 
 
 def decline_asset(benchmark: str) -> Asset:
-    """Return the asset of demoted and stale champions; its events carry date, verdict and evidence."""
+    """Return the asset of champions that declined; its events carry date, verdict and evidence."""
     return Asset(name=f"skillopt_{benchmark}_decline")
+
+
+def stale_asset(benchmark: str) -> Asset:
+    """Return the asset of champions that are worse than the seed skill, which `regate.on_stale` trains on."""
+    return Asset(name=f"skillopt_{benchmark}_stale")
 
 
 def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
@@ -75,7 +80,8 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
             fail_when_dag_is_paused=True,
         )
         told = tell.override(outlets=[decline_asset(benchmark)])(benchmark, run)
-        chain(measure, settled, [demoted, question, told])
+        stale = tell_stale.override(outlets=[stale_asset(benchmark)])(benchmark, run)
+        chain(measure, settled, [demoted, question, told, stale])
     return dag
 
 
@@ -153,10 +159,22 @@ def tell(benchmark: str, run: JsonObject) -> JsonObject:
     Done again, the task that told it tells it again: it may have been killed before Airflow heard of it.
     """
     from skillopt_airflow.pipeline.triggered import base_target
-    from skillopt_airflow.training.night import news_of
+    from skillopt_airflow.training.night import DECLINES, news_of
 
-    news = news_of(open_run(run), base_target(benchmark))
+    return _emit(decline_asset(benchmark), news_of(open_run(run), base_target(benchmark), DECLINES))
+
+
+@task
+def tell_stale(benchmark: str, run: JsonObject) -> JsonObject:
+    """Emit the event of a champion that is worse than the seed skill; see `tell`."""
+    from skillopt_airflow.pipeline.triggered import base_target
+    from skillopt_airflow.training.night import HARM, news_of
+
+    return _emit(stale_asset(benchmark), news_of(open_run(run), base_target(benchmark), HARM))
+
+
+def _emit(asset: Asset, news: JsonObject | str) -> JsonObject:
     if isinstance(news, str):
         raise AirflowSkipException(news)
-    get_current_context()["outlet_events"][decline_asset(benchmark)].extra = news
+    get_current_context()["outlet_events"][asset].extra = news
     return news

@@ -16,6 +16,7 @@ FIXED_IN_GRAPH = (
     "regate.schedule",
     "retention.schedule",
     "retention.trajectory_days",
+    "regate.on_stale",
     "regate.train_on_decline",
     "publishing.approval_hours",
     "alerts.conn_id",

@@ -15,7 +15,7 @@ from skillopt_airflow.pipeline import params, tasks
 from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_id, train_dag_id
 from skillopt_airflow.pipeline.epochs import epoch_runs, steps_in_part
 from skillopt_airflow.pipeline.graph import dag_of, evaluations, preflight, rollouts
-from skillopt_airflow.pipeline.night_dag import decline_asset
+from skillopt_airflow.pipeline.night_dag import decline_asset, stale_asset
 from skillopt_airflow.pipeline.publishing import publication
 
 THIS_RUN: Any = "{{ dag_run.conf }}"
@@ -41,7 +41,11 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
     doc = TRAIN_DOC.format(
         benchmark=benchmark, bucket=storage.bucket, artifacts=storage.artifact_bucket, prefix=storage.prefix
     )
-    declines = [decline_asset(benchmark)] if config.regate.train_on_decline else None
+    declines = None
+    if config.regate.train_on_decline:
+        declines = [decline_asset(benchmark)]
+    elif config.regate.on_stale == "train":
+        declines = [stale_asset(benchmark)]
     with dag_of(train_dag_id(benchmark), doc, benchmark, config, form=params.form(config), schedule=declines) as dag:
         prepared: Any = tasks.prepare(benchmark)
         run = prepared["run"]

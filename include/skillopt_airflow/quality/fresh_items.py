@@ -1,7 +1,7 @@
 """Check the items of a night: they are new, and of the kind that the champion was trained for."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import JsonValue
 
@@ -13,10 +13,25 @@ from skillopt_airflow.quality.validation import about, quiet, validate
 if TYPE_CHECKING:
     import pandas as pd
 
+FINGERPRINT = 16
+"""Digits of a content that are kept: among a million items two share them by chance once in forty million cases."""
+
+
+class MeasuredItems(NamedTuple):
+    """The items of nights: the night of each."""
+
+    by_id: Mapping[str, str]
+    by_content: Mapping[str, str]
+    """By fingerprint."""
+
+
 _KNOWN = {
     "learned id": "the champion was trained or selected on an item with the same id",
     "learned content": "the champion was trained or selected on an item that looks the same to the target",
     "other night": "another night has an item with the same id, and each may be evidence only once",
+    "other night's content": (
+        "another night has an item that looks the same to the target, and each may be evidence only once"
+    ),
 }
 
 
@@ -25,20 +40,20 @@ def check_fresh(
     items: Sequence[Item],
     learned: Mapping[Split, Sequence[Item]],
     reference: Sequence[Item],
-    dates_of_items: Mapping[str, str],
+    nights: MeasuredItems,
 ) -> QualityReport:
     """Run the suite over a partition, whose records have passed that of splits.
 
-    It expects items that the champion was not trained on, told by id and by public content, in which the order of
-    lists does not count, and that no other night had; and, where there are enough of them, kinds of value and lengths
-    of texts as in the reference.
+    It expects items that the champion was not trained on and that no other night had, told by id and by public content,
+    in which the order of lists does not count; and, where there are enough of them, kinds of value and lengths of texts
+    as in the reference.
 
     Args:
         source: the partition's address, for messages.
         items: the partition's, in its order.
         learned: the items that the champion was trained and selected on.
         reference: items of the kind that the champion was made for.
-        dates_of_items: the night of each item of the other nights, by id.
+        nights: the items of the other nights.
     """
     enough = len(items) >= FEWEST_FRESH and len(reference) >= FEWEST_REFERENCE
     drifts = {field.name: Drift(field, items, reference) for field in fields_of([*items, *reference]) if enough}
@@ -51,7 +66,7 @@ def check_fresh(
 
     with quiet():
         suite = [*_unknown(), *(one for drift in drifts.values() for one in drift.expectations())]
-        results = validate(_frame(items, learned, dates_of_items, drifts), suite, shown)
+        results = validate(_frame(items, learned, nights, drifts), suite, shown)
     few = (
         f"drift was not looked for: {len(items)} fresh items and {len(reference)} of the reference, of which at least "
         f"{FEWEST_FRESH} and {FEWEST_REFERENCE} are needed"
@@ -74,22 +89,32 @@ def content(item: Item) -> str:
     return sha256(canonical_json(_unordered(item.public)))
 
 
+def fingerprint(content: str) -> str:
+    """Return what is kept of a content for each item of each night."""
+    return content[:FINGERPRINT]
+
+
 def _frame(
     items: Sequence[Item],
     learned: Mapping[Split, Sequence[Item]],
-    dates_of_items: Mapping[str, str],
+    nights: MeasuredItems,
     drifts: Mapping[str, Drift],
 ) -> "pd.DataFrame":
     import pandas as pd
 
     by_id = {item.id: f"{split} item {item.id}" for split, known in learned.items() for item in known}
     by_content = {content(item): f"{split} item {item.id}" for split, known in learned.items() for item in known}
-    nights = [f"night {dates_of_items[item.id]}" if item.id in dates_of_items else None for item in items]
-    found = ([by_id.get(item.id) for item in items], [by_content.get(content(item)) for item in items], nights)
+    ids, contents = [item.id for item in items], [content(item) for item in items]
+    found = (
+        [by_id.get(item) for item in ids],
+        [by_content.get(one) for one in contents],
+        [nights.by_id.get(item) for item in ids],
+        [nights.by_content.get(fingerprint(one)) for one in contents],
+    )
     columns: dict[str, list[Any]] = {
         "split": [Split.FRESH.value] * len(items),
         "row": [*range(1, len(items) + 1)],
-        "id": [item.id for item in items],
+        "id": ids,
         **dict(zip(_KNOWN, found, strict=True)),
     }
     for drift in drifts.values():

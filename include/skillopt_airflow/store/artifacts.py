@@ -38,6 +38,11 @@ class SplitScores(Value):
     val: PublishedScore | None = None
     test: PublishedScore | None = None
 
+    @property
+    def promised(self) -> tuple[Split, PublishedScore] | None:
+        """Return the score on items that the skill was not selected on, with their split; None without one."""
+        return None if self.test is None else (Split.TEST, self.test)
+
 
 class Provenance(Value):
     """The origin of a skill, as the run that trained it knows it."""

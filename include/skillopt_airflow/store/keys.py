@@ -217,6 +217,11 @@ class RegateKeys:
         """Return the key of what a night (YYYY-MM-DD) measured."""
         return f"{self._of(date)}night.json"
 
+    @property
+    def nights(self) -> str:
+        """Return the key of all nights together, which saves reading them one by one."""
+        return f"{self.folder}nights.json"
+
     def paired(self, date: str) -> str:
         """Return the key of the scores behind it, one row an item."""
         return f"{self._of(date)}paired.parquet"
@@ -225,9 +230,9 @@ class RegateKeys:
         """Return the key of the verdict as it was when the night was settled."""
         return f"{self._of(date)}report.json"
 
-    def told(self, champion_sha256: str) -> str:
-        """Return the key that names the run which reported this champion's decline."""
-        return f"{self.folder}declined/{champion_sha256}.json"
+    def told(self, champion_sha256: str, what: str) -> str:
+        """Return the key that names the run which reported what became of this champion, such as `declined`."""
+        return f"{self.folder}{what}/{champion_sha256}.json"
 
     @staticmethod
     def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:

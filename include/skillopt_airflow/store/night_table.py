@@ -1,18 +1,22 @@
 """The ledger of re-gating: one object a night, written once, from which everything else follows."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import pyarrow as pa
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.item_scores import Evaluation, Metric, metric_value
+from skillopt_airflow.core.night_evidence import NightMean
 from skillopt_airflow.core.paired import PairedTable
-from skillopt_airflow.core.types import Value
+from skillopt_airflow.core.types import Split, Value
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.objects import ObjectStore, model_bytes
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
+
+Rival = Literal["seed", "previous", "promise"]
 
 
 class Contender(Value):
@@ -21,6 +25,16 @@ class Contender(Value):
     version: str
     """As it is published; empty for the seed skill."""
     sha256: str
+
+
+class Promise(Value):
+    """The score that a champion was published with, by items that it was not selected on."""
+
+    split: Split
+    score: float
+    """Mean of the gate metric."""
+    low: float
+    """Lower end of its 95 % interval."""
 
 
 class Night(Document):
@@ -43,6 +57,23 @@ class Night(Document):
     against_previous: PairedTable | None
     settled: AwareDatetime
     """UTC."""
+    means: dict[Rival, NightMean] = Field(default_factory=dict)
+    """Of the champion's score less each rival's; empty in a night that was stored before this was a field."""
+    promised: Promise | None = None
+    """None where nothing was published for this target, or not with a test score of this metric."""
+    contents: dict[str, str] = Field(default_factory=dict)
+    """By id, a fingerprint of what the target saw of each item that has a score; empty as `means`."""
+
+    def against(self, rival: Rival) -> NightMean | None:
+        """Return the champion's score less a rival's; None without that rival."""
+        table = {"seed": self.against_seed, "previous": self.against_previous}.get(rival)
+        return self.means.get(rival) or (NightMean.of_table(table) if table is not None and table.pairs else None)
+
+
+class NightIndex(Document):
+    """All nights of a benchmark and target."""
+
+    nights: tuple[Night, ...]
 
 
 class Told(Document):
@@ -66,19 +97,16 @@ class NightTable:
             return None
 
     def all(self) -> list[Night]:
-        """Return every settled night, by date."""
+        """Return every settled night, in the order in which they were settled."""
+        together = {self._keys.night(night.date): night for night in self._together()}
         keys = [key for key in self._store.list_keys(self._keys.folder) if key.endswith("/night.json")]
-        return sorted((self._store.get_model(key, Night) for key in keys), key=lambda night: night.date)
+        nights = [together[key] if key in together else self._store.get_model(key, Night) for key in keys]
+        return sorted(nights, key=lambda night: (night.settled, night.date))
 
     def scores(self, date: str) -> dict[str, dict[str, float | None]]:
         """Return the gate metric of a settled night by item and role; None where an item has no score."""
         rows = from_parquet(self._store.get_bytes(self._keys.paired(date))).to_pylist()
         return {row.pop("item_id"): row for row in rows}
-
-    def dates_of_items(self) -> dict[str, str]:
-        """Return the date of the night of every item that was ever measured."""
-        dates = [night.date for night in self.all()]
-        return {item: date for date in reversed(dates) for item in self.scores(date)}
 
     def settle(self, night: Night, evaluations: Mapping[str, Evaluation], mixed_weight: float) -> Night:
         """Write a night unless it was written before; returns the one that stands."""
@@ -90,16 +118,23 @@ class NightTable:
         except Conflict:
             standing = self.read(night.date)
             return night if standing is None else standing
+        self._store.put_model(self._keys.nights, NightIndex(nights=tuple(self.all())))
         return night
 
-    def first_to_tell(self, champion: Contender, run: str) -> str:
-        """Return the run that reports this champion's decline: this one, unless another was first."""
-        key = self._keys.told(champion.sha256)
+    def first_to_tell(self, champion: Contender, what: str, run: str) -> str:
+        """Return the run that reports what became of this champion: this one, unless another was first."""
+        key = self._keys.told(champion.sha256, what)
         try:
             self._store.create(key, model_bytes(Told(run=run)))
         except Conflict:
             return self._store.get_model(key, Told).run
         return run
+
+    def _together(self) -> tuple[Night, ...]:
+        try:
+            return self._store.get_model(self._keys.nights, NightIndex).nights
+        except ObjectMissing:
+            return ()
 
 
 def _rows(evaluations: Mapping[str, Evaluation], metric: Metric, mixed_weight: float) -> pa.Table:

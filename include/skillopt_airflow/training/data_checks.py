@@ -10,6 +10,7 @@ from skillopt_airflow.core.types import DATA_SPLITS, Item, Split
 from skillopt_airflow.training.run import TrainingRun
 
 if TYPE_CHECKING:
+    from skillopt_airflow.quality.fresh_items import MeasuredItems
     from skillopt_airflow.quality.quality_report import QualityReport
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ def checked_fresh(
     records: "QualityReport",
     items: Sequence[Item],
     trained: Mapping[Split, Sequence[Item]],
-    dates_of_items: Mapping[str, str],
+    nights: "MeasuredItems",
 ) -> "QualityReport":
     """Return what the suite of fresh partitions found, behind what was found about the partition's records.
 
@@ -57,7 +58,7 @@ def checked_fresh(
         items: the partition's.
         trained: the data set of the champion's training; train and val must not be met again, val and test are what
             the items should be like.
-        dates_of_items: the other nights' items, by id; one that is met again would count as evidence twice.
+        nights: the other nights' items; one that is met again would count as evidence twice.
 
     Raises:
         DataQualityError: items that miss expectations; the text names them.
@@ -66,7 +67,7 @@ def checked_fresh(
 
     learned = {split: trained[split] for split in (Split.TRAIN, Split.VAL)}
     reference = [*trained[Split.VAL], *trained[Split.TEST]]
-    found = check_fresh(records.source, items, learned, reference, dates_of_items)
+    found = check_fresh(records.source, items, learned, reference, nights)
     report = records.with_more(found)
     stop_if_failed(run, report)
     return report

@@ -1,23 +1,25 @@
 """The settling of a night of re-gating: champion, the champion before it and the seed skill on the same fresh items."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.item_scores import Evaluation
+from skillopt_airflow.core.item_scores import Evaluation, metric_value
 from skillopt_airflow.core.measured_score import require_coverage
-from skillopt_airflow.core.night_verdict import Judgement, NightCounts, NightVerdict, judge_nights
-from skillopt_airflow.core.paired import PairedTable, paired
+from skillopt_airflow.core.night_evidence import NightMean
+from skillopt_airflow.core.night_verdict import Judgement, NightVerdict, judge_nights
+from skillopt_airflow.core.paired import differences, paired
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys
-from skillopt_airflow.store.night_table import Night, NightTable
+from skillopt_airflow.store.night_table import Night, NightTable, Promise, Rival
 from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
-from skillopt_airflow.training.night_plan import Contest
+from skillopt_airflow.training.night_plan import Contest, fingerprints
 from skillopt_airflow.training.run import TrainingRun
 
 if TYPE_CHECKING:
@@ -26,8 +28,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+DECLINES: Mapping[NightVerdict, str] = {
+    NightVerdict.DEMOTE: "declined",
+    NightVerdict.STALE: "declined",
+    NightVerdict.DRIFT: "drifted",
+}
+"""Verdicts that are told, and what each says of a champion; each of these is told once."""
+HARM: Mapping[NightVerdict, str] = {NightVerdict.STALE: "stale"}
+"""The verdict that a training may follow."""
+
+
 class LedgerRow(Document):
-    """A night and the verdict after it, by all nights up to it."""
+    """A night and the verdict after it, by all nights that were settled up to then."""
+
+    contract: ClassVar[int] = 2
+    """In number 1, evidence is of the items' wins and losses, and a verdict knows no drift."""
 
     night: Night
     judgement: Judgement
@@ -52,7 +67,8 @@ def settle_night(run: TrainingRun) -> LedgerRow:
         run.merge_parts(Split.FRESH, skills.values())
         check_measured(run, Split.FRESH, skills)
         evaluations = _evaluations(run, contest)
-        champion = evaluations["champion"]
+        champion, contents = evaluations["champion"], fingerprints(run.store, run.keys)
+        scored = {item for evaluation in evaluations.values() for item in evaluation.scores}
         night = nights.settle(
             Night(
                 benchmark=run.ref.benchmark,
@@ -70,6 +86,9 @@ def settle_night(run: TrainingRun) -> LedgerRow:
                     paired(champion, evaluations["previous"], rules) if "previous" in evaluations else None
                 ),
                 settled=datetime.now(UTC),
+                means=_means(evaluations, contest.promised, rules),
+                promised=contest.promised,
+                contents={item: contents[item] for item in sorted(scored & contents.keys())},
             ),
             evaluations,
             rules.gate_mixed_weight,
@@ -87,34 +106,37 @@ def settled(run: TrainingRun) -> tuple[LedgerRow, list[Night]]:
 
 
 def ledger(nights: Sequence[Night], alpha: float) -> list[LedgerRow]:
-    """Return each night with the verdict after it, of the champion that it measured."""
+    """Return each night with the verdict after it, of the champion that it measured, in the order of their arrival."""
     return [verdict_after(nights, alpha, night.date) for night in nights]
 
 
 def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow:
-    """Return a settled night with the verdict after it.
+    """Return a settled night with the verdict after it; the nights are in the order of their arrival.
 
-    A champion's evidence starts with its own first night, and against the champion before it with the first night
-    on which these two met.
+    Nights count from when they were settled on, whatever their dates, so that a verdict stands: what arrives later is
+    evidence for later verdicts. A champion's evidence starts with its own first night, and against the champion before
+    it with the first night on which these two met.
     """
-    kept = [night for night in nights if night.date <= date]
-    return LedgerRow(night=kept[-1], judgement=_judge(kept, alpha))
+    place = next(place for place, night in enumerate(nights) if night.date == date)
+    return LedgerRow(night=nights[place], judgement=_judge(nights[: place + 1], alpha))
 
 
 def declined(row: LedgerRow) -> bool:
-    """Return whether the champion became worse than one of its rivals."""
-    return row.judgement.verdict in (NightVerdict.DEMOTE, NightVerdict.STALE)
+    """Return whether the champion became worse than one of its rivals, or than it was published with."""
+    return row.judgement.verdict in DECLINES
 
 
-def tells(run: TrainingRun, row: LedgerRow, nights: Sequence[Night]) -> bool:
-    """Return whether the run's night reports a decline: the newest does, unless one did for this champion before.
+def tells(
+    run: TrainingRun, row: LedgerRow, nights: Sequence[Night], verdicts: Mapping[NightVerdict, str] = DECLINES
+) -> bool:
+    """Return whether the run's night reports its verdict: the newest does, unless one did for this champion before.
 
-    Which night did is kept, since judging the nights before again would not say it: a night that came late changes
-    what they say, and evidence may swing.
+    Which night did is kept, since evidence may swing.
     """
-    if not declined(row) or nights[-1].date != row.night.date:
+    what = verdicts.get(row.judgement.verdict)
+    if what is None or nights[-1].date != row.night.date:
         return False
-    return night_table(run).first_to_tell(row.night.champion, run.ref.run) == run.ref.run
+    return night_table(run).first_to_tell(row.night.champion, what, run.ref.run) == run.ref.run
 
 
 def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore") -> Alias | None:
@@ -125,8 +147,8 @@ def to_demote(row: LedgerRow, nights: Sequence[Night], artifacts: "ArtifactStore
     if champion.sha256 != night.champion.sha256:
         log.info("%s was measured, %s is the champion now: nothing to do", night.champion.version, champion.version)
         return None
-    if any(other.date > night.date for other in nights):
-        log.info("there are later nights than %s, which have the say", night.date)
+    if nights[-1].date != night.date:
+        log.info("nights were settled after %s, which have the say", night.date)
         return None
     return champion
 
@@ -163,10 +185,10 @@ def question_of(run: TrainingRun) -> JsonObject | str:
     }
 
 
-def news_of(run: TrainingRun, base: str) -> JsonObject | str:
-    """Return what the night's event of a decline says, of the benchmark's own target only, or why there is none."""
+def news_of(run: TrainingRun, base: str, verdicts: Mapping[NightVerdict, str]) -> JsonObject | str:
+    """Return what the night's event of a verdict says, of the benchmark's own target only, or why there is none."""
     row, nights = settled(run)
-    if row.night.target != base or not tells(run, row, nights):
+    if row.night.target != base or not tells(run, row, nights, verdicts):
         return f"{row.night.date}: {row.judgement.verdict}, which is no news"
     return {
         "benchmark": run.ref.benchmark,
@@ -192,17 +214,31 @@ def _judge(nights: Sequence[Night], alpha: float) -> Judgement:
     """Judge the champion after the last of the nights."""
     last = nights[-1]
     own = [night for night in nights if night.champion.sha256 == last.champion.sha256]
-    met = [
-        _counts(night.against_previous)
-        for night in own
-        if night.previous == last.previous and night.against_previous is not None
-    ]
-    against_seed = [_counts(night.against_seed) for night in own if night.seed.sha256 == last.seed.sha256]
-    return judge_nights(against_seed, met if last.previous is not None else None, alpha)
+    met = [night for night in own if night.previous == last.previous]
+    return judge_nights(
+        _means_of([night for night in own if night.seed.sha256 == last.seed.sha256], "seed"),
+        _means_of(met, "previous") if last.previous is not None else None,
+        _means_of(own, "promise") if last.promised is not None else None,
+        alpha,
+    )
 
 
-def _counts(table: PairedTable) -> NightCounts:
-    return NightCounts(wins=table.wins, losses=table.losses)
+def _means_of(nights: Sequence[Night], rival: Rival) -> list[NightMean]:
+    return [mean for night in nights if (mean := night.against(rival)) is not None]
+
+
+def _means(
+    evaluations: Mapping[str, Evaluation], promised: Promise | None, rules: EvaluationGroup
+) -> dict[Rival, NightMean]:
+    """Return the champion's score less each rival's. What was promised counts as its interval's lower end."""
+    champion = evaluations["champion"]
+    rivals: tuple[Rival, ...] = ("seed", "previous")
+    against = {rival: differences(champion, evaluations[rival], rules) for rival in rivals if rival in evaluations}
+    if promised is not None:
+        metric, weight = rules.gate_metric, rules.gate_mixed_weight
+        scores = champion.scores.items()
+        against["promise"] = {item: metric_value(score, metric, weight) - promised.low for item, score in scores}
+    return {rival: NightMean.of(values, champion.groups) for rival, values in against.items() if values}
 
 
 def _evaluations(run: TrainingRun, contest: Contest) -> dict[str, Evaluation]:

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.errors import ConfigError, ObjectMissing
+from skillopt_airflow.core.item_scores import ItemScore, metric_value
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys, RunKeys
-from skillopt_airflow.store.night_table import Contender, Night, NightTable
+from skillopt_airflow.store.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import checked_fresh, items_of, stored_quality
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
@@ -22,7 +23,9 @@ from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.seed_and_final import opened
 
 if TYPE_CHECKING:
+    from skillopt_airflow.quality.fresh_items import MeasuredItems
     from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +40,7 @@ class Contest(Document):
     champion: Contender
     seed: Contender
     previous: Contender | None
+    promised: Promise | None = None
 
     @property
     def roles(self) -> list[tuple[int, str]]:
@@ -81,7 +85,7 @@ def prepare_night(
         quality = stored_quality(run) or quality
     else:
         trained = _trained_on(run, config, artifacts)
-        quality = checked_fresh(run, quality, items[Split.FRESH], trained, nights.dates_of_items())
+        quality = checked_fresh(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
         check_mappable(config, [scoring_demand(config, len(ROLES), len(items[Split.FRESH]))], most_chunks)
     image = run.connections.image(config)
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
@@ -111,6 +115,43 @@ def _trained_on(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore
     return items
 
 
+def measured_items(run: TrainingRun, nights: NightTable) -> "MeasuredItems":
+    """Return the items of all nights; of a night that was stored without contents, as far as its run still has them."""
+    from skillopt_airflow.quality.fresh_items import MeasuredItems
+
+    by_id: dict[str, str] = {}
+    by_content: dict[str, str] = {}
+    for night in sorted(nights.all(), key=lambda night: night.date, reverse=True):
+        keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
+        contents = night.contents or fingerprints(run.store, keys)
+        by_id |= dict.fromkeys(contents or nights.scores(night.date), f"night {night.date}")
+        by_content |= dict.fromkeys(contents.values(), f"night {night.date}")
+    return MeasuredItems(by_id, by_content)
+
+
+def fingerprints(store: "ObjectStore", keys: RunKeys) -> dict[str, str]:
+    """Return the fingerprints of a night's items by id; empty if the bucket has lost them."""
+    from skillopt_airflow.quality.fresh_items import content, fingerprint
+    from skillopt_airflow.store.items import load_items
+
+    try:
+        return {item.id: fingerprint(content(item)) for item in load_items(store, keys.items(Split.FRESH))}
+    except ObjectMissing:
+        return {}
+
+
+def promise_of(artifacts: "ArtifactStore", version: str, rules: EvaluationGroup) -> Promise | None:
+    """Return what a version's manifest states of items that it was not selected on, if it is the score that counts."""
+    manifest = artifacts.read(version).manifest
+    found, config = manifest.best_scores.promised, manifest.config.get("evaluation")
+    stated = config.get("gate_metric") if isinstance(config, dict) else None
+    if found is None or stated != rules.gate_metric:
+        return None
+    split, score = found
+    mean = ItemScore(hard=score.hard, soft=score.soft)
+    return Promise(split=split, score=metric_value(mean, rules.gate_metric, rules.gate_mixed_weight), low=score.low)
+
+
 def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: str) -> tuple[Contest, list[str]]:
     """Return who is measured, and the texts in the order of the roles.
 
@@ -123,6 +164,9 @@ def _contenders(run: TrainingRun, date: str, artifacts: "ArtifactStore", base: s
             return contest_again(run, night)
     seed = opened(run.seed_skill(), run.config)
     contest = contest_of(date, artifacts, seed)
+    if artifacts.target == str(run.config.model.target):
+        promised = promise_of(artifacts, contest.champion.version, run.config.evaluation)
+        contest = contest.model_copy(update={"promised": promised})
     previous = [] if contest.previous is None else [contest.previous.version]
     versions = [contest.champion.version, contest.seed.version, *previous]
     return contest, [artifacts.read(version).skill if version else seed.text for version in versions]
