@@ -32,6 +32,7 @@ def alarms(nights: list[NightMean], since: int = 0) -> int | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "icc"), [(20, 0.0), (200, 0.0), (20, 0.1), (200, 0.1), (200, 0.3)])
 def test_a_mood_of_the_night_is_no_change(count: int, icc: float) -> None:
     """The items of a night share a part of their variance; by signs of items, two thirds of these months alarm."""
@@ -47,6 +48,7 @@ def test_one_odd_night_in_a_good_series_is_no_change() -> None:
     assert alarms([*nights, NightMean(mean=0.9, variance=0.3, count=200), *nights], since=20) is None
 
 
+@pytest.mark.slow
 def test_a_large_change_is_seen_within_days_however_long_all_was_well() -> None:
     rng = random.Random(9)
     for good in (5, 60):

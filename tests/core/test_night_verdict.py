@@ -26,10 +26,11 @@ def verdicts(against_seed: list[NightMean], rival: list[NightMean] | None = None
 
 
 def test_a_good_past_hides_no_decline_to_the_level_of_the_seed() -> None:
-    found = verdicts([*nights(60, 0.1), *nights(100, 0.0, seed=2)])
-    assert set(found[20:60]) == {NightVerdict.KEEP}
+    series = [*nights(60, 0.1), *nights(300, 0.0, seed=2)]
     # Until what is recent is of after the decline.
-    assert set(found[95:]) == {NightVerdict.WATCH}
+    found = {n: judge_nights(series[:n], None, None, ALPHA).verdict for n in (20, 60, 92, 100, 120, 180, 360)}
+    assert set(found.values()) == {NightVerdict.KEEP, NightVerdict.WATCH}
+    assert [n for n, verdict in found.items() if verdict is NightVerdict.KEEP] == [20, 60]
 
 
 def test_a_champion_that_is_two_points_better_in_the_mean_is_not_demoted_for_losing_on_more_items() -> None:
@@ -85,4 +86,5 @@ def test_the_reason_tells_the_evidence_and_what_it_would_take() -> None:
     reason = judge_nights([one], None, None, ALPHA).reason
     assert reason == "nothing certain: better than the seed skill, E = 0.878 over 1 night, below 20"
     assert "over 30 nights, at least 20" in judge_nights([one] * 99, None, None, ALPHA).reason
+    assert "E = 0 over 1 night" in judge_nights([one.reversed], None, None, ALPHA).reason
     assert "E = 10^" in judge_nights([one] * 30, None, None, ALPHA).reason

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from skillopt_airflow.core.night_evidence import MEMORY, RECENT, NightMean, log_recent_rise, log_rise
+from skillopt_airflow.core.night_evidence import MEMORY, NONE, RECENT, NightMean, log_recent_rise, log_rise
 from skillopt_airflow.core.types import Value
 
 MONTH = 30
@@ -116,5 +116,7 @@ def _remembered(nights: Sequence[NightMean]) -> int:
 
 def _plain(log_value: float) -> str:
     """Show the evidence in few digits, or as a power of ten where it is far above the largest float."""
+    if log_value <= math.log(NONE):
+        return "0"
     digits = log_value / math.log(10)
     return f"{10**digits:.3g}" if digits < 6 else f"10^{digits:.0f}"
