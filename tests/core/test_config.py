@@ -127,7 +127,7 @@ def test_layers_stay_as_they_are() -> None:
             "evaluation.gate_mixed_weight": st.floats(0, 1),
             "evaluation.eval_test": st.booleans(),
             "model.temperature": st.none() | st.floats(0, 2),
-            "data.split_ratio": st.sampled_from(["1:1:1", "10:20:30"]),
+            "data.split_ratio": st.sampled_from(["1:1:1", "10:20:30", "2:1:5:2"]),
             "storage.prefix": st.sampled_from(["", "team/", "a/b/"]),
         },
     )
@@ -160,6 +160,7 @@ def test_overrides_round_trip(overrides: dict[str, Any]) -> None:
             ["set skill_update_mode to patch or rewrite_from_suggestions"],
         ),
         ({"data.split_ratio": "2:1"}, ["data.split_ratio = '2:1'"]),
+        ({"data.split_ratio": "2:1:5:2:1"}, ["data.split_ratio = '2:1:5:2:1'"]),
         ({"data.split_ratio": "0:1:1"}, ["every part of the ratio must be at least 1"]),
         ({"data.split_ratio": "00:1:1"}, ["every part of the ratio must be at least 1"]),
         ({"gradient.merge_batch_size": 1}, ["gradient.merge_batch_size = 1", "greater than or equal to 2"]),

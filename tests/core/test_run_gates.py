@@ -14,35 +14,36 @@ def test_a_training_has_two_gates_unless_candidates_are_taken_without_one() -> N
     chosen = config(evaluation__gate_policy="confirm", publishing__gate_alpha=0.01, publishing__draws=3)
     candidates, publishing = gates_of(chosen)
     assert (candidates.rules, candidates.fewest) == (chosen.evaluation, 5)
-    assert (publishing.rules.gate_policy, publishing.rules.draws, publishing.fewest) == ("mcnemar", 3, 7)
+    assert (publishing.rules.gate_policy, publishing.rules.draws, publishing.fewest) == ("mcnemar", 3, 8)
     ungated = config(evaluation__use_gate=False)
     assert [gate.knob for gate in gates_of(ungated)] == ["publishing.gate_policy"]
     assert publishing_rules(ungated.evaluation, ungated.publishing).use_gate
 
 
 def test_a_gate_that_no_result_could_pass_is_refused() -> None:
-    groups = {Split.VAL: [f"paper {place % 4}" for place in range(40)], Split.TEST: [""] * 40}
+    groups = {Split.TEST: [f"paper {place % 4}" for place in range(40)], Split.VAL: [""] * 40}
     with pytest.raises(
         ConfigError,
-        match=r"publishing\.gate_policy = mcnemar could accept nothing: the items of the val split come from 4 groups, "
-        "and it needs at least 5",
+        match=r"publishing\.gate_policy = mcnemar could accept nothing: the items of the test split come from 4 groups"
+        ", and it needs at least 6",
     ):
         check_groups(config(), groups)
-    check_groups(config(publishing__gate_alpha=0.1), groups)
-    check_groups(config(), groups | {Split.VAL: ["a", "a", "", "", "", ""]})
+    check_groups(config(publishing__gate_alpha=0.11), groups)
+    check_groups(config(), groups | {Split.TEST: ["a", "a", "", "", "", "", ""]})
 
 
 def test_what_each_gate_can_find_is_told() -> None:
-    groups = {Split.VAL: [""] * 40, Split.TEST: []}
+    groups = {Split.VAL: [""] * 40, Split.TEST: [""] * 40}
     candidates, publishing = smallest_gains(config(), groups)
     assert candidates.gain is not None
     assert publishing.gain is not None
     assert candidates.gain < publishing.gain < 0.4
     assert str(publishing) == (
-        f"publishing.gate_policy = mcnemar, 40 items of the val split, 1 draw of each: a gain of "
+        f"publishing.gate_policy = mcnemar, 40 items of the test split, 1 draw of each: a gain of "
         f"{100 * publishing.gain:.1f} points"
     )
-    found = smallest_gains(config(publishing__draws=2), {Split.VAL: [*"aabbccdd"], Split.TEST: []})[1]
+    found = smallest_gains(config(publishing__draws=2), {Split.VAL: [], Split.TEST: [*"aabbccdd"]})[1]
     assert (
-        str(found) == "publishing.gate_policy = mcnemar, 8 items of the val split in 4 groups, 2 draws of each: no gain"
+        str(found)
+        == "publishing.gate_policy = mcnemar, 8 items of the test split in 4 groups, 2 draws of each: no gain"
     )

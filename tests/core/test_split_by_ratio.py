@@ -47,6 +47,17 @@ def test_the_order_is_the_seeded_shuffle_and_the_records_stay_as_they_are() -> N
     assert records == list(range(100))
 
 
+def test_a_fourth_part_is_the_split_of_publishing() -> None:
+    splits = split_by_ratio(range(100), "2:1:5:2", seed=42)
+    assert {split: len(part) for split, part in splits.items()} == {
+        Split.TRAIN: 20,
+        Split.VAL: 10,
+        Split.TEST: 50,
+        Split.PUBLISH: 20,
+    }
+    assert sorted(record for part in splits.values() for record in part) == list(range(100))
+
+
 def test_take() -> None:
     assert take([1, 2, 3], 2) == [1, 2]
     assert take([1, 2, 3], 5) == [1, 2, 3]

@@ -23,7 +23,9 @@ NAME = "manual__a"
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> Training:
     """A run that passed the gate when there was no champion."""
-    training = Training.of(train__num_epochs=1, optimizer__use_slow_update=False, evaluation__val_limit=None)
+    training = Training.of(
+        train__num_epochs=1, optimizer__use_slow_update=False, evaluation__val_limit=None, evaluation__test_limit=60
+    )
     training()
     training.run_containers(plan_publication(training.run, training.run.published, NAME, PublishingGroup()))
     assert gate_publication(training.run, NAME) == ""
@@ -67,6 +69,7 @@ def test_the_event_of_the_champions_asset_has_version_checksum_and_scores(traini
     assert (event.extra["version"], event.extra["sha256"]) == (published["version"], published["sha256"])
     assert event.extra["target"] == "openai-chat:stand-in-target"
     assert event.extra["scores"] == manifest.best_scores.model_dump(mode="json")
+    assert event.extra["publish_gate"]["score"] == event.extra["scores"]["test"]
     assert event.extra["scores"]["test"]["hard"] == told(training).test["best"].hard
 
 

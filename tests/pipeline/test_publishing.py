@@ -79,7 +79,11 @@ def test_rules_that_cannot_be(run: TrainingRun) -> None:
             {"target": "m"},
             "target; allowed here: version, reason, leaving, approval, model.tar",
         ),
-        (publishing.publish_dag, {"model.target": "m"}, "model.target; allowed here: run, target, publishing.gate_pol"),
+        (
+            publishing.publish_dag,
+            {"model.target": "m"},
+            "model.target; allowed here: run, target, publishing.split, pu",
+        ),
         (regate_dag, {"model.target": "m"}, "model.target; allowed here: target, overrides"),
         (evaluate_dag.evaluate_dag, {"splt": "val", "skil": "seed"}, "skil, splt; a knob goes into overrides, such as"),
     ],
@@ -153,7 +157,7 @@ def test_a_publication_in_more_chunks_than_airflow_makes_tasks_of(
     monkeypatch.setattr(TrainingRun, "state", lambda run, moment: None)
     for name in ("target", "optimizer"):
         monkeypatch.setenv(f"AIRFLOW_CONN_SKILLOPT_{name.upper()}", json.dumps({"conn_type": "pydanticai"}))
-    with pytest.raises(AirflowFailException, match=r"^publishing: 4800 chunks, .* or lower publishing\.draws = 100$"):
+    with pytest.raises(AirflowFailException, match=r"^publishing: 2400 chunks, .* or lower publishing\.draws = 100$"):
         publishing.open_finished.function("searchqa")
     context["params"]["publishing.draws"] = 2
     assert publishing.open_finished.function("searchqa")["overrides"]["publishing.draws"] == 2

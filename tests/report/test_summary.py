@@ -3,6 +3,7 @@ from example_run import example
 from pydantic import ValidationError
 
 from skillopt_airflow.core.run_history import StepSeconds
+from skillopt_airflow.core.types import Split
 from skillopt_airflow.report import summary
 from skillopt_airflow.report.view import ReportView, diff_of
 
@@ -43,6 +44,20 @@ def test_a_run_that_improved_nothing_says_so(view: ReportView) -> None:
     assert told.startswith("No candidate was better than the seed skill, which scores 0.5500")
     assert told.endswith("The run published nothing.")
     assert "test split" not in told
+
+
+@pytest.mark.parametrize(("looks", "times"), [(1, "once"), (12, "12 times")])
+def test_the_line_on_test_says_how_often_these_items_were_looked_at(view: ReportView, looks: int, times: str) -> None:
+    looked = f"To publish, skills were compared on these items {times} so far."
+    assert looked in summary.outcome(view.model_copy(update={"test_looks": looks}))
+    assert "To publish" not in summary.outcome(view.model_copy(update={"test_looks": 0}))
+
+
+def test_what_was_published_names_its_look(view: ReportView) -> None:
+    assert view.published is not None
+    published = view.published.model_copy(update={"split": Split.TEST, "look": 2})
+    told = summary.outcome(view.model_copy(update={"published": published}))
+    assert told.endswith(f"The run published {published.version}, by look 2 at these items of the test split.")
 
 
 def test_the_total_of_a_price_that_is_not_known_is_not_known(view: ReportView) -> None:

@@ -50,6 +50,13 @@ def test_a_split_folder_by_every_kind_of_address(folder: Path, bucket: str, s3_c
         assert read_records(uri, folder, "split_dir", s3_client) == expected
 
 
+def test_a_split_folder_may_have_one_for_publishing(folder: Path, s3_client: "S3Client") -> None:
+    (folder / "sample" / "publish").mkdir()
+    (folder / "sample" / "publish" / "items.jsonl").write_text('{"id": "publish"}')
+    found = read_records("sample", folder, "split_dir", s3_client)
+    assert found == {split: [{"id": split}] for split in ("train", "val", "test", "publish")}
+
+
 @pytest.mark.parametrize(
     ("uri", "mode", "message"),
     [

@@ -24,13 +24,13 @@ SIZES_OF_SPLITS = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
     [
         ({}, ""),
         ({"publishing.draws": 51}, ""),
-        ({"publishing.draws": 60, **TWENTY}, "publishing: 1200 chunks, and Airflow makes at most 1024 tasks"),
+        ({"publishing.draws": 60, **TWENTY}, "publishing: 8400 chunks, and Airflow makes at most 1024 tasks"),
         (
             {"publishing.draws": 60, **TWENTY},
             r"in benchmark\.yaml raise .*container = 20 or lower .*containers = 4, or lower publishing\.draws = 60$",
         ),
-        ({"publishing.draws": 60, "evaluation.val_limit": 100, **TWENTY}, ""),
-        ({"publishing.draws": 60, "sandbox.items_per_container": 40}, ""),
+        ({"publishing.draws": 60, "evaluation.test_limit": 160, **TWENTY}, ""),
+        ({"publishing.draws": 60, "sandbox.items_per_container": 200}, ""),
         (
             {"evaluation.draws": 8, **TWENTY},
             "the test of two skills: 1120 .* evaluation.draws = 8 or evaluation.test_limit = all$",
@@ -94,7 +94,7 @@ def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) 
         "screen": "a step's screen",
         "longitudinal": "the comparison of two epochs",
         "test": "the test of two skills",
-        "confirm": "publishing",
+        "confirm": "a confirmation",
         "publish-manual__a": "publishing",
     }
     largest: Counter[str] = Counter()

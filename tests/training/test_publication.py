@@ -1,34 +1,42 @@
 """Publishing what a whole training found, in-process and against real conditional writes."""
 
 import copy
+import json
+import shutil
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.errors import ConfigError, Conflict, DataError
 from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.quality.quality_report import DataQualityError
+from skillopt_airflow.report import summary
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.approval import MAX_DIFF_CHARS, fenced, publication_body
 from skillopt_airflow.training.publication import (
-    FIRST_FRESH_DRAW,
     PublishContest,
-    fresh,
+    compared,
     gate_publication,
+    looks_at,
     plan_publication,
     publish_best,
 )
+from skillopt_airflow.training.reporting import view_of, write_report
 from skillopt_airflow.training.rollback import describe, roll_back, rollback_request
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import allowance
-from tests.training.in_process import Training, configured
+from tests.training.in_process import PROJECT, InterruptedRun, Training, configured
 from tests.training.local_store import LocalStore
 
 pytestmark = pytest.mark.slow
@@ -38,7 +46,9 @@ NAME = "run"
 
 @pytest.fixture(scope="module")
 def trained() -> Training:
-    training = Training.of(train__num_epochs=1, optimizer__use_slow_update=False, evaluation__val_limit=None)
+    training = Training.of(
+        train__num_epochs=1, optimizer__use_slow_update=False, evaluation__val_limit=None, evaluation__test_limit=60
+    )
     training()
     return training
 
@@ -55,7 +65,11 @@ def contest(training: Training, artifacts: ArtifactStore, name: str = NAME, **ru
     return gate_publication(training.run, name)
 
 
-def test_the_first_skill_is_published_if_it_beats_the_seed_on_fresh_rollouts(
+def contestants(training: Training, name: str) -> PublishContest:
+    return training.store.get_model(training.run.keys.publication(name).contest, PublishContest)
+
+
+def test_the_first_skill_is_published_if_it_beats_the_seed_where_nothing_was_selected(
     trained: Training, artifacts: ArtifactStore
 ) -> None:
     assert contest(trained, artifacts, "first") == ""
@@ -68,38 +82,133 @@ def test_the_first_skill_is_published_if_it_beats_the_seed_on_fresh_rollouts(
     assert skill == trained.skill()
     assert manifest.gate_history[-1]["moment"] == "publish"
     assert manifest.gate_history[-1]["policy"] == "mcnemar"
+    assert manifest.gate_history[-1]["reason"].endswith("; look 1 at these 60 items, level 0.03")
+    assert (published.split, published.look) == (Split.TEST, 1)
+    gate = manifest.publish_gate
+    assert gate is not None
+    assert (gate.split, gate.look, gate.rival) == (Split.TEST, 1, "the seed skill")
+    assert gate.level == pytest.approx(level_of(1, 0.05))
+    assert (gate.score, gate.rival_score) == (manifest.best_scores.test, manifest.seed_scores.test)
+    assert manifest.selected_on is Split.VAL
+    assert next(iter(manifest.model_dump())) == "publish_gate"
+    told = summary.outcome(view_of(trained.run, write_report(trained.run, published)))
+    assert f"The run published {published.version}, by look 1 at these items of the test split." in told
 
 
-def test_the_gate_looks_at_draws_that_the_training_never_saw(trained: Training, artifacts: ArtifactStore) -> None:
+def test_the_gate_looks_at_items_that_no_candidate_was_selected_by(trained: Training, artifacts: ArtifactStore) -> None:
     refs = plan_publication(trained.run, artifacts, "draws", PublishingGroup(draws=2))
     chunks = [planned(trained.run, ref)[1] for ref in refs]
     contest = trained.store.get_model(trained.run.keys.publication("draws").contest, PublishContest)
-    assert contest.first_draw >= FIRST_FRESH_DRAW
-    assert {chunk.draw for chunk in chunks} == {contest.first_draw, contest.first_draw + 1}
+    assert {chunk.split for chunk in chunks} == {Split.TEST}
+    assert {chunk.draw for chunk in chunks} == {0, 1}
     assert {chunk.stage for chunk in chunks} == {"publish"}
     assert len({chunk.skill for chunk in chunks}) == 2
-    assert sum(len(chunk.item_ids) for chunk in chunks) == 4 * len(trained.run.items(Split.VAL))
+    assert sum(len(chunk.item_ids) for chunk in chunks) == 4 * len(trained.run.items(Split.TEST))
+    before = trained.rollouts["publish"]
     trained.run_containers(refs)
-    assert fresh(trained.run, trained.run.skill(0), contest).coverage == 1.0
+    # Their first draws were rolled out for the test.
+    assert trained.rollouts["publish"] == before + 2 * len(trained.run.items(Split.TEST))
+    assert compared(trained.run, trained.run.skill(0), contest).coverage == 1.0
 
 
-def test_no_publication_rests_on_the_rollouts_of_another(trained: Training) -> None:
-    """Those of the publication that made a skill the champion flatter it, and may be of another time."""
-    for name in ("earlier", "later"):
-        before = trained.rollouts["publish"]
-        contest(trained, ArtifactStore(LocalStore(), ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")), name)
-        assert trained.rollouts["publish"] == before + 2 * len(trained.run.items(Split.VAL))
+def test_every_comparison_is_a_look_and_its_level_follows(trained: Training, artifacts: ArtifactStore) -> None:
+    levels = []
+    for number in (1, 2, 3):
+        champion = artifacts.champion.read()
+        artifacts.publish(f"# Former {number}\n", provenance_of(trained, artifacts), champion)
+        assert contest(trained, artifacts, f"look-{number}", gate_policy="e_process") == ""
+        look = contestants(trained, f"look-{number}").look
+        assert look is not None
+        assert look.number == looks_at(trained.run, artifacts, Split.TEST) == number
+        levels.append(look.level)
+        decision = trained.store.get_model(trained.run.keys.publication(f"look-{number}").gate, GateDecision)
+        assert f"; look {number} at these 60 items, level {look.level:.2g}" in decision.reason
+    assert levels == [level_of(number, 0.05) for number in (1, 2, 3)]
+    # The same question under another name, such as by the retry of a run that was triggered twice, is no new look.
+    assert contest(trained, artifacts, "look-4", gate_policy="e_process") == ""
+    assert contestants(trained, "look-4").look == contestants(trained, "look-3").look
+    # Under another policy it is one.
+    contest(trained, artifacts, "look-5")
+    assert looks_at(trained.run, artifacts, Split.TEST) == 4
+
+
+def test_a_planner_that_died_behind_the_ledger_takes_no_second_look(
+    trained: Training, artifacts: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(key: str, model: object) -> None:
+        raise InterruptedRun(key)
+
+    monkeypatch.setattr(trained.run.store, "put_model", dies)
+    with pytest.raises(InterruptedRun, match="contest"):
+        plan_publication(trained.run, artifacts, "died", PublishingGroup())
+    monkeypatch.undo()
+    assert looks_at(trained.run, artifacts, Split.TEST) == 1
+    assert contest(trained, artifacts, "died") == ""
+    assert looks_at(trained.run, artifacts, Split.TEST) == 1
+
+
+def test_a_publication_that_an_earlier_version_planned_is_planned_again(
+    trained: Training, artifacts: ArtifactStore
+) -> None:
+    key = trained.run.keys.publication("former").contest
+    former = {"withheld": "", "champion": None, "rules": {"draws": 1}, "first_draw": 1700}
+    trained.store.put_text(key, json.dumps(former))
+    with pytest.raises(DataError, match="clear plan_publication"):
+        gate_publication(trained.run, "former")
+    assert contest(trained, artifacts, "former") == ""
+    assert contestants(trained, "former").look is not None
+
+
+def test_a_run_without_the_split_is_not_published_by_it(trained: Training, artifacts: ArtifactStore) -> None:
+    with pytest.raises(
+        ConfigError, match=r"publishing\.split = publish: run run was trained on data without a publish"
+    ):
+        plan_publication(trained.run, artifacts, "no-split", PublishingGroup(split="publish"))
+
+
+def test_a_split_of_its_own_is_looked_at_by_publishing_alone(tmp_path: Path, artifacts: ArtifactStore) -> None:
+    sample = PROJECT / "benchmarks" / "searchqa" / "sample"
+    for split in ("train", "val", "test"):
+        (tmp_path / split).mkdir()
+        shutil.copy(sample / split / "items.json", tmp_path / split)
+    items = json.loads((sample / "test" / "items.json").read_text(encoding="utf-8"))
+    knobs = {"data__uri": str(tmp_path), "publishing__split": "publish", "train__num_epochs": 1}
+    with pytest.raises(
+        ConfigError, match=r"publishing\.split = publish: the data set has no such split; .*fourth part"
+    ):
+        Training.of(**knobs).prepare()
+    for split, part in (("test", items[:60]), ("publish", items[60:])):
+        (tmp_path / split).mkdir(exist_ok=True)
+        (tmp_path / split / "items.json").write_text(json.dumps(part), encoding="utf-8")
+    training = Training.of(**knobs, optimizer__use_slow_update=False)
+    training()
+    assert contest(training, artifacts, NAME, split="publish") == ""
+    assert training.rollouts["publish"] == 120
+    manifest = artifacts.read(publish_best(training.run, artifacts, NAME).version).manifest
+    assert manifest.publish_gate is not None
+    assert manifest.publish_gate.split is Split.PUBLISH
+    assert manifest.best_scores.publish == manifest.publish_gate.score
+    assert manifest.best_scores.test is not None
+    assert Split.PUBLISH in manifest.data_fingerprints
+    assert looks_at(training.run, artifacts, Split.TEST) == 0
+    assert looks_at(training.run, artifacts, Split.PUBLISH) == 1
+    # What publishing judges by is not learned from either.
+    (tmp_path / "publish" / "items.json").write_text(json.dumps(items[30:]), encoding="utf-8")
+    with pytest.raises(DataQualityError, match="the same id is used more than once in test row 31"):
+        Training.of(**knobs).prepare()
 
 
 def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Training, artifacts: ArtifactStore) -> None:
     broken = copy.copy(trained)
     down = iter(range(12))
     broken.fail = lambda stage, item: Status.MODEL_ERROR if next(down, None) is not None else None
+    # Earlier draws are stored.
+    rules: dict[str, Any] = {"draws": 3}
     with pytest.raises(
-        DataError, match=r"the (candidate|rival) skill .* rollouts: only \d\d% of the items have a score .*clear"
+        DataError, match=r"the (candidate|rival) skill on the test split: only \d\d% of the items have a score .*clear"
     ):
-        contest(broken, artifacts, "broken")
-    trained.run_containers(plan_publication(trained.run, artifacts, "broken", PublishingGroup()))
+        contest(broken, artifacts, "broken", **rules)
+    trained.run_containers(plan_publication(trained.run, artifacts, "broken", PublishingGroup(**rules)))
     assert gate_publication(trained.run, "broken") == ""
 
 
@@ -135,7 +244,9 @@ def test_a_stopped_run_publishes_nothing(artifacts: ArtifactStore) -> None:
 
 
 def test_what_the_budget_has_no_room_for_is_not_begun(artifacts: ArtifactStore) -> None:
-    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, budget__max_calls=10_000)
+    training = Training.of(
+        train__num_epochs=1, train__steps_per_epoch=1, budget__max_calls=10_000, evaluation__eval_test=False
+    )
     training()
     left = allowance(training.run).calls
     assert left is not None
@@ -145,7 +256,7 @@ def test_what_the_budget_has_no_room_for_is_not_begun(artifacts: ArtifactStore) 
     short.run = TrainingRun(ref, training.models)
     withheld = contest(short, artifacts, "short")
     assert withheld.startswith(
-        "the budget has no room for publishing: budget.max_calls leaves 5 calls, and 48 rollouts"
+        "the budget has no room for publishing: budget.max_calls leaves 5 calls, and 24 rollouts"
     )
     assert short.rollouts["publish"] == 0
 
@@ -155,6 +266,7 @@ def test_the_approval_shows_difference_scores_and_origins(trained: Training, art
     body = publication_body(trained.run, "shown")
     decision = trained.store.get_model(trained.run.keys.publication("shown").gate, GateDecision)
     assert f"{decision.against_current.delta:+.4f}" in body
+    assert "| hard, test split | " in body
     assert "wants to replace the seed skill" in body
     assert "Lines of the skill by their origin: seed" in body
     added = [line for line in trained.skill().splitlines() if line and line not in trained.run.skill(0).text]
@@ -182,8 +294,8 @@ def test_another_model_gets_the_skill_by_the_gate_on_that_model(trained: Trainin
     before = own.champion.read()
     assert contest(other, new, "upgraded") == ""
     # The rollouts of the model before it say nothing about this one, nor do these count for the training.
-    assert len(trained.run.usage.read("searchqa", other.run.account)) >= 2 * len(trained.run.items(Split.VAL))
-    assert other.rollouts["publish"] == 2 * len(trained.run.items(Split.VAL))
+    assert len(trained.run.usage.read("searchqa", other.run.account)) >= 2 * len(trained.run.items(Split.TEST))
+    assert other.rollouts["publish"] == 2 * len(trained.run.items(Split.TEST))
     published = publish_best(other.run, new, "upgraded")
     champion = new.champion.read()
     assert champion is not None
@@ -192,12 +304,12 @@ def test_another_model_gets_the_skill_by_the_gate_on_that_model(trained: Trainin
     assert manifest.target == manifest.models["target"] == UPGRADED
     assert manifest.models["trained_for"] == "openai-chat:stand-in-target"
     decision = trained.store.get_model(trained.run.keys.publication("upgraded").gate, GateDecision)
-    assert manifest.best_scores.val is not None
-    assert manifest.seed_scores.val is not None
-    assert manifest.best_scores.val.hard - manifest.seed_scores.val.hard == pytest.approx(
+    assert manifest.best_scores.test is not None
+    assert manifest.seed_scores.test is not None
+    assert manifest.best_scores.test.hard - manifest.seed_scores.test.hard == pytest.approx(
         decision.against_current.delta
     )
-    assert manifest.best_scores.test is None
+    assert manifest.best_scores.val is None
 
 
 def test_another_model_keeps_its_champion_if_the_skill_is_no_better_there(trained: Training) -> None:
@@ -211,6 +323,7 @@ def test_another_model_keeps_its_champion_if_the_skill_is_no_better_there(traine
 def rivals(trained: Training) -> dict[str, Training]:
     """Three trainings of one benchmark in one bucket: two about as good as each other, and one that is worse."""
     common = {"train.num_epochs": 1, "optimizer.use_slow_update": False, "evaluation.val_limit": None}
+    common["evaluation.test_limit"] = 60
     changes = {
         "good": {},
         "as_good": {"optimizer.learning_rate": 1, "optimizer.min_learning_rate": 1},
@@ -224,10 +337,6 @@ def rivals(trained: Training) -> dict[str, Training]:
         training()
     assert len({training.skill() for training in found.values()}) == 3
     return found
-
-
-def contestants(training: Training, name: str) -> PublishContest:
-    return training.store.get_model(training.run.keys.publication(name).contest, PublishContest)
 
 
 @pytest.mark.parametrize("champion", [False, True], ids=["first", "later"])

@@ -114,7 +114,9 @@ def test_what_was_approved_is_the_champion_and_is_seen_in_the_ui(
     version = before.champion
     assert version.startswith("v0002-")
     assert before.artifacts.read(version).manifest.run == run_name(trained.run_id)
-    assert "The gate accepted" in page.report(DAG, trained.run_id, f"The run published {version}.")
+    assert "The gate accepted" in page.report(
+        DAG, trained.run_id, f"The run published {version}, by look 1 at these items of the test split."
+    )
 
 
 def test_a_rollback_by_the_form_waits_for_its_approval(

@@ -152,14 +152,18 @@ class EvaluationGroup(Group):
 
 
 class PublishingGroup(Group):
-    """The requirements for becoming the champion, measured on fresh rollouts after training."""
+    """The requirements for becoming the champion, measured after training on items by which nothing was selected."""
+
+    split: Literal["test", "publish"] = "test"
+    """Items on which candidate and champion are compared: the test split, or a split publish of their own."""
 
     gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "e_process"] = "mcnemar"
     """Test by which the candidate must beat the champion, or the seed skill before there is one."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
-    """Share of candidates that change nothing which mcnemar and e_process may publish."""
+    """Share of candidates that change nothing which mcnemar and e_process may publish, over all looks at the same items
+    together."""
     draws: Annotated[int, Field(ge=1, le=100)] = 1
-    """Fresh rollouts of every item of the selection split, by each of the two skills."""
+    """Rollouts of every item of that split, by each of the two skills; stored ones are reused."""
     approval: bool = False
     """Ask a person for approval in Airflow's UI."""
     approval_hours: Annotated[float, Field(gt=0.0)] = 24.0
@@ -282,9 +286,9 @@ class DataGroup(Group):
     """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder."""
     split_mode: Literal["ratio", "split_dir"] = "ratio"
     """ratio cuts one file (.json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or another of
-    these."""
-    split_ratio: Annotated[str, Field(pattern=r"^\d+:\d+:\d+$")] = "2:1:7"
-    """Parts of train, val and test in ratio mode."""
+    these, and publish/items.json if it is there."""
+    split_ratio: Annotated[str, Field(pattern=r"^\d+:\d+:\d+(:\d+)?$")] = "2:1:7"
+    """Parts of train, val and test in ratio mode; a fourth is that of publish."""
     split_seed: int = 42
     """Seed of the shuffle before a ratio split."""
     limit: Positive | None = None

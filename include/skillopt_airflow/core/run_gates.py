@@ -7,6 +7,7 @@ from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup, Train
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.groups import group_sizes
+from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.power import smallest_gain
 from skillopt_airflow.core.types import Split, Value
 
@@ -52,14 +53,19 @@ def gates_of(config: TrainConfig) -> list[RunGate]:
     """Return the gates of a training, without that of candidates where they are taken without one."""
     gates = [
         RunGate("evaluation.gate_policy", Split.VAL, config.evaluation),
-        RunGate("publishing.gate_policy", Split.VAL, publishing_rules(config.evaluation, config.publishing)),
+        RunGate(
+            "publishing.gate_policy",
+            Split(config.publishing.split),
+            publishing_rules(config.evaluation, config.publishing),
+        ),
     ]
     return [gate for gate in gates if gate.rules.use_gate]
 
 
-def publishing_rules(evaluation: EvaluationGroup, publishing: PublishingGroup) -> EvaluationGroup:
-    """Return a run's way to score, under the policy of publishing."""
-    policy = {"use_gate": True, "gate_policy": publishing.gate_policy, "gate_alpha": publishing.gate_alpha}
+def publishing_rules(evaluation: EvaluationGroup, publishing: PublishingGroup, look: int = 1) -> EvaluationGroup:
+    """Return a run's way to score, under the policy of publishing at the level of a look at the items."""
+    level = level_of(look, publishing.gate_alpha)
+    policy = {"use_gate": True, "gate_policy": publishing.gate_policy, "gate_alpha": level}
     return evaluation.model_copy(update=policy | {"draws": publishing.draws})
 
 

@@ -9,7 +9,7 @@ from skillopt_airflow.core.item_scores import Metric
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.timeline import MomentKind
-from skillopt_airflow.core.types import Value
+from skillopt_airflow.core.types import Split, Value
 
 
 class StepSeconds(Value):
@@ -88,6 +88,10 @@ class Publication(Value):
     """Address of best_skill.md."""
     created: bool
     """False if the same skill was the champion already."""
+    split: Split | None = None
+    """Split on which it passed the publish gate; None where that was the selection split."""
+    look: int | None = None
+    """Number of that look at these items."""
 
 
 class History(Document):
@@ -108,6 +112,8 @@ class History(Document):
     """The moments in order, without the seed's measurement and the run's end."""
     test: dict[str, SplitScore] = Field(default_factory=dict)
     """The seed, the best and the last skill on the test split; empty if that was not measured."""
+    test_looks: int | None = None
+    """Comparisons that were ever made on these items to publish something; None if nobody counted."""
     costs: tuple[StageCost, ...]
     """Costs that this run paid, by stage, in the order in which the stages began."""
     rollouts: RolloutCounts

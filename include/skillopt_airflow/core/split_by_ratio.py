@@ -4,24 +4,25 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from skillopt_airflow.core.types import DATA_SPLITS, Split
+from skillopt_airflow.core.types import ALL_DATA_SPLITS, Split
 
 Record = TypeVar("Record")
 
 
 def split_by_ratio(records: Sequence[Record], ratio: str, seed: int) -> dict[Split, list[Record]]:
-    """Shuffle by seed and cut into train, val and test.
+    """Shuffle by seed and cut into train, val, test and, if the ratio has four parts, publish.
 
     Args:
         records: all of them, in the file's order.
-        ratio: parts of train, val and test, such as `2:1:7`.
+        ratio: parts of train, val and test, such as `2:1:7`, and of publish, such as `2:1:5:2`.
         seed: seed of the shuffle.
     """
     shuffled = list(records)
     random.Random(seed).shuffle(shuffled)  # noqa: S311
     splits: dict[Split, list[Record]] = {}
     start = 0
-    for split, count in zip(DATA_SPLITS, _counts(len(shuffled), [int(part) for part in ratio.split(":")]), strict=True):
+    parts = [int(part) for part in ratio.split(":")]
+    for split, count in zip(ALL_DATA_SPLITS[: len(parts)], _counts(len(shuffled), parts), strict=True):
         splits[split] = shuffled[start : start + count]
         start += count
     return splits

@@ -35,12 +35,16 @@ class Split(StrEnum):
     TRAIN = "train"
     VAL = "val"
     TEST = "test"
+    PUBLISH = "publish"
+    """Items that only publishing looks at, where the data set has them."""
     FRESH = "fresh"
     """Items that came in later, a partition a night; no part of the data set that a training reads."""
 
 
 DATA_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
-"""The parts of the data set of a training."""
+"""The parts that every data set of a training has."""
+ALL_DATA_SPLITS = (*DATA_SPLITS, Split.PUBLISH)
+"""Those, and the one that it may have besides."""
 
 
 class Status(StrEnum):

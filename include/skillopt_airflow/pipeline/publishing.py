@@ -1,4 +1,4 @@
-"""Publishing and rolling back: a gate on fresh rollouts, a person where one is wanted, and the alias that moves."""
+"""Publishing and rolling back: a gate, a person where one is wanted, and the alias that moves."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun
 
 PUBLISH_DOC = """
-Publishes the best skill of a finished run of `train_{benchmark}`: it and the present champion run once more on the
-selection split, the publish gate compares them, a person approves if `publishing.approval` says so, and the alias
-`champion` moves. A training ends with the same tasks; this DAG is for later, under other rules, or for another model:
-with `target`, everything is measured on that model, and the champion is that model's.
+Publishes the best skill of a finished run of `train_{benchmark}`: it and the present champion are rolled out on the
+split that `publishing.split` names, the publish gate compares them, a person approves if `publishing.approval` says so,
+and the alias `champion` moves. A training ends with the same tasks; this DAG is for later, under other rules, or for
+another model: with `target`, everything is measured on that model, and the champion is that model's.
 """
 
 ROLLBACK_DOC = """
@@ -80,7 +80,7 @@ def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
-    """Return the tasks that publish the best skill of a run: measure afresh, gate, approve, publish."""
+    """Return the tasks that publish the best skill of a run: measure, gate, approve, publish."""
     with TaskGroup("publication") as group:
         planned = plan_publication(run)
         measure = rollouts(config, "measure", run, planned)
@@ -183,6 +183,7 @@ def open_finished(benchmark: str) -> JsonObject:
     """Return the reference of the run that the form names, with the target and rules that the form gives it."""
     from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, publishing_rules, reopened
     from skillopt_airflow.training.map_limits import check_mappable, publishing_demand
+    from skillopt_airflow.training.publication import publishing_items
     from skillopt_airflow.training.run import RunRef
 
     with wrong_input_fails():
@@ -196,13 +197,14 @@ def open_finished(benchmark: str) -> JsonObject:
         ref = reopened(run, asked["target"], asked["overrides"])
         ref = ref.model_copy(update={"overrides": ref.overrides | publishing_rules(run, asked)})
         config = open_run(ref).config
-        check_mappable(config, [publishing_demand(config, len(run.item_refs(Split.VAL)))], most_mapped())
+        items = publishing_items(run, Split(config.publishing.split))
+        check_mappable(config, [publishing_demand(config, len(items))], most_mapped())
     return ref.model_dump(mode="json")
 
 
 @task(trigger_rule="none_failed")
 def plan_publication(run: JsonObject) -> list[JsonObject]:
-    """Settle who competes; return the chunks of candidate and champion on fresh draws."""
+    """Settle who competes; return the chunks of candidate and champion."""
     from skillopt_airflow.training.publication import plan_publication
 
     opened = open_run(run)
@@ -298,6 +300,7 @@ def announce(context: "Context", benchmark: str, artifacts: "ArtifactStore", cha
         "benchmark": benchmark,
         "target": manifest.target,
         "scores": manifest.best_scores.model_dump(mode="json"),
+        "publish_gate": manifest.model_dump(mode="json")["publish_gate"],
         **champion.model_dump(mode="json", include={"version", "sha256", "previous", "reason", "run"}),
     }
 

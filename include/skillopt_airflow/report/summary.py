@@ -131,8 +131,15 @@ def _tested(view: ReportView) -> str:
         )
     return (
         f"On the test split, which had no say in the choice, it scores {score(best.score)} against {score(seed.score)} "
-        f"({signed(best.score - seed.score)})."
+        f"({signed(best.score - seed.score)}).{_looked(view)}"
     )
+
+
+def _looked(view: ReportView) -> str:
+    if not view.test_looks:
+        return ""
+    times = "once" if view.test_looks == 1 else f"{view.test_looks:,} times"
+    return f" To publish, skills were compared on these items {times} so far."
 
 
 def _gated(view: ReportView) -> str:
@@ -144,5 +151,7 @@ def _gated(view: ReportView) -> str:
 
 def _ended(view: ReportView) -> str:
     if view.published:
-        return f"The run published {view.published.version}."
+        split, look = view.published.split, view.published.look
+        by = "" if split is None or look is None else f", by look {look} at these items of the {split} split"
+        return f"The run published {view.published.version}{by}."
     return f"The run published nothing: {view.withheld}." if view.withheld else "The run published nothing."

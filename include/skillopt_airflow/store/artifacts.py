@@ -15,6 +15,7 @@ from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.types import JsonObject, Split, Value, sha256
 from skillopt_airflow.store.aliases import Alias, ChampionAlias
 from skillopt_airflow.store.keys import ArtifactKeys, version_name
+from skillopt_airflow.store.look_ledger import LookLedger
 from skillopt_airflow.store.objects import ObjectStore, model_bytes
 
 _VERSION = re.compile(r"v(\d+)-([0-9a-f]{12})")
@@ -35,18 +36,40 @@ class PublishedScore(MeasuredScore):
 class SplitScores(Value):
     """A skill's scores; None on a split where it was not measured."""
 
-    val: PublishedScore | None = None
+    publish: PublishedScore | None = None
     test: PublishedScore | None = None
+    val: PublishedScore | None = None
+    """On the selection split, by which the skill was chosen: it flatters the skill."""
 
     @property
     def promised(self) -> tuple[Split, PublishedScore] | None:
         """Return the score on items that the skill was not selected on, with their split; None without one."""
-        return None if self.test is None else (Split.TEST, self.test)
+        found = {Split.PUBLISH: self.publish, Split.TEST: self.test}
+        return next(((split, score) for split, score in found.items() if score is not None), None)
+
+
+class PublishGate(Value):
+    """The comparison by which a skill was published, on items by which nothing was selected."""
+
+    split: Split
+    look: int
+    """Number of this look at these items."""
+    level: float | None
+    """Level of the gate's test at this look; None under a policy without one."""
+    score: PublishedScore
+    """The skill's: what it promises."""
+    rival: str
+    """The one that it beat."""
+    rival_score: PublishedScore
 
 
 class Provenance(Value):
     """The origin of a skill, as the run that trained it knows it."""
 
+    publish_gate: PublishGate | None = None
+    """None in a manifest of a version that passed the gate on the selection split."""
+    selected_on: Split = Split.VAL
+    """Split by whose scores the training chose the skill."""
     run: str
     config: JsonObject
     models: dict[str, str]
@@ -98,6 +121,7 @@ class ArtifactStore:
         self._store = store
         self._keys = keys
         self.champion = ChampionAlias(store, keys)
+        self.looks = LookLedger(store, keys)
 
     @property
     def target(self) -> str:

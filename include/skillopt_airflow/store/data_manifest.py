@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from skillopt_airflow.core.config import DataGroup
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.groups import count_groups
-from skillopt_airflow.core.types import Item, Split, Value, canonical_json, sha256
+from skillopt_airflow.core.looks import items_fingerprint
+from skillopt_airflow.core.types import Item, Split, Value
 
 
 class SplitManifest(Value):
@@ -13,7 +14,7 @@ class SplitManifest(Value):
 
     count: int
     fingerprint: str
-    """SHA-256 over the sorted fingerprints of the items: equal if the items are, in whatever order."""
+    """See `items_fingerprint`."""
     ids: tuple[str, ...]
     """Ids of the items in the split's order."""
     groups: int | None = None
@@ -47,10 +48,9 @@ def data_manifest(data: DataGroup, splits: Mapping[Split, Sequence[Item]]) -> Da
 
 
 def _split_manifest(items: Sequence[Item]) -> SplitManifest:
-    fingerprints: list[str] = sorted(item.fingerprint for item in items)
     return SplitManifest(
         count=len(items),
-        fingerprint=sha256(canonical_json([*fingerprints])),
+        fingerprint=items_fingerprint(item.fingerprint for item in items),
         ids=tuple(item.id for item in items),
         groups=count_groups([item.group for item in items]),
     )

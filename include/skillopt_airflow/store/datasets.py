@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from skillopt_airflow.core.config import DataGroup, RegateGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError
-from skillopt_airflow.core.types import DATA_SPLITS, JsonObject
+from skillopt_airflow.core.types import ALL_DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.record_files import FORMATS, parsed
 
@@ -23,12 +23,13 @@ ENDINGS = ", ".join(FORMATS)
 
 
 def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client") -> dict[str, list[JsonObject]]:
-    """Return the records by split (train, val, test), or under "all" if one file is to be cut by ratio.
+    """Return the records by split, or under "all" if one file is to be cut by ratio.
 
     Args:
         uri: a local path, relative ones from `root`, a file:// or an s3:// address.
         root: the benchmark's folder.
-        split_mode: ratio wants one file of records, split_dir a folder with the folders train, val and test.
+        split_mode: ratio wants one file of records, split_dir a folder with the folders train, val and test,
+            and publish where there is one.
         client: reads s3:// addresses.
 
     Raises:
@@ -47,8 +48,11 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
         )
     if split_mode == "ratio":
         return {ALL: read_file(uri, root, client)}
-    folders = {split.value: f"{uri.rstrip('/')}/{split.value}" for split in DATA_SPLITS}
-    return {split: read_file(_items_file(folder, root, client), root, client) for split, folder in folders.items()}
+    folders = {split.value: f"{uri.rstrip('/')}/{split.value}" for split in ALL_DATA_SPLITS}
+    optional = folders.pop(Split.PUBLISH)
+    found = {split: read_file(_items_file(folder, root, client), root, client) for split, folder in folders.items()}
+    published = read_partition(optional, root, client)
+    return found if published is None else found | {Split.PUBLISH.value: published}
 
 
 def read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:

@@ -342,6 +342,14 @@ class ArtifactKeys:
     champion_history = Below("aliases/champion/")
     """Prefix of what the alias said before it was moved."""
 
+    def looks(self, fingerprint: str) -> str:
+        """Return the prefix of the looks at the items with this fingerprint."""
+        return f"{self.folder}looks/{fingerprint}/"
+
+    def look(self, fingerprint: str, number: int) -> str:
+        """Return the key of one of them (1-based)."""
+        return f"{self.looks(fingerprint)}{number:06d}.json"
+
     @staticmethod
     def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:
         """Return the targets that have published skills among the keys."""

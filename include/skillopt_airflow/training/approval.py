@@ -29,7 +29,7 @@ def publication_body(run: TrainingRun, name: str) -> str:
             f"Run `{run.ref.run}` of **{run.ref.benchmark}** for target `{run.config.model.target}` wants to replace "
             f"{contest.rival}.",
             f"Publish gate `{decision.policy}`: **{decision.action}**, {_plain(decision.reason)}.",
-            _scores(decision.against_current, decision.metric),
+            _scores(decision.against_current, f"{decision.metric}, {contest.split} split"),
             f"Lines of the skill by their origin: {_origins(lines)}. The run's report has each of them: "
             f"`{run.store.address(run.keys.report)}`.",
             "What changes:",
@@ -62,10 +62,10 @@ def fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{shown}\n{fence}"
 
 
-def _scores(table: PairedTable, metric: str) -> str:
+def _scores(table: PairedTable, measured: str) -> str:
     return (
         "| | candidate | present | difference (95 %) | won | lost | tied |\n|---|---|---|---|---|---|---|\n"
-        f"| {metric}, fresh rollouts | {table.score:.4f} | {table.other_score:.4f} | {table.delta:+.4f} "
+        f"| {measured} | {table.score:.4f} | {table.other_score:.4f} | {table.delta:+.4f} "
         f"[{table.low:+.4f}, {table.high:+.4f}] | {table.wins} | {table.losses} | {table.ties} |"
     )
 

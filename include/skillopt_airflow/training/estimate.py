@@ -220,12 +220,20 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
         "final": val * rules.draws if forced else 0,
         # The seed, the best and the last skill.
         "test": 3 * test * rules.draws if rules.eval_test else 0,
-        # The best skill and the present champion, on fresh draws.
-        "publish": 2 * val * config.publishing.draws,
+        "publish": _published_rollouts(config, sizes, test),
     }
     turns = 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
     follow_ups = config.train.num_epochs * sum(min(_probes(config), batch) for batch in batches)
     return {stage: turns * calls for stage, calls in rollouts.items()} | {"follow_up": follow_ups}
+
+
+def _published_rollouts(config: TrainConfig, sizes: Mapping[Split, int], test: int) -> int:
+    """Count the rollouts of the best skill and the present champion, without those of the best skill's test."""
+    rules, publishing = config.evaluation, config.publishing
+    if publishing.split != "test":
+        return 2 * sizes[Split(publishing.split)] * publishing.draws
+    tested = rules.draws if rules.eval_test else 0
+    return test * (publishing.draws + max(0, publishing.draws - tested))
 
 
 def _optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> dict[str, int]:

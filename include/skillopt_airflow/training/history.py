@@ -18,8 +18,10 @@ from skillopt_airflow.training.evaluation import draws_of, measured
 from skillopt_airflow.training.run import TrainingRun
 
 
-def history_of(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
-    """Compile the history from the run's stored documents."""
+def history_of(
+    run: TrainingRun, published: Publication | None = None, withheld: str = "", test_looks: int | None = None
+) -> History:
+    """Compile the history from the run's stored documents; the arguments are what others know."""
     record, rules = run.record, run.config.evaluation
     final = run.state(run.timeline[-1])
     seed = run.state(run.timeline[0]).best.evaluation
@@ -38,6 +40,7 @@ def history_of(run: TrainingRun, published: Publication | None = None, withheld:
         stopped=final.stopped,
         moments=moments,
         test=_test(run, final),
+        test_looks=test_looks,
         costs=by_stage([row.call for row in usage], record.prices),
         rollouts=done.counts(moments),
         outcomes=done.outcomes(),

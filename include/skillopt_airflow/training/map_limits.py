@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.rollout_plan import largest_plan
 
@@ -19,10 +20,7 @@ class Demand(NamedTuple):
 
 
 def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand]:
-    """Return the largest plans of a training; `sizes` are those of the splits before the limits.
-
-    A confirmation is no larger than publishing is.
-    """
+    """Return the largest plans of a training; `sizes` are those of the splits before the limits."""
     train, rules = config.train, config.evaluation
     limits = {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}
     val, test = (len(range(sizes[split])[:limit]) for split, limit in limits.items())
@@ -32,8 +30,9 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
     demands = [
         Demand("a step's batch", batch, ("train.batch_size", "train.accumulation")),
         Demand("the comparison of two epochs", _chunks(config, samples, skills=2), ("optimizer.slow_update_samples",)),
-        publishing_demand(config, val),
     ]
+    if rules.use_gate and policy_of(rules).needs_fresh_draws:
+        demands.append(Demand("a confirmation", _chunks(config, val, skills=2), ("evaluation.val_limit",)))
     if rules.screens:
         demands.append(Demand("a step's screen", batch + ahead, ("train.batch_size", "train.accumulation")))
     # Those go as one batch job each, whatever the number of their chunks.
@@ -44,12 +43,13 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
             Demand("the evaluation of a candidate", evaluated, ("evaluation.draws", "evaluation.val_limit")),
             Demand("the test of two skills", tested, ("evaluation.draws", "evaluation.test_limit")),
         ]
-    return demands
+    published = test if config.publishing.split == "test" else sizes[Split(config.publishing.split)]
+    return [*demands, publishing_demand(config, published)]
 
 
-def publishing_demand(config: TrainConfig, val: int) -> Demand:
-    """Return the plan of candidate and champion on the selection split."""
-    return Demand("publishing", _chunks(config, val, config.publishing.draws, skills=2), ("publishing.draws",))
+def publishing_demand(config: TrainConfig, items: int) -> Demand:
+    """Return the plan of candidate and champion on so many items."""
+    return Demand("publishing", _chunks(config, items, config.publishing.draws, skills=2), ("publishing.draws",))
 
 
 def scoring_demand(config: TrainConfig, skills: int, items: int) -> Demand:

@@ -1,7 +1,7 @@
 """The preparation of a run: all that it rests on is checked and stored before the first model call."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,9 @@ def prepare_training(run: TrainingRun, config: TrainConfig, most_chunks: int) ->
     published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target)).list_versions()
     check_unchanged(run, config)
     seed = opened(run.seed_skill(), config)
-    items, quality = read_items(run, config, training_needs(config))
+    records = read_splits(run.ref.benchmark, config.data, run.connections.s3_client(config.storage))
+    check_publish_split(config, records)
+    items, quality = checked_items(run, config, f"data.uri = {config.data.uri}", records, training_needs(config))
     prices = run.connections.prices(config)
     check_affordable(config, items, prices)
     check_groups(config, _groups(config, items))
@@ -169,19 +171,36 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
     }
 
 
+def check_publish_split(config: TrainConfig, splits: Collection[Split]) -> None:
+    """Refuse a training that is to publish by a split which the data set lacks.
+
+    Raises:
+        ConfigError: it lacks that one.
+    """
+    if config.publishing.split not in splits:
+        raise ConfigError(
+            f"publishing.split = {config.publishing.split}: the data set has no such split; give data.split_ratio a "
+            "fourth part, or the data set's folder one with publish/items.json"
+        )
+
+
 def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
     """Refuse knobs that make no sense with these models and items.
 
     Raises:
-        ConfigError: a budget in dollars without a price, or a protected item that the selection split lacks.
+        ConfigError: a budget in dollars without a price, a protected item that no gate looks at.
     """
     problem = unpriced(prices, config)
     if problem:
         raise ConfigError(problem)
-    unknown = unknown_protected_items(ids(items[Split.VAL])[: config.evaluation.val_limit], config.evaluation)
+    rules, published = config.evaluation, Split(config.publishing.split)
+    limits = {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}
+    gated = [item for split in (Split.VAL, published) for item in ids(items[split])[: limits.get(split)]]
+    unknown = unknown_protected_items(gated, rules)
     if unknown:
         raise ConfigError(
-            f"evaluation.gate_protected_items: the selection split has no item {', '.join(unknown)}; name its ids"
+            f"evaluation.gate_protected_items: neither the selection split nor that of publishing.split has an item "
+            f"{', '.join(unknown)}; name their ids"
         )
 
 
@@ -260,7 +279,8 @@ def settle(
 def log_size(run: TrainingRun) -> None:
     """Log how large the run is, and what it may cost."""
     train = run.config.train
-    sizes = {split: len(run.item_refs(split)) for split in DATA_SPLITS}
+    splits = dict.fromkeys([*DATA_SPLITS, Split(run.config.publishing.split)])
+    sizes = {split: len(run.item_refs(split)) for split in splits}
     log.info("items: %s", ", ".join(f"{size} {split}" for split, size in sizes.items()))
     log.info("%d epochs of %d steps", train.num_epochs, run.record.steps_in_epoch)
     left_out = sizes[Split.TRAIN] - run.record.steps_in_epoch * train.batch_size * train.accumulation
@@ -289,8 +309,8 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
 
 def _groups(config: TrainConfig, items: Items) -> dict[Split, list[str]]:
     """Return the groups of the items that evaluations look at."""
-    limits = {Split.VAL: config.evaluation.val_limit, Split.TEST: config.evaluation.test_limit}
-    return {split: [item.group for item in items[split][:limit]] for split, limit in limits.items()}
+    limits = {Split.VAL: config.evaluation.val_limit, Split.TEST: config.evaluation.test_limit, Split.PUBLISH: None}
+    return {split: [item.group for item in items.get(split, [])[:limit]] for split, limit in limits.items()}
 
 
 def _files(run: TrainingRun, config: TrainConfig) -> "DataFiles":

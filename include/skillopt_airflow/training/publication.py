@@ -1,20 +1,23 @@
-"""Publishing the best skill of a run: measured afresh against the present champion, gated, then made the champion."""
+"""Publishing the best skill of a run: compared with the champion where nothing was selected, then made it."""
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision, decide
+from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation
+from skillopt_airflow.core.looks import Look, Question, items_fingerprint
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_gates import publishing_rules
 from skillopt_airflow.core.run_history import Publication
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
-from skillopt_airflow.core.types import JsonObject, Split, sha256
+from skillopt_airflow.core.types import ItemRef, JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
@@ -23,33 +26,34 @@ from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import unaffordable
 
 if TYPE_CHECKING:
-    from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, PublishedScore, SplitScores
+    from skillopt_airflow.store.artifacts import ArtifactStore, Provenance, PublishedScore, PublishGate, SplitScores
 
 log = logging.getLogger(__name__)
-
-FIRST_FRESH_DRAW = 1000
-"""Above every draw that a training may use."""
-MOST_DRAWS = 100
-"""Limit of a publication; each has as many numbers of its own."""
-PUBLICATIONS = 100_000
-"""Among so many places the hash of a publication's name picks one."""
 
 
 class PublishContest(Document):
     """The two competitors, fixed when the first task asked."""
+
+    contract: ClassVar[int] = 2
+    """In number 1, both were to run on fresh draws of the selection split."""
 
     withheld: str = ""
     """Reason why the run has nothing to publish, or empty."""
     champion: Alias | None = None
     """The present champion; None if there is none, and the seed skill is the one to beat."""
     rules: PublishingGroup = PublishingGroup()
-    first_draw: int = FIRST_FRESH_DRAW
-    """The publication's own: rollouts of an earlier one flatter the champion that passed the gate by them."""
+    look: Look | None = None
+    """The comparison as the ledger has it; None if there is none, and in number 1."""
+
+    @property
+    def split(self) -> Split:
+        """The split on which the two are compared."""
+        return Split(self.rules.split)
 
     @property
     def draws(self) -> range:
         """Return what every task of the publication rolls out and looks at."""
-        return range(self.first_draw, self.first_draw + self.rules.draws)
+        return range(self.rules.draws)
 
     @property
     def rival(self) -> str:
@@ -60,23 +64,22 @@ class PublishContest(Document):
 def plan_publication(
     run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup
 ) -> list[JsonObject]:
-    """Settle who competes; return the chunks of both skills on fresh draws, none if there is nothing to publish."""
+    """Settle who competes; return the chunks of both skills, none if there is nothing to publish."""
     keys, moment = run.keys.publication(name), run.timeline[-1]
     try:
         contest = run.store.get_model(keys.contest, PublishContest)
     except ObjectMissing:
+        contest = PublishContest()
+    if contest.look is None and not contest.withheld:
         contest = _contest(run, artifacts, name, rules)
-        seed_or_champion = run.skill(0).text
-        if contest.champion is not None:
-            seed_or_champion = artifacts.read(contest.champion.version).skill
-        run.store.put_text(keys.rival_skill, seed_or_champion)
         run.store.put_model(keys.contest, contest)
     if contest.withheld:
         log.info("nothing to publish: %s", contest.withheld)
         return store_plan(run, moment, f"publish-{name}", [])
+    log.info("%s of the %s split", contest.look, contest.split)
     best = run.keys.skill(run.state(moment).best.version)
-    skills, items = (best, keys.rival_skill), ids(run.item_refs(Split.VAL))
-    chunks = chunks_of(run.config, "publish", skills, Split.VAL, items, contest.draws)
+    skills, items = (best, keys.rival_skill), ids(run.item_refs(contest.split))
+    chunks = chunks_of(run.config, "publish", skills, contest.split, items, contest.draws)
     return store_plan(run, moment, f"publish-{name}", chunks)
 
 
@@ -90,14 +93,19 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     contest = run.store.get_model(keys.contest, PublishContest)
     if contest.withheld:
         return contest.withheld
+    if contest.look is None:
+        raise DataError("an earlier version of the project planned this publication; clear plan_publication")
     skills = {
         "candidate": run.skill(run.state(run.timeline[-1]).best.version),
         "rival": run.document(keys.rival_skill),
     }
-    run.merge_parts(Split.VAL, skills.values(), contest.draws)
-    check_measured(run, Split.VAL, skills, contest.draws)
+    run.merge_parts(contest.split, skills.values(), contest.draws)
+    check_measured(run, contest.split, skills, contest.draws)
     candidate, rival = (_covered(run, name, skill, contest) for name, skill in skills.items())
-    decision = decide(candidate, rival, rival, publishing_rules(run.config.evaluation, contest.rules))
+    rules = publishing_rules(run.config.evaluation, contest.rules, contest.look.number)
+    decision = decide(candidate, rival, rival, rules)
+    seen = f"{decision.reason}; {contest.look}{_at_level(contest.look)}"
+    decision = decision.model_copy(update={"reason": seen})
     run.store.put_model(keys.gate, decision)
     log.info("publish gate against %s: %s, %s", contest.rival, decision.action, decision.reason)
     if decision.action.accepted:
@@ -117,7 +125,7 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
     best = run.state(run.timeline[-1]).best
     published = artifacts.publish(
         run.skill(best.version).text,
-        _provenance(run, best, contest, decision),
+        _provenance(run, best, contest, decision, name),
         contest.champion,
         f"{decision.action} against {contest.rival}: {decision.reason}",
     )
@@ -127,40 +135,96 @@ def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Pub
         sha256=published.sha256,
         key=artifacts.address(published.key),
         created=published.created,
+        split=contest.split,
+        look=None if contest.look is None else contest.look.number,
     )
 
 
-def fresh(run: TrainingRun, skill: SkillDocument, contest: PublishContest) -> Evaluation:
-    """Return a skill's scores on the publication's own draws of the selection split."""
-    return measured(run, Split.VAL, skill, contest.draws)
+def compared(run: TrainingRun, skill: SkillDocument, contest: PublishContest) -> Evaluation:
+    """Return a skill's scores on what the publication looks at."""
+    return measured(run, contest.split, skill, contest.draws)
+
+
+def publishing_items(run: TrainingRun, split: Split) -> list[ItemRef]:
+    """Return the items that a publication is to look at.
+
+    Raises:
+        ConfigError: the run's data set has no such split.
+    """
+    try:
+        return run.item_refs(split)
+    except ObjectMissing:
+        raise ConfigError(
+            f"publishing.split = {split}: run {run.ref.run} was trained on data without a {split} split; publish it "
+            "with publishing.split = test"
+        ) from None
+
+
+def looks_at(run: TrainingRun, artifacts: "ArtifactStore", split: Split) -> int:
+    """Count the comparisons that were ever made on the run's items of a split, to publish for its target."""
+    return len(artifacts.looks.looks(_fingerprint(run.item_refs(split))))
 
 
 def _covered(run: TrainingRun, name: str, skill: SkillDocument, contest: PublishContest) -> Evaluation:
-    evaluation = fresh(run, skill, contest)
+    evaluation = compared(run, skill, contest)
     advice = "clear the task measure and what follows it to try these again"
-    require_coverage(evaluation, run.config.evaluation, f"publishing, the {name} skill on fresh rollouts", advice)
+    require_coverage(
+        evaluation, run.config.evaluation, f"publishing, the {name} skill on the {contest.split} split", advice
+    )
     return evaluation
 
 
 def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: PublishingGroup) -> PublishContest:
+    """Settle the rival, why nothing is published, or else the look; the rival's text is stored."""
     final, champion = run.state(run.timeline[-1]), artifacts.champion.read()
+    rival = run.skill(0) if champion is None else SkillDocument(artifacts.read(champion.version).skill)
+    run.store.put_text(run.keys.publication(name).rival_skill, rival.text)
+    candidate, contest = run.skill(final.best.version), PublishContest(champion=champion, rules=rules)
     withheld = ""
     if final.stopped:
         withheld = f"the run was stopped: {final.stopped}"
     elif final.best.version == 0:
         withheld = "no candidate was better than the seed skill"
-    elif champion is not None and champion.sha256 == run.skill(final.best.version).sha256:
+    elif champion is not None and champion.sha256 == candidate.sha256:
         withheld = f"the best skill is the champion already, {champion.version}"
-    needed = 2 * len(run.item_refs(Split.VAL)) * rules.draws
-    if not withheld and (too_dear := unaffordable(run, needed)):
+    elif too_dear := unaffordable(run, _missing(run, [candidate, rival], contest)):
         withheld = f"the budget has no room for publishing: {too_dear}; publish it with a larger one in the overrides"
-    place = int(sha256(f"{run.ref.run}/{name}")[:12], 16) % PUBLICATIONS
-    return PublishContest(
-        withheld=withheld, champion=champion, rules=rules, first_draw=FIRST_FRESH_DRAW + place * MOST_DRAWS
+    if withheld:
+        return contest.model_copy(update={"withheld": withheld})
+    question = Question(
+        candidate=candidate.sha256,
+        rival=rival.sha256,
+        draws=rules.draws,
+        metric=run.config.evaluation.gate_metric,
+        policy=rules.gate_policy,
+        alpha=rules.gate_alpha,
+    )
+    items = publishing_items(run, contest.split)
+    look = artifacts.looks.enter(_fingerprint(items), question, contest.split, len(items), run.ref.run, name)
+    return contest.model_copy(update={"look": look})
+
+
+def _missing(run: TrainingRun, skills: Sequence[SkillDocument], contest: PublishContest) -> int:
+    """Count the rollouts of a publication that are not stored with a score."""
+    items = publishing_items(run, contest.split)
+    return sum(
+        len(items) - sum(found.status.scored for found in run.results(contest.split, skill, draw, items).values())
+        for skill in skills
+        for draw in contest.draws
     )
 
 
-def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publish_gate: GateDecision) -> "Provenance":
+def _fingerprint(items: Sequence[ItemRef]) -> str:
+    return items_fingerprint(item.fingerprint for item in items)
+
+
+def _at_level(look: Look) -> str:
+    return f", level {look.level:.2g}" if POLICIES[look.question.policy].has_level else ""
+
+
+def _provenance(
+    run: TrainingRun, best: Measured, contest: PublishContest, decision: GateDecision, name: str
+) -> "Provenance":
     from skillopt_airflow.store.artifacts import Provenance
     from skillopt_airflow.store.data_manifest import DataManifest
 
@@ -170,6 +234,7 @@ def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publi
         (moment.name, run.store.get_model(run.keys.moment(moment).gate, GateDecision)) for moment in run.timeline[1:-1]
     ]
     return Provenance(
+        publish_gate=_publish_gate(run, best, contest, name),
         run=record.run,
         config=config.model_dump(mode="json"),
         models={
@@ -182,29 +247,43 @@ def _provenance(run: TrainingRun, best: Measured, contest: PublishContest, publi
         seed_scores=_scores(run, run.state(run.timeline[0]).best, contest),
         best_scores=_scores(run, best, contest),
         gate_history=tuple(
-            {"moment": name} | decision.model_dump(mode="json")
-            for name, decision in [*gates, ("publish", publish_gate)]
+            {"moment": name} | decision.model_dump(mode="json") for name, decision in [*gates, ("publish", decision)]
         ),
         lines=run.store.get_model(run.keys.line_origins(best.version), LinesOfSkill).lines,
     )
 
 
+def _publish_gate(run: TrainingRun, best: Measured, contest: PublishContest, name: str) -> "PublishGate | None":
+    from skillopt_airflow.store.artifacts import PublishGate
+
+    look, rival = contest.look, run.document(run.keys.publication(name).rival_skill)
+    skills = run.skill(best.version), rival
+    score, rival_score = (_published(run, compared(run, skill, contest)) for skill in skills)
+    if look is None or score is None or rival_score is None:
+        return None
+    return PublishGate(
+        split=contest.split,
+        look=look.number,
+        level=look.level if POLICIES[look.question.policy].has_level else None,
+        score=score,
+        rival=contest.rival,
+        rival_score=rival_score,
+    )
+
+
 def _scores(run: TrainingRun, skill: Measured, contest: PublishContest) -> "SplitScores":
-    """Return scores by fresh rollouts if there are some: a training's own flatter the skill that it chose by them."""
+    """Return what was measured of a skill, by the model that it is published for."""
     from skillopt_airflow.store.artifacts import SplitScores
 
-    document = run.skill(skill.version)
-    val = _measured(run, fresh(run, document, contest))
-    if run.for_another_model:
-        # The training asked another model.
-        return SplitScores(val=val, test=None)
-    tested = measured(run, Split.TEST, document) if run.config.evaluation.eval_test else None
-    return SplitScores(val=_measured(run, skill.evaluation) if val is None else val, test=_measured(run, tested))
+    scores = {contest.split: _published(run, compared(run, run.skill(skill.version), contest))}
+    if not run.for_another_model:
+        if run.config.evaluation.eval_test and contest.split is not Split.TEST:
+            scores[Split.TEST] = _published(run, measured(run, Split.TEST, run.skill(skill.version)))
+        scores[Split.VAL] = _published(run, skill.evaluation)
+    return SplitScores.model_validate({split.value: score for split, score in scores.items()})
 
 
-def _measured(run: TrainingRun, evaluation: Evaluation | None) -> "PublishedScore | None":
+def _published(run: TrainingRun, evaluation: Evaluation) -> "PublishedScore | None":
     from skillopt_airflow.store.artifacts import PublishedScore
 
-    if evaluation is None or not evaluation.scores:
-        return None
-    return PublishedScore.of(evaluation, run.config.evaluation)
+    return PublishedScore.of(evaluation, run.config.evaluation) if evaluation.scores else None

@@ -14,6 +14,7 @@ from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.history import gated_moments, history_of
+from skillopt_airflow.training.publication import looks_at
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -24,7 +25,8 @@ def write_report(run: TrainingRun, published: Publication | None = None, withhel
     """
     if published is None:
         published = _published_before(run)
-    history = history_of(run, published, "" if published is not None else withheld)
+    test_looks = looks_at(run, run.published, Split.TEST)
+    history = history_of(run, published, "" if published is not None else withheld, test_looks)
     run.store.put_text(run.keys.report, render(view_of(run, history)))
     run.store.put_model(run.keys.history, history)
     return history

@@ -21,4 +21,4 @@ def _judge(evidence: Evidence, rules: EvaluationGroup) -> Verdict:
     return judge_differences(fresh.differences, evidence.groups, rules, " on fresh draws")
 
 
-CONFIRM = Policy(judge=_judge, fewest_items=fewest_wins, needs_fresh_draws=True)
+CONFIRM = Policy(judge=_judge, fewest_items=fewest_wins, needs_fresh_draws=True, has_level=True)

@@ -26,4 +26,4 @@ def _fewest(rules: EvaluationGroup) -> int:
     return next(wins for wins in count(1) if log_betting([1.0] * wins) >= -math.log(rules.gate_alpha))
 
 
-E_PROCESS = Policy(judge=_judge, fewest_items=_fewest)
+E_PROCESS = Policy(judge=_judge, fewest_items=_fewest, has_level=True)

@@ -39,4 +39,5 @@ def fewest_wins(rules: EvaluationGroup) -> int:
 MCNEMAR = Policy(
     judge=lambda evidence, rules: judge_differences(evidence.differences, evidence.groups, rules),
     fewest_items=fewest_wins,
+    has_level=True,
 )

@@ -9,7 +9,7 @@ from skillopt_airflow.core.verdict import Action, Verdict
 
 
 def unknown_protected_items(item_ids: Iterable[str], rules: EvaluationGroup) -> tuple[str, ...]:
-    """Return the protected items that are not in the selection split; a misspelt id would protect nothing."""
+    """Return the protected items that are not among these; a misspelt id would protect nothing."""
     known = set(item_ids)
     return tuple(item for item in rules.gate_protected_items if item not in known)
 

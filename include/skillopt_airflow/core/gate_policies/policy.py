@@ -55,6 +55,8 @@ class Policy:
     fewest_items: Callable[[EvaluationGroup], int] = lambda rules: 1
     """Number of items, or of groups of items, below which not even a candidate that wins all of them is accepted."""
     needs_fresh_draws: bool = False
+    has_level: bool = False
+    """Accepts what changes nothing in a share of gate_alpha at most."""
     missing_may_decide: bool = False
     """Accept also what would not be accepted if the items that only the candidate lacks a score for were lost."""
 

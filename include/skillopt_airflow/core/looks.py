@@ -1,0 +1,56 @@
+"""Looks at the items that decide what is published: the level of each keeps all together within one."""
+
+import math
+from collections.abc import Iterable
+
+from pydantic import AwareDatetime, Field
+
+from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.types import Split, Value, canonical_json, sha256
+
+
+class Question(Value):
+    """Who is compared with whom, and how; asked again about the same items it is the same look."""
+
+    candidate: str
+    """SHA-256 of the skill."""
+    rival: str
+    """SHA-256 of the skill to beat."""
+    draws: int
+    metric: str
+    policy: str
+    alpha: float
+    """The level that all looks together are to keep."""
+
+
+class Look(Document):
+    """One comparison on the items of a split, entered before anybody sees its result."""
+
+    number: int = Field(ge=1)
+    """Of all looks at these items."""
+    split: Split
+    items: int
+    question: Question
+    run: str
+    publication: str
+    """Name of the attempt to publish that asked first."""
+    entered: AwareDatetime
+    """UTC."""
+
+    @property
+    def level(self) -> float:
+        """The level at which a policy with one judges."""
+        return level_of(self.number, self.question.alpha)
+
+    def __str__(self) -> str:
+        return f"look {self.number} at these {self.items:,} items"
+
+
+def level_of(number: int, alpha: float) -> float:
+    """Return the level of a look (1-based): those of all looks, however many there will be, sum up to alpha."""
+    return 6 * alpha / (math.pi * number) ** 2
+
+
+def items_fingerprint(fingerprints: Iterable[str]) -> str:
+    """Return the SHA-256 over the sorted fingerprints of items: equal if the items are, in whatever order."""
+    return sha256(canonical_json([*sorted(fingerprints)]))
