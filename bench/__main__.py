@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 
-from bench import early_reject, gateway, large, latency, nights, overhead, screen, searchqa, truth, world
+from bench import early_reject, gateway, large, latency, night_alarms, overhead, screen, searchqa, truth, world
 from skillopt_airflow.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
@@ -12,7 +12,7 @@ MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "gateway": gateway.measure,
     "large": large.measure,
     "latency": latency.measure,
-    "nights": nights.measure,
+    "nights": night_alarms.measure,
     "overhead": overhead.measure,
     "screen": screen.measure,
     "searchqa": searchqa.measure,

@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from bench.nights import KINDS, Kind, delay, false_demotions
+from bench.night_alarms import KINDS, Kind, delay, false_demotions
 
 
 @pytest.mark.slow
