@@ -26,6 +26,7 @@ def training(request: Any) -> Training:
         train__steps_per_epoch=1,
         optimizer__use_meta_reflect=True,
         evaluation__val_limit=None,
+        evaluation__test_limit=60,
         **{f"evaluation__{knob}": value for knob, value in WITH_TASKS_OF_ITS_OWN.get(request.param, {}).items()},
     )
     training()
