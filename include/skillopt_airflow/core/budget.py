@@ -1,6 +1,8 @@
 """The cost of a run's model calls, and the budget that ends it."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import Field
@@ -74,11 +76,12 @@ def spent(calls: Iterable[ModelCall], prices: Prices) -> Spent:
 
 
 def by_stage(calls: Iterable[ModelCall], prices: Prices) -> tuple[StageCost, ...]:
-    """Return the cost of each stage, in the order in which the stages began."""
-    groups: dict[tuple[str, Role], list[ModelCall]] = {}
-    for call in sorted(calls, key=lambda call: (call.started, call.stage, call.role)):
-        groups.setdefault((call.stage, call.role), []).append(call)
-    return tuple(_cost(stage, role, group, prices.get(role)) for (stage, role), group in groups.items())
+    """Return the cost of each stage, in the order in which the stages began; the calls are in any order."""
+    groups: dict[tuple[str, Role], _Tally] = {}
+    for call in calls:
+        groups.setdefault((call.stage, call.role), _Tally()).add(call)
+    began = sorted(groups.items(), key=lambda group: (group[1].started, group[0]))
+    return tuple(tally.cost(stage, role, prices.get(role)) for (stage, role), tally in began)
 
 
 def dearest(steps: Iterable[Spent]) -> Spent:
@@ -131,28 +134,45 @@ def unpriced(prices: Prices, config: TrainConfig) -> str:
     )
 
 
-def _cost(stage: str, role: Role, calls: Sequence[ModelCall], price: ModelPrice | None) -> StageCost:
-    prompt, completion = sum(call.prompt_tokens for call in calls), sum(call.completion_tokens for call in calls)
-    return StageCost(
-        stage=stage,
-        role=role,
-        calls=len(calls),
-        attempts=sum(call.attempts for call in calls),
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        seconds=sum(call.seconds for call in calls),
-        usd=None if price is None else _usd(calls, price),
-    )
+@dataclass
+class _Tally:
+    """The calls of one role for one stage, of which there may be many."""
 
+    started: float = math.inf
+    calls: int = 0
+    attempts: int = 0
+    usual: tuple[int, int] = (0, 0)
+    """Tokens read and written."""
+    batched: tuple[int, int] = (0, 0)
+    seconds: list[float] = field(default_factory=list)
 
-def _usd(calls: Sequence[ModelCall], price: ModelPrice) -> float:
-    batched = [call for call in calls if call.batch]
-    usual = [call for call in calls if not call.batch]
-    return BATCH_SHARE * _listed(batched, price) + _listed(usual, price)
+    def add(self, call: ModelCall) -> None:
+        """Count a call."""
+        self.started = min(self.started, call.started)
+        self.calls += 1
+        self.attempts += call.attempts
+        prompt, completion = self.batched if call.batch else self.usual
+        tokens = prompt + call.prompt_tokens, completion + call.completion_tokens
+        if call.batch:
+            self.batched = tokens
+        else:
+            self.usual = tokens
+        self.seconds.append(call.seconds)
 
-
-def _listed(calls: Sequence[ModelCall], price: ModelPrice) -> float:
-    return price.usd(sum(call.prompt_tokens for call in calls), sum(call.completion_tokens for call in calls))
+    def cost(self, stage: str, role: Role, price: ModelPrice | None) -> StageCost:
+        """Return the cost of the calls."""
+        prompt, completion = map(sum, zip(self.usual, self.batched, strict=True))
+        return StageCost(
+            stage=stage,
+            role=role,
+            calls=self.calls,
+            attempts=self.attempts,
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            # fsum: a plain sum depends on the order.
+            seconds=math.fsum(self.seconds),
+            usd=None if price is None else BATCH_SHARE * price.usd(*self.batched) + price.usd(*self.usual),
+        )
 
 
 def _total(costs: Iterable[float | None]) -> float | None:

@@ -41,6 +41,8 @@ SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "start
 _SMALL = [*SCORED, "error", "skill_sha256", "settings_sha256", "image"]
 _STATUSES = {status.value: status for status in Status}
 _MICROSECONDS = 1_000_000
+_BATCH = 1000
+"""Rows of the usage table that become objects together."""
 
 Items = Sequence[Item | ItemRef]
 Mask = Callable[[pa.Table], pa.BooleanArray]
@@ -144,15 +146,20 @@ class RolloutTable:
 
     def carried_out(self, key: RolloutKey, run: str) -> list[RolloutResult]:
         """Return every rollout that a run itself stored, failures and retries too, in the order of storing."""
-        columns = ["stored", "item_id", "run", "status", "error", "started", "hard", "soft"]
+        columns = ["stored", "item_id", "status", "error", "started", "hard", "soft"]
         # Parts that are being merged are there twice.
-        rows = dict.fromkeys(values for values in self._values(key, columns) if values[2] == run)
+        rows = dict.fromkeys(self._values(key, columns, lambda table: pc.equal(table["run"], run)))
         ordered = sorted(rows, key=itemgetter(0, 1))
-        return [_result(item_id, *rest) for _, item_id, _, *rest in ordered]
+        return [_result(item_id, *rest) for _, item_id, *rest in ordered]
 
-    def _values(self, key: RolloutKey, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Return columns of the small ones, of every row of this key, by the first of them; times are microseconds."""
-        tables = read_parts(self._store, self._partition(key), lambda file: _small(file, _same(key)))
+    def _values(self, key: RolloutKey, columns: Sequence[str], wanted: Mask | None = None) -> list[tuple[Any, ...]]:
+        """Return columns of the small ones, of the wanted rows of this key, by the first; times are microseconds."""
+        same = _same(key)
+
+        def mask(table: pa.Table) -> pa.BooleanArray:
+            return same(table) if wanted is None else pc.and_(same(table), wanted(table))
+
+        tables = read_parts(self._store, self._partition(key), lambda file: _small(file, mask))
         rows = [row for table in tables for row in zip(*(_plain(table[name]) for name in columns), strict=True)]
         return sorted(rows, key=itemgetter(0))
 
@@ -208,9 +215,17 @@ class UsageTable:
 
     def read(self, benchmark: str, run: str) -> list[UsageRow]:
         """Return all calls of a run, by the time they started."""
+        return sorted(self._rows(benchmark, run), key=lambda row: row.call.started)
+
+    def calls(self, benchmark: str, run: str) -> Iterator[ModelCall]:
+        """Yield all calls of a run in no order; few of them are in memory at a time."""
+        return (row.call for row in self._rows(benchmark, run))
+
+    def _rows(self, benchmark: str, run: str) -> Iterator[UsageRow]:
         tables = read_parts(self._store, self._partition(benchmark, run), pq.ParquetFile.read)
-        rows = [row for table in tables for row in usage_from_table(table)]
-        return sorted(rows, key=lambda row: row.call.started)
+        for table in tables:
+            for batch in table.to_batches(max_chunksize=_BATCH):
+                yield from usage_from_table(pa.Table.from_batches([batch]))
 
     def _partition(self, benchmark: str, run: str) -> str:
         return keys.usage(self._prefix, benchmark=benchmark, run=run)

@@ -1,7 +1,7 @@
 """The states of a run, which name the scores of items: these are stored apart, equal ones once."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ class RunStates:
     def __init__(self, store: ObjectStore, keys: RunKeys) -> None:
         self._store, self._keys = store, keys
         # Current and best are most often one, and what a name stands for never changes.
-        self._table = lru_cache(maxsize=4)(self._read_table)
+        self._items = lru_cache(maxsize=2)(self._read_items)
 
     def read(self, key: str) -> RunState:
         """Return a state with its evaluations; of its track record only the name is read, see `record`.
@@ -59,16 +59,22 @@ class RunStates:
         evaluation = measured.evaluation
         if not evaluation.stored:
             return measured
-        rows = self._table(evaluation.stored).to_pylist()
-        items = {
-            "scores": {
-                row["item_id"]: ItemScore(hard=row["hard"], soft=row["soft"]) for row in rows if row["hard"] is not None
-            },
-            "groups": {row["item_id"]: row["group"] for row in rows if row["group"] is not None},
-        }
+        scores, groups = self._items(evaluation.stored)
+        items = {"scores": scores, "groups": groups}
         return measured.model_copy(update={"evaluation": evaluation.model_copy(update=items)})
 
-    def _read_table(self, name: str) -> pa.Table:
+    def _read_items(self, name: str) -> tuple[dict[str, ItemScore], dict[str, str]]:
+        @cache
+        def score(hard: float, soft: float) -> ItemScore:
+            # Many items have the same one.
+            return ItemScore(hard=hard, soft=soft)
+
+        table = self._table(name)
+        items, hard, soft, groups = (table[column].to_pylist() for column in SCORES.names)
+        scores = {item: score(*both) for item, *both in zip(items, hard, soft, strict=True) if both[0] is not None}
+        return scores, {item: group for item, group in zip(items, groups, strict=True) if group is not None}
+
+    def _table(self, name: str) -> pa.Table:
         return from_parquet(self._store.get_bytes(self._keys.scores(name)))
 
 

@@ -25,7 +25,6 @@ def history_of(
     record, rules = run.record, run.config.evaluation
     final = run.state(run.timeline[-1])
     seed = run.state(run.timeline[0]).best.evaluation
-    usage = run.usage.read(run.ref.benchmark, run.ref.run)
     moments = _moments(run, final)
     done = DoneRollouts.of(run)
     return History(
@@ -41,7 +40,7 @@ def history_of(
         moments=moments,
         test=_test(run, final),
         test_looks=test_looks,
-        costs=by_stage([row.call for row in usage], record.prices),
+        costs=by_stage(run.usage.calls(run.ref.benchmark, run.ref.run), record.prices),
         rollouts=done.counts(moments),
         outcomes=done.outcomes(),
         published=published,

@@ -43,7 +43,7 @@ def allowance(run: TrainingRun) -> RemainingBudget:
     budget = run.config.budget
     if not _limited(budget):
         return RemainingBudget()
-    total = spent([row.call for row in run.usage.read(run.ref.benchmark, run.account)], run.prices)
+    total = spent(run.usage.calls(run.ref.benchmark, run.account), run.prices)
     target = run.prices.get("target")
     usd = None
     if budget.max_usd is not None:
