@@ -96,3 +96,14 @@ def test_a_reader_of_before_refuses_a_state_that_only_names_its_scores(
     monkeypatch.setattr(RunState, "contract", 1)
     with pytest.raises(NewerDocument):
         RunStates(store, KEYS).read("state")
+
+
+def test_a_record_that_is_asked_for_again_and_again_is_read_once() -> None:
+    local = LocalStore()
+    RunStates(local, KEYS).write(["state"], STATE)
+    states = RunStates(local, KEYS)
+    state = states.read("state")
+    first = states.record(state)
+    for key in local.list_keys("runs/searchqa/run/scores/"):
+        local.delete(key)
+    assert states.record(state) == first

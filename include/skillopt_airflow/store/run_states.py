@@ -30,6 +30,8 @@ class RunStates:
         self._store, self._keys = store, keys
         # Current and best are most often one, and what a name stands for never changes.
         self._items = lru_cache(maxsize=2)(self._read_items)
+        # A running evaluation asks for it every second.
+        self._tries = lru_cache(maxsize=1)(self._read_tries)
 
     def read(self, key: str) -> RunState:
         """Return a state with its evaluations; of its track record only the name is read, see `record`.
@@ -42,10 +44,7 @@ class RunStates:
 
     def record(self, state: RunState) -> TrackRecord:
         """Return a state's track record."""
-        if not state.record.stored:
-            return state.record
-        rows = self._table(state.record.stored).to_pylist()
-        return TrackRecord(items={row.pop("item_id"): ItemRecord(**row) for row in rows})
+        return self._tries(state.record.stored) if state.record.stored else state.record
 
     def write(self, keys: Sequence[str], state: RunState) -> None:
         """Store a state under each of the keys, one after the other, when all that it names is there."""
@@ -73,6 +72,10 @@ class RunStates:
         items, hard, soft, groups = (table[column].to_pylist() for column in SCORES.names)
         scores = {item: score(*both) for item, *both in zip(items, hard, soft, strict=True) if both[0] is not None}
         return scores, {item: group for item, group in zip(items, groups, strict=True) if group is not None}
+
+    def _read_tries(self, name: str) -> TrackRecord:
+        rows = self._table(name).to_pylist()
+        return TrackRecord(items={row.pop("item_id"): ItemRecord(**row) for row in rows})
 
     def _table(self, name: str) -> pa.Table:
         return from_parquet(self._store.get_bytes(self._keys.scores(name)))
