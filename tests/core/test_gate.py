@@ -9,16 +9,10 @@ from skillopt_airflow.core.gate import Action, GateDecision, decide, to_confirm
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.types import Status
+from tests.core.evaluations import EVALUATIONS
 
 RULES = EvaluationGroup()
 SOFT = EvaluationGroup(gate_metric="soft")
-SCORES = st.dictionaries(
-    st.sampled_from([f"i{index}" for index in range(12)]),
-    st.builds(ItemScore, hard=st.sampled_from([0.0, 1.0]), soft=st.floats(0, 1)),
-)
-EVALUATIONS = st.builds(
-    Evaluation, scores=SCORES, failures=st.dictionaries(st.sampled_from([Status.TIMEOUT]), st.integers(1, 5))
-)
 GATES = st.builds(
     EvaluationGroup,
     gate_metric=st.sampled_from(["hard", "soft", "mixed"]),

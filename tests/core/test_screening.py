@@ -8,15 +8,9 @@ from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.screening import screened
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.store.objects import model_bytes
+from tests.core.evaluations import EVALUATIONS
 
 RULES = EvaluationGroup(screen="batch")
-SCORES = st.dictionaries(
-    st.sampled_from([f"i{index}" for index in range(12)]),
-    st.builds(ItemScore, hard=st.sampled_from([0.0, 1.0]), soft=st.floats(0, 1)),
-)
-EVALUATIONS = st.builds(
-    Evaluation, scores=SCORES, failures=st.dictionaries(st.sampled_from([Status.TIMEOUT]), st.integers(1, 5))
-)
 GATES = st.builds(
     EvaluationGroup,
     gate_metric=st.sampled_from(["hard", "soft", "mixed"]),

@@ -28,9 +28,14 @@ def bet(differences: Iterable[float], before: Sequence[float] = START) -> tuple[
 
 
 def log_evidence(capitals: Sequence[float]) -> float:
-    """Return the logarithm of the bettors' average capital, which is an E-value."""
-    richest = max(capitals)
-    return richest + math.log(math.fsum(math.exp(capital - richest) for capital in capitals) / len(capitals))
+    """Return the logarithm of the bettors' average capital: an average of E-values is one."""
+    return log_sum(capitals) - math.log(len(capitals))
+
+
+def log_sum(logs: Sequence[float]) -> float:
+    """Return the logarithm of the sum of what the logarithms are of, however large that is."""
+    highest = max(logs)
+    return highest + math.log(math.fsum(math.exp(one - highest) for one in logs))
 
 
 def log_betting(differences: Iterable[float]) -> float:

@@ -17,6 +17,7 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.sampling import Effort
 from skillopt_airflow.core.task_group import RULE_KEYS, TaskGroup
+from skillopt_airflow.core.types import Split
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -149,6 +150,10 @@ class EvaluationGroup(Group):
     def screens(self) -> bool:
         """Return whether the candidates of steps are screened."""
         return self.screen == "batch" and self.use_gate
+
+    def limit(self, split: Split) -> int | None:
+        """Return how many items of a split are used; None for all of them."""
+        return {Split.VAL: self.val_limit, Split.TEST: self.test_limit}.get(split)
 
 
 class PublishingGroup(Group):

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from skillopt_airflow.core.config import EvaluationGroup
-from skillopt_airflow.core.gate import Action, GateDecision
+from skillopt_airflow.core.gate import GateDecision, reject
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, metric_value
 from skillopt_airflow.core.paired import SAME_MEAN, paired
 from skillopt_airflow.core.track_record import TrackRecord
@@ -148,17 +148,11 @@ def reject_early(
 ) -> GateDecision:
     """Return the gate's decision on an evaluation that was cut short."""
     compared = paired(current, current, rules).score
-    return GateDecision(
-        action=Action.REJECT,
-        reason=f"rejected early, {evaluation.cancelled} of {evaluation.size} items did not run: its score is <= "
-        f"{bound:.4f}, not better than current {compared:.4f}",
-        metric=rules.gate_metric,
-        policy=rules.gate_policy,
-        coverage=evaluation.coverage,
-        against_current=paired(evaluation, current, rules),
-        against_best=paired(evaluation, best, rules),
-        bound=bound,
+    reason = (
+        f"rejected early, {evaluation.cancelled} of {evaluation.size} items did not run: its score is <= "
+        f"{bound:.4f}, not better than current {compared:.4f}"
     )
+    return reject(evaluation, current, best, rules, reason).model_copy(update={"bound": bound})
 
 
 def _value(score: ItemScore, rules: EvaluationGroup) -> float:

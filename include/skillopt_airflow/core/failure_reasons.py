@@ -20,15 +20,15 @@ class Ended(Protocol):
 
     @property
     def item_id(self) -> str:
-        """The item's id."""
+        """Return the item's id."""
 
     @property
     def status(self) -> Status:
-        """What became of it."""
+        """Return the status that it ended in."""
 
     @property
     def error(self) -> str:
-        """What went wrong; empty if nothing did, or nothing is known."""
+        """Return the error; empty if there is none, or none is known."""
 
 
 class FailureReason(Value):

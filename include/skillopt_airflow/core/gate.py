@@ -87,16 +87,25 @@ def reject_screened(
 ) -> GateDecision:
     """Reject a candidate that the screen did not let pass; its evaluation is one of which nothing ran."""
     batch = screen.against_current
+    reason = (
+        f"screened out: worse on the step's batch of {batch.pairs} items, current {batch.other_score:.4f}, "
+        f"candidate {batch.score:.4f}; the selection split did not run"
+    )
+    return reject(evaluation, current, best, rules, reason).model_copy(update={"screen": screen})
+
+
+def reject(
+    evaluation: Evaluation, current: Evaluation, best: Evaluation, rules: EvaluationGroup, reason: str
+) -> GateDecision:
+    """Reject a candidate on less than its whole evaluation, without asking the policy."""
     return GateDecision(
         action=Action.REJECT,
-        reason=f"screened out: worse on the step's batch of {batch.pairs} items, current {batch.other_score:.4f}, "
-        f"candidate {batch.score:.4f}; the selection split did not run",
+        reason=reason,
         metric=rules.gate_metric,
         policy=rules.gate_policy,
         coverage=evaluation.coverage,
         against_current=paired(evaluation, current, rules),
         against_best=paired(evaluation, best, rules),
-        screen=screen,
     )
 
 

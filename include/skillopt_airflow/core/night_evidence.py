@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 
 from pydantic import Field
 
+from skillopt_airflow.core.betting import log_evidence, log_sum
 from skillopt_airflow.core.groups import members
 from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.t_quantile import probability_below
@@ -41,7 +42,7 @@ NONE = 1e-9
 
 
 class NightMean(Value):
-    """What a night found about a champion: its score less another one, as a mean over the items."""
+    """A champion's score in a night less another one, as a mean over the items."""
 
     mean: float
     variance: float = Field(ge=0.0)
@@ -115,7 +116,7 @@ class _Series:
         spread = start.squares + math.fsum(map(mul, heights, heights))
         weight, degrees = math.fsum(map(mul, weights, weights)), start.deviations + len(heights)
         logs = [_log_ratio(weight, product, spread, degrees, effect) for effect in EFFECTS]
-        return _log_sum(logs) - math.log(len(logs))
+        return log_evidence(logs)
 
 
 def log_rise(nights: Sequence[NightMean]) -> float:
@@ -126,7 +127,7 @@ def log_rise(nights: Sequence[NightMean]) -> float:
     nights with a chance of at most n/c, and c nights pass in the mean until it does.
     """
     series = _Series(nights)
-    return _log_sum([math.log(NONE), *map(series.log_e_value, series.starts())])
+    return log_sum([math.log(NONE), *map(series.log_e_value, series.starts())])
 
 
 def log_recent_rise(nights: Sequence[NightMean]) -> float:
@@ -146,9 +147,3 @@ def _log_ratio(weight: float, product: float, spread: float, degrees: int, effec
     t = product * math.sqrt(shrunk * degrees / left)
     above = math.log(2 * probability_below(t, degrees))
     return above - math.log1p(effect * weight) / 2 - degrees / 2 * math.log(left / spread)
-
-
-def _log_sum(logs: Sequence[float]) -> float:
-    """Return the logarithm of the sum of what the logarithms are of."""
-    highest = max(logs)
-    return highest + math.log(math.fsum(math.exp(one - highest) for one in logs))

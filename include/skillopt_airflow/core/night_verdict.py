@@ -84,7 +84,7 @@ def judge_nights(
 
 
 class _Claim(NamedTuple):
-    """What may be said of the champion, and the evidence for it."""
+    """A statement about the champion, and the evidence for it."""
 
     verdict: NightVerdict
     said: str

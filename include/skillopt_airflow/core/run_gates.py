@@ -6,7 +6,7 @@ from typing import NamedTuple
 from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup, TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
-from skillopt_airflow.core.groups import group_sizes
+from skillopt_airflow.core.groups import count_groups, group_sizes
 from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.power import smallest_gain
 from skillopt_airflow.core.types import Split, Value
@@ -27,7 +27,7 @@ class RunGate(NamedTuple):
 
 
 class SmallestGain(Value):
-    """What a gate can be expected to find; see `core.power`."""
+    """The gain that a gate can be expected to find; see `core.power`."""
 
     gate: str
     """Path of the knob that chooses its policy."""
@@ -97,7 +97,7 @@ def smallest_gains(config: TrainConfig, groups: Mapping[Split, Sequence[str]]) -
             policy=gate.rules.gate_policy,
             split=gate.split,
             items=len(groups[gate.split]),
-            groups=len(group_sizes(groups[gate.split])) if any(groups[gate.split]) else None,
+            groups=count_groups(groups[gate.split]),
             draws=gate.rules.draws,
             gain=smallest_gain(gate.rules, group_sizes(groups[gate.split])),
         )

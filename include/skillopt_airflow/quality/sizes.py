@@ -34,9 +34,9 @@ def training_needs(config: TrainConfig) -> list[Need]:
         ConfigError: a limit leaves a gate too few items.
     """
     rules = config.evaluation
-    needs, limits = list(evaluation_needs(rules)), {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}
+    needs = list(evaluation_needs(rules))
     for gate in gates_of(config):
-        reason, limit = f"for {gate.knob} = {gate.rules.gate_policy} to accept anything", limits.get(gate.split)
+        reason, limit = f"for {gate.knob} = {gate.rules.gate_policy} to accept anything", rules.limit(gate.split)
         if limit is not None and limit < gate.fewest:
             raise ConfigError(
                 f"evaluation.{gate.split}_limit = {limit}: at least {gate.fewest} items are needed {reason}"

@@ -21,7 +21,7 @@ from skillopt_airflow.sandbox.docker_limits import MEGABYTE, container_seconds, 
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
 from skillopt_airflow.sandbox.gateway_container import GatewayContainer
 from skillopt_airflow.sandbox.labels import GRACE_SECONDS, expiry, identity, reap, remove_all, remove_container
-from skillopt_airflow.sandbox.staging import ContainerFolder, TaskFolder, container_user
+from skillopt_airflow.sandbox.staging import ContainerFolder, CopiedFolder, TaskFolder, container_user
 from skillopt_airflow.sandbox.tar_archive import packed, plain_files, refusing, unpack
 from skillopt_airflow.sandbox.task_workload import Workload
 
@@ -171,7 +171,7 @@ class DockerWithoutSharedFiles(DockerRuntime):
             remove_container(self.client, made["Id"])
 
 
-class FetchedFolder(ContainerFolder):
+class FetchedFolder(CopiedFolder):
     """The task's copy of what a container wrote elsewhere."""
 
     def __init__(self, path: Path, client: Any, keeper: str, most: int) -> None:
@@ -181,9 +181,6 @@ class FetchedFolder(ContainerFolder):
         self._most = most
         self._next = 0.0
         self._seen: Any = None
-
-    def release(self, count: int) -> None:
-        """Let the program begin all items: it has a copy of its inputs."""
 
     def fetch(self) -> None:
         """Fetch the files that rows name, and then the rows; what cannot be taken is left where it is.

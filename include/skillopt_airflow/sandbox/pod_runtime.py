@@ -26,7 +26,7 @@ from skillopt_airflow.sandbox.pod import (
     workload_label,
 )
 from skillopt_airflow.sandbox.pod_transfer import TransferConfig
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
+from skillopt_airflow.sandbox.staging import CopiedFolder, Files, TaskFolder
 from skillopt_airflow.sandbox.tar_archive import packed, unpack
 from skillopt_airflow.sandbox.task_workload import Workload
 
@@ -112,7 +112,7 @@ class PodRuntime:
             log.info("Removed %d pod(s) of this task, or of tasks that were killed", left)
 
 
-class PodFolder(ContainerFolder):
+class PodFolder(CopiedFolder):
     """The task's copy of a pod's folders; what a pod left is trusted as little as what a container wrote."""
 
     def __init__(self, path: Path, exchange: Exchange, most: int, on_call: Callable[[ModelCall], None]) -> None:
@@ -122,9 +122,6 @@ class PodFolder(ContainerFolder):
         self._on_call = on_call
         self._calls = 0
         self._next = 0.0
-
-    def release(self, count: int) -> None:
-        """Let the program begin all items: it has a copy of its inputs."""
 
     def fetch(self) -> None:
         """Take what is new; rows first, because the pod leaves the files that they name before them."""

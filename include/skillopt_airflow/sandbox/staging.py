@@ -59,6 +59,13 @@ class ContainerFolder:
         """Copy what the container wrote to `outputs`, unless it writes there itself."""
 
 
+class CopiedFolder(ContainerFolder):
+    """The worker's side of folders that the container has copies of: what is written later does not reach it."""
+
+    def release(self, count: int) -> None:
+        """Let the program begin all items, as it does until it is told otherwise."""
+
+
 class TaskFolder:
     """The folder of one task; its containers share the socket's folder and see nothing of each other's."""
 

@@ -195,7 +195,7 @@ def _merges(parts: int, merge_batch_size: int) -> int:
 def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Sequence[Sequence[int]]) -> dict[str, int]:
     """Count rollouts, of as many calls each as they may have turns, and follow-up questions, by stage."""
     rules, optimizer = config.evaluation, config.optimizer
-    val, test = len(range(sizes[Split.VAL])[: rules.val_limit]), len(range(sizes[Split.TEST])[: rules.test_limit])
+    val, test = (len(range(sizes[split])[: rules.limit(split)]) for split in (Split.VAL, Split.TEST))
     moments, batches = timeline(config, len(slices)), [sum(each) for each in slices]
     kinds = Counter(moment.kind for moment in moments)
     slow_updates = kinds["slow_update"] if optimizer.use_slow_update else 0

@@ -22,8 +22,7 @@ class Demand(NamedTuple):
 def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand]:
     """Return the largest plans of a training; `sizes` are those of the splits before the limits."""
     train, rules = config.train, config.evaluation
-    limits = {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}
-    val, test = (len(range(sizes[split])[:limit]) for split, limit in limits.items())
+    val, test = (len(range(sizes[split])[: rules.limit(split)]) for split in (Split.VAL, Split.TEST))
     batch = _chunks(config, min(sizes[Split.TRAIN], train.batch_size * train.accumulation))
     ahead = batch if train.speculative_rollout else 0
     samples = min(sizes[Split.TRAIN], config.optimizer.slow_update_samples)

@@ -194,8 +194,7 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
     if problem:
         raise ConfigError(problem)
     rules, published = config.evaluation, Split(config.publishing.split)
-    limits = {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}
-    gated = [item for split in (Split.VAL, published) for item in ids(items[split])[: limits.get(split)]]
+    gated = [item for split in (Split.VAL, published) for item in ids(items[split])[: rules.limit(split)]]
     unknown = unknown_protected_items(gated, rules)
     if unknown:
         raise ConfigError(
@@ -309,8 +308,8 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
 
 def _groups(config: TrainConfig, items: Items) -> dict[Split, list[str]]:
     """Return the groups of the items that evaluations look at."""
-    limits = {Split.VAL: config.evaluation.val_limit, Split.TEST: config.evaluation.test_limit, Split.PUBLISH: None}
-    return {split: [item.group for item in items.get(split, [])[:limit]] for split, limit in limits.items()}
+    rules, splits = config.evaluation, (Split.VAL, Split.TEST, Split.PUBLISH)
+    return {split: [item.group for item in items.get(split, [])[: rules.limit(split)]] for split in splits}
 
 
 def _files(run: TrainingRun, config: TrainConfig) -> "DataFiles":

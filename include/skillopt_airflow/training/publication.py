@@ -104,7 +104,8 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     candidate, rival = (_covered(run, name, skill, contest) for name, skill in skills.items())
     rules = publishing_rules(run.config.evaluation, contest.rules, contest.look.number)
     decision = decide(candidate, rival, rival, rules)
-    seen = f"{decision.reason}; {contest.look}{_at_level(contest.look)}"
+    level = _level(contest.look)
+    seen = f"{decision.reason}; {contest.look}{'' if level is None else f', level {level:.2g}'}"
     decision = decision.model_copy(update={"reason": seen})
     run.store.put_model(keys.gate, decision)
     log.info("publish gate against %s: %s, %s", contest.rival, decision.action, decision.reason)
@@ -218,8 +219,9 @@ def _fingerprint(items: Sequence[ItemRef]) -> str:
     return items_fingerprint(item.fingerprint for item in items)
 
 
-def _at_level(look: Look) -> str:
-    return f", level {look.level:.2g}" if POLICIES[look.question.policy].has_level else ""
+def _level(look: Look) -> float | None:
+    """Return the level at which a look judges; None under a policy without one."""
+    return look.level if POLICIES[look.question.policy].has_level else None
 
 
 def _provenance(
@@ -264,7 +266,7 @@ def _publish_gate(run: TrainingRun, best: Measured, contest: PublishContest, nam
     return PublishGate(
         split=contest.split,
         look=look.number,
-        level=look.level if POLICIES[look.question.policy].has_level else None,
+        level=_level(look),
         score=score,
         rival=contest.rival,
         rival_score=rival_score,

@@ -279,7 +279,7 @@ class TrainingRun:
         """Return the items of a split that this run uses, in their order."""
         from skillopt_airflow.store.items import load_items
 
-        return load_items(self.store, self.keys.items(split))[: self._limit(split)]
+        return load_items(self.store, self.keys.items(split))[: self.config.evaluation.limit(split)]
 
     def items_of(self, split: Split, ids: "Sequence[str]") -> "list[Item]":
         """Return the items of a split with these ids, in the order of these."""
@@ -296,11 +296,7 @@ class TrainingRun:
 
         if split not in self._refs:
             self._refs[split] = load_item_refs(self.store, self.keys.items(split))
-        return self._refs[split][: self._limit(split)]
-
-    def _limit(self, split: Split) -> int | None:
-        rules = self.config.evaluation
-        return {Split.VAL: rules.val_limit, Split.TEST: rules.test_limit}.get(split)
+        return self._refs[split][: self.config.evaluation.limit(split)]
 
     def slices(self, moment: Moment) -> "list[list[ItemRef]]":
         """Return the slices of the training split that a step takes."""
