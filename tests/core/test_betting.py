@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.truth import log_sign_evidence
 from skillopt_airflow.core.betting import START, bet, log_betting, log_evidence
-from skillopt_airflow.core.sign_test import log_e_value
 
 DIFFERENCES = st.lists(st.floats(-1, 1), max_size=30)
 
@@ -32,7 +32,7 @@ def test_a_fair_difference_leaves_the_expected_evidence_as_it_is(before: list[fl
 @pytest.mark.parametrize(("wins", "losses"), [(0, 0), (7, 0), (0, 7), (20, 5), (100, 80), (600, 400)])
 def test_of_wins_and_losses_it_is_the_evidence_of_their_signs(wins: int, losses: int) -> None:
     found = log_betting([1.0] * wins + [-1.0] * losses)
-    assert found == pytest.approx(log_e_value(wins, losses), abs=0.02)
+    assert found == pytest.approx(log_sign_evidence(wins, losses), abs=0.02)
 
 
 def test_a_mean_of_zero_is_found_rarely_however_it_is_made_up() -> None:

@@ -1,4 +1,5 @@
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -56,6 +57,26 @@ def test_a_fourth_part_is_the_split_of_publishing() -> None:
         Split.PUBLISH: 20,
     }
     assert sorted(record for part in splits.values() for record in part) == list(range(100))
+
+
+@given(st.lists(st.sampled_from(["", "a", "b", "c", "d", "e"]), max_size=60), PARTS, PARTS, PARTS, st.integers())
+def test_a_group_lies_in_one_split_and_no_share_is_off_by_more_than_the_largest(
+    groups: list[str], train: int, val: int, test: int, seed: int
+) -> None:
+    splits = split_by_ratio(range(len(groups)), f"{train}:{val}:{test}", seed, groups)
+    assert sorted(place for part in splits.values() for place in part) == list(range(len(groups)))
+    homes = {
+        group: {split for split, part in splits.items() for place in part if groups[place] == group} for group in groups
+    }
+    assert all(len(found) == 1 for group, found in homes.items() if group)
+    largest = max(Counter(group for group in groups if group).values(), default=1)
+    for split, share in zip(DATA_SPLITS, (train, val, test), strict=True):
+        assert abs(len(splits[split]) - len(groups) * share / (train + val + test)) < 1 + largest
+
+
+@given(st.lists(st.integers()), st.integers())
+def test_records_without_a_group_are_cut_as_if_nothing_had_one(records: list[int], seed: int) -> None:
+    assert split_by_ratio(records, "2:1:7", seed, [""] * len(records)) == split_by_ratio(records, "2:1:7", seed)
 
 
 def test_take() -> None:

@@ -33,7 +33,7 @@ def triggered(dag: DAG, conf: dict[str, Any] | None) -> Any:
 @pytest.fixture
 def run() -> TrainingRun:
     """Settled under rules of its own."""
-    training = Training.of(publishing__draws=3, publishing__gate_policy="paired_se")
+    training = Training.of(publishing__draws=3, publishing__gate_policy="e_process")
     training.prepare()
     return training.run
 

@@ -9,7 +9,7 @@ import pytest
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, DataError
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.types import DATA_SPLITS, Split
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.preparation import check_unchanged
 from skillopt_airflow.training.reporting import write_report
@@ -112,15 +112,16 @@ def test_files_are_kept_for_the_target_and_need_an_agent(folder: Path) -> None:
 def test_items_of_a_group_are_one_observation_of_the_run(folder: Path) -> None:
     table = folder / "questions.csv"
     header, *rows = table.read_text(encoding="utf-8").splitlines()
-    grouped = [f"{row},region {place % 4}" for place, row in enumerate(rows)]
+    grouped = [f"{row},region {place % 12}" for place, row in enumerate(rows)]
     table.write_text("\n".join([f"{header},region", *grouped]) + "\n", encoding="utf-8")
     done = training(
-        task__group="region", train__num_epochs=1, train__steps_per_epoch=1, publishing__gate_policy="paired_se"
+        task__group="region", train__num_epochs=1, train__steps_per_epoch=1, publishing__gate_policy="paper"
     )
     done()
     evaluation = done.run.state(done.run.timeline[0]).best.evaluation
     assert set(evaluation.groups) == {item.id for item in done.run.item_refs(Split.VAL)}
-    assert set(evaluation.groups.values()) <= {f"region {place}" for place in range(4)}
+    assert set(evaluation.groups.values()) <= {f"region {place}" for place in range(12)}
+    assert sum(len({item.group for item in done.run.item_refs(split)}) for split in DATA_SPLITS) == 12
     history = write_report(done.run)
     assert [row.decision.against_current.groups for row in history.moments] == [len(set(evaluation.groups.values()))]
     assert "take the items of a group for one observation" in done.store.get_text(done.run.keys.report)

@@ -162,8 +162,8 @@ class PublishingGroup(Group):
     split: Literal["test", "publish"] = "test"
     """Items on which candidate and champion are compared: the test split, or a split publish of their own."""
 
-    gate_policy: Literal["paper", "no_regression", "paired_se", "mcnemar", "e_process"] = "mcnemar"
-    """Test by which the candidate must beat the champion, or the seed skill before there is one."""
+    gate_policy: Literal["paper", "mcnemar", "e_process"] = "mcnemar"
+    """Test by which the candidate must beat the champion, or the seed skill before there is one; paper is no test."""
     gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
     """Share of candidates that change nothing which mcnemar and e_process may publish, over all looks at the same items
     together."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import Prices, unpriced
-from skillopt_airflow.core.config import DataGroup, TrainConfig, changed_paths
+from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
 from skillopt_airflow.core.protocols import Benchmark
@@ -55,7 +55,7 @@ def prepare_training(run: TrainingRun, config: TrainConfig, most_chunks: int) ->
     published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target)).list_versions()
     check_unchanged(run, config)
     seed = opened(run.seed_skill(), config)
-    records = read_splits(run.ref.benchmark, config.data, run.connections.s3_client(config.storage))
+    records = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
     check_publish_split(config, records)
     items, quality = checked_items(run, config, f"data.uri = {config.data.uri}", records, training_needs(config))
     prices = run.connections.prices(config)
@@ -97,11 +97,11 @@ def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = 
     Raises:
         DataError: a file, record or split is not usable; the text names it.
     """
-    records = read_splits(run.ref.benchmark, config.data, run.connections.s3_client(config.storage))
+    records = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
     return checked_items(run, config, f"data.uri = {config.data.uri}", records, needs)
 
 
-def read_splits(benchmark: str, data: DataGroup, client: "S3Client") -> dict[Split, list[JsonObject]]:
+def read_splits(name: str, config: TrainConfig, client: "S3Client") -> dict[Split, list[JsonObject]]:
     """Return the records of a benchmark's data set by split; `client` reads s3:// addresses.
 
     Raises:
@@ -109,9 +109,12 @@ def read_splits(benchmark: str, data: DataGroup, client: "S3Client") -> dict[Spl
     """
     from skillopt_airflow.store.datasets import ALL, read_records
 
-    read = read_records(data.uri, benchmarks.folder(benchmark), data.split_mode, client)
+    data = config.data
+    read = read_records(data.uri, benchmarks.folder(name), data.split_mode, client)
     if ALL in read:
-        splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed)
+        benchmark = benchmarks.load(name, config.task)
+        groups = [_group(benchmark, record) for record in read[ALL]]
+        splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed, groups)
     else:
         splits = {Split(name): rows for name, rows in read.items()}
     return {split: take(rows, data.limit) for split, rows in splits.items()}
@@ -193,13 +196,11 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
     problem = unpriced(prices, config)
     if problem:
         raise ConfigError(problem)
-    rules, published = config.evaluation, Split(config.publishing.split)
-    gated = [item for split in (Split.VAL, published) for item in ids(items[split])[: rules.limit(split)]]
-    unknown = unknown_protected_items(gated, rules)
+    rules = config.evaluation
+    unknown = unknown_protected_items(ids(items[Split.VAL])[: rules.limit(Split.VAL)], rules)
     if unknown:
         raise ConfigError(
-            f"evaluation.gate_protected_items: neither the selection split nor that of publishing.split has an item "
-            f"{', '.join(unknown)}; name their ids"
+            f"evaluation.gate_protected_items: the selection split has no item {', '.join(unknown)}; name their ids"
         )
 
 
@@ -316,6 +317,13 @@ def _files(run: TrainingRun, config: TrainConfig) -> "DataFiles":
     from skillopt_airflow.store.files import DataFiles
 
     return DataFiles.of(config.data, benchmarks.folder(run.ref.benchmark), run.connections.s3_client(config.storage))
+
+
+def _group(benchmark: Benchmark, record: JsonObject) -> str:
+    try:
+        return benchmark.item(record).group
+    except Exception:  # noqa: BLE001 - the benchmark's own code; it fails again, and is told with the row, on the items
+        return ""
 
 
 def _items(benchmark: Benchmark, split: str, records: Sequence[JsonObject]) -> list[Item]:

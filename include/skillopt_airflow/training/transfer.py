@@ -1,11 +1,13 @@
 """The effect of another target model on the champion: the same nights under both models."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.groups import NO_GROUPS
+from skillopt_airflow.core.night_evidence import NightMean, log_recent_rise
 from skillopt_airflow.core.paired import PairedTable, paired_values
-from skillopt_airflow.core.sign_test import e_value
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.store.night_table import Night, NightTable
@@ -31,7 +33,8 @@ class Pooled(Value):
     old: PairedTable
     new: PairedTable
     old_e_value: float
-    """Evidence that the champion is better than the seed under the old model."""
+    """Evidence of the last nights that the champion is better than the seed under the old model; each is one
+    observation, as in `log_recent_rise`."""
     new_e_value: float
 
 
@@ -120,20 +123,24 @@ def as_markdown(report: TransferReport) -> str:
 
 
 def _pooled(tables: tuple[NightTable, NightTable], dates: Sequence[str]) -> Pooled | None:
-    old_pairs, new_pairs = [], []
+    old_nights, new_nights = [], []
     for date in dates:
         before, after = (table.scores(date) for table in tables)
-        for item in sorted(before.keys() & after.keys()):
-            pairs = _pair(before[item]), _pair(after[item])
-            if pairs[0] is not None and pairs[1] is not None:
-                old_pairs.append(pairs[0])
-                new_pairs.append(pairs[1])
-    if not old_pairs:
+        found = [(_pair(before[item]), _pair(after[item])) for item in sorted(before.keys() & after.keys())]
+        both = [(old, new) for old, new in found if old is not None and new is not None]
+        if both:
+            old_nights.append([old for old, _ in both])
+            new_nights.append([new for _, new in both])
+    if not old_nights:
         return None
-    old, new = paired_values(old_pairs), paired_values(new_pairs)
-    return Pooled(
-        old=old, new=new, old_e_value=e_value(old.wins, old.losses), new_e_value=e_value(new.wins, new.losses)
-    )
+    old, new = (paired_values([pair for night in nights for pair in night]) for nights in (old_nights, new_nights))
+    return Pooled(old=old, new=new, old_e_value=_evidence(old_nights), new_e_value=_evidence(new_nights))
+
+
+def _evidence(nights: Sequence[Sequence[tuple[float, float]]]) -> float:
+    differences = [{str(place): mine - other for place, (mine, other) in enumerate(night)} for night in nights]
+    # Far above the largest float it is no less sure.
+    return math.exp(min(700.0, log_recent_rise([NightMean.of(night, NO_GROUPS) for night in differences])))
 
 
 def _pair(scores: Mapping[str, float | None]) -> tuple[float, float] | None:
