@@ -324,7 +324,7 @@ class SandboxGroup(Group):
     """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
     pull: Literal["missing", "always", "never"] = "missing"
     """Pull the image from its registry if it is missing, always or never."""
-    items_per_container: Positive = 400
+    items_per_container: Positive = 2000
     """Most items of a chunk, which share a container unless they execute what the target writes: the limit for their
     isolation from each other. Chunks have fewer, see max_containers."""
     max_containers: Positive = 4

@@ -14,7 +14,7 @@ from skillopt_airflow.sandbox.staging import ContainerFolder
 from skillopt_airflow.sandbox.task_workload import Outcome, Workload, union_seconds
 from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
 
