@@ -8,7 +8,7 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from bench import tables
+from bench import tables, truth_publishing
 from bench.truth_worlds import WORLDS, Contest
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import decide, judge, to_confirm
@@ -96,7 +96,8 @@ def log_sign_evidence(wins: int, losses: int) -> float:
 def sections(trials: Mapping[int, int]) -> list[tables.Section]:
     """Return all tables, simulated by as many processes as there are cores."""
     with ProcessPoolExecutor() as pool:
-        return [make(pool.map, trials) for make in (_do_nothing, _skewed, _gains, _intervals, _smallest)]
+        made = [make(pool.map, trials) for make in (_do_nothing, _skewed, _gains, _intervals, _smallest)]
+        return made + truth_publishing.sections(pool.map, truth_publishing.TRIALS)
 
 
 def measure() -> None:

@@ -87,7 +87,7 @@ class Contest:
         mine, theirs = (
             [self._score(chance, draws, random) for chance in each] for each in (self.candidate, self.current)
         )
-        candidate, current = self._evaluation(mine), self._evaluation(theirs)
+        candidate, current = (evaluation_of(scores, self.world.group) for scores in (mine, theirs))
         if not self.world.losses_fail:
             return candidate, current
         lost = [item for item, score in candidate.scores.items() if score.hard < current.scores[item].hard]
@@ -103,11 +103,12 @@ class Contest:
             return sum(random.random() < chance for _ in range(draws)) / draws
         return sum(random.random() ** 0.5 * (random.random() < chance) for _ in range(draws)) / draws
 
-    def _evaluation(self, scores: Sequence[float]) -> Evaluation:
-        size = self.world.group
-        groups = {_name(place): f"{place // size}" for place in range(len(scores))} if size > 1 else {}
-        found = {_name(place): _item_score(score) for place, score in enumerate(scores)}
-        return Evaluation.model_construct(scores=found, failures={}, reason=None, cancelled=0, groups=groups)
+
+def evaluation_of(scores: Sequence[float], group: int = 1) -> Evaluation:
+    """Return the evaluation of items with these scores, so many in a group."""
+    groups = {_name(place): f"{place // group}" for place in range(len(scores))} if group > 1 else {}
+    found = {_name(place): _item_score(score) for place, score in enumerate(scores)}
+    return Evaluation.model_construct(scores=found, failures={}, reason=None, cancelled=0, groups=groups)
 
 
 @cache

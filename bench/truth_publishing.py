@@ -1,0 +1,271 @@
+"""What is published of skills that were chosen on a selection split, in worlds in which everything is known."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import mean
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.random import Generator, default_rng
+from numpy.typing import NDArray
+
+from bench import tables
+from bench.truth_worlds import evaluation_of
+from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
+from skillopt_airflow.core.gate import judge
+from skillopt_airflow.core.gate_policies.policy import evidence_of
+from skillopt_airflow.core.item_scores import Evaluation
+from skillopt_airflow.core.paired import interval
+from skillopt_airflow.core.run_gates import publishing_rules
+
+Rates = NDArray[np.float64]
+
+CANDIDATES = 40
+"""Candidates that are measured on the selection split before the best one is published."""
+TRIES = 10
+"""Searches one after the other, each of which ends with a try to publish against the same champion."""
+SEED = 42
+MEAN = 0.5
+"""Rate of right answers of the champion, over all items that there could be."""
+REWRITTEN = 0.2
+"""Share of the items whose answers an edit changes, where the target is deterministic."""
+EFFECT = 0.02
+"""Standard deviation of an edit's effect on the rate of right answers, where edits help or harm."""
+Test = Literal["mcnemar", "e_process"]
+TESTS: tuple[Test, ...] = ("mcnemar", "e_process")
+TRIALS: Mapping[int, int] = {17: 500, 40: 400, 200: 200, 1000: 80}
+"""Champions of a row, each with TRIES searches, by the number of items of each split."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How items are answered; unless edits help or harm, every skill is as good as the champion."""
+
+    mixed: bool = False
+    """Rates differ from item to item, from 0 to 1; else every answer is a coin's toss."""
+    fixed: bool = False
+    """The target is deterministic: a skill's answer to an item is the same in every draw."""
+    effect: float = 0.0
+
+
+ANSWERS: Mapping[str, Answers] = {
+    "coins": Answers(),
+    "mixed": Answers(mixed=True),
+    "deterministic target": Answers(mixed=True, fixed=True),
+    "coins, edits help or harm": Answers(effect=EFFECT),
+}
+Search = Literal["40 side by side", "40 steps"]
+SEARCHES: tuple[Search, ...] = ("40 side by side", "40 steps")
+Case = tuple[str, int, int, Search]
+"""Answers, items, draws and search of a row."""
+
+
+class Skill(NamedTuple):
+    """The rates at which a skill answers the items of two splits right, and what that is over all items."""
+
+    val: Rates
+    test: Rates
+    rate: float
+
+
+class Contest(NamedTuple):
+    """A search's best skill and the champion, with what was measured of them on the test split."""
+
+    best: Skill
+    champion: Skill
+    measured: Evaluation
+    rival: Evaluation
+
+
+class Attempt(NamedTuple):
+    """A search's best skill when it is to be published."""
+
+    published: frozenset[str]
+    """Tests that accept it on the test split."""
+    on_val: bool
+    """Whether mcnemar at 0.05 accepts it on fresh draws of the selection split, if it is the first one."""
+    better: bool
+    """Whether it is better than the champion."""
+    too_high: float
+    """What the manifest states, less the truth."""
+    too_high_on_val: float
+    held: bool
+    """Whether the manifest's interval holds the truth."""
+
+
+@cache
+def rules(test: Test, draws: int, look: int) -> EvaluationGroup:
+    """Return the rules of a look at the test split."""
+    return publishing_rules(EvaluationGroup(gate_metric="soft"), PublishingGroup(gate_policy=test, draws=draws), look)
+
+
+def sections(spread: Callable[..., Iterable[Any]], trials: Mapping[int, int]) -> list[tables.Section]:
+    """Return the tables; `spread` is `map`, in one process or several."""
+    cases: list[Case] = [
+        (answers, items, draws, search)
+        for items in trials
+        for answers, world in ANSWERS.items()
+        for draws in (1, 3)
+        # Where edits change nothing about the answers' rates, it does not matter what they are made on.
+        for search in (SEARCHES if world.fixed or world.effect else SEARCHES[:1])
+    ]
+    found = spread(searched, *zip(*cases, strict=True), [trials[items] for _, items, _, _ in cases])
+    by_case = dict(zip(cases, found, strict=True))
+    counts = ", ".join(f"{count:,} with {items:,} items" for items, count in trials.items())
+    note = (
+        f"{CANDIDATES} candidates are measured on a selection split, and the best one is published if it passes the "
+        f"gate on a test split of as many items; {TRIES} times against the same champion. Champions a row: {counts}. "
+        "Side by side, candidates are changes of the champion; in steps, each is one of the best before it."
+    )
+    return [_no_better(by_case, note), _moving(by_case)]
+
+
+def searched(answers: str, items: int, draws: int, search: Search, trials: int) -> list[list[Attempt]]:
+    """Return the attempts to publish against each of many champions."""
+    return [attempts(answers, items, draws, search, (SEED, items, draws, trial)) for trial in range(trials)]
+
+
+def _no_better(by_case: Mapping[Case, list[list[Attempt]]], note: str) -> tables.Section:
+    return tables.Section(
+        "Skills that were chosen, and are no better than the champion",
+        f"{note} Share that is published by the first try and by all of them together, and what fresh draws of the "
+        "selection split would have let pass. Then the manifest's score and the one that the skill was chosen by, less "
+        "the truth, in points, and the share of the manifest's intervals that hold the truth.",
+        (
+            *("items", "answers", "draws", "candidates"),
+            *(f"{test}, {tries}" for test in TESTS for tries in ("first try", f"{TRIES} tries")),
+            *("mcnemar on the selection split", "manifest", "selection split", "interval holds"),
+        ),
+        [
+            (
+                *(items, answers, draws, search),
+                *(
+                    _percent(any(test in one.published for one in tried[:most]) for tried in found)
+                    for test in TESTS
+                    for most in (1, TRIES)
+                ),
+                _percent(tried[0].on_val for tried in found if tried),
+                *(f"{100 * mean(errors):+.1f}" for errors in _errors(found)),
+                _percent(one.held for tried in found for one in tried),
+            )
+            for (answers, items, draws, search), found in by_case.items()
+            if not ANSWERS[answers].effect
+        ],
+    )
+
+
+def _moving(by_case: Mapping[Case, list[list[Attempt]]]) -> tables.Section:
+    return tables.Section(
+        "Skills that were chosen, where edits help or harm",
+        f"An edit changes the rate of right answers by {100 * EFFECT:g} points, in the root mean square. Share of the "
+        "skills that mcnemar publishes at the first try, and share of these that are not better than the champion. The "
+        "manifest's score less the truth, in points: of all skills that were measured, and of those that were "
+        "published, which a gate that finds little flatters.",
+        ("items", "draws", "candidates", "published", "of these no better", "manifest", "of the published"),
+        [
+            (
+                *(items, draws, search),
+                _percent("mcnemar" in tried[0].published for tried in found if tried),
+                _percent(not one.better for one in _published(found)),
+                f"{100 * mean(_errors(found)[0]):+.1f}",
+                f"{100 * mean(one.too_high for one in _published(found)):+.1f}" if _published(found) else "",
+            )
+            for (answers, items, draws, search), found in by_case.items()
+            if ANSWERS[answers].effect
+        ],
+    )
+
+
+def _errors(found: Sequence[Sequence[Attempt]]) -> tuple[list[float], list[float]]:
+    attempts = [one for tried in found for one in tried]
+    return [one.too_high for one in attempts], [one.too_high_on_val for one in attempts]
+
+
+def _published(found: Sequence[Sequence[Attempt]]) -> list[Attempt]:
+    return [tried[0] for tried in found if tried and "mcnemar" in tried[0].published]
+
+
+def _percent(outcomes: Iterable[bool]) -> str:
+    counted = list(outcomes)
+    return f"{100 * mean(counted):.1f} %" if counted else ""
+
+
+def attempts(answers: str, items: int, draws: int, search: Search, seed: Sequence[int]) -> list[Attempt]:
+    """Search TRIES times for a skill that beats one champion; a search that found none on its split tries nothing."""
+    world, random = ANSWERS[answers], default_rng(seed)
+    base = [random.random(items) if world.mixed else np.full(items, MEAN) for _ in ("val", "test")]
+    val, test = (_answered(rates, world, random) for rates in base)
+    champion = Skill(val, test, MEAN)
+    # Stored rollouts are reused, so that all attempts meet the same ones.
+    measured = _measured(champion.test, draws, random)
+    found: list[Attempt] = []
+    for _ in range(TRIES):
+        best, score = _searched(champion, base, world, draws, search, random)
+        if best is not champion:
+            contest = Contest(best, champion, _measured(best.test, draws, random), measured)
+            found.append(_attempt(contest, score, draws, len(found) + 1, random))
+    return found
+
+
+def _searched(
+    champion: Skill, base: Sequence[Rates], world: Answers, draws: int, search: Search, random: Generator
+) -> tuple[Skill, float]:
+    """Return the skill with the highest score on the selection split, and that score."""
+    best, highest = champion, float(_drawn(champion.val, draws, random).mean())
+    for _ in range(CANDIDATES):
+        candidate = _edited(champion if search == "40 side by side" else best, base, world, search, random)
+        score = float(_drawn(candidate.val, draws, random).mean())
+        if score > highest:
+            best, highest = candidate, score
+    return best, highest
+
+
+def _edited(skill: Skill, base: Sequence[Rates], world: Answers, search: Search, random: Generator) -> Skill:
+    if world.effect:
+        change = random.normal(0.0, world.effect)
+        val, test = (np.clip(rates + change, 0.0, 1.0) for rates in (skill.val, skill.test))
+        return Skill(val, test, min(1.0, max(0.0, skill.rate + change)))
+    if not world.fixed:
+        return skill._replace(rate=skill.rate)
+    share = 1.0 if search == "40 side by side" else REWRITTEN
+    val, test = (
+        np.where(random.random(len(old)) < share, _answered(rates, world, random), old)
+        for old, rates in zip((skill.val, skill.test), base, strict=True)
+    )
+    return Skill(val, test, skill.rate)
+
+
+def _attempt(contest: Contest, selected_by: float, draws: int, look: int, random: Generator) -> Attempt:
+    best, champion, candidate, rival = contest
+    by_test = {test: rules(test, draws, look) for test in TESTS}
+    once = by_test["mcnemar"].model_copy(update={"gate_alpha": PublishingGroup().gate_alpha})
+    evidence = evidence_of(candidate, rival, once)
+    low, high = interval(candidate, once)
+    return Attempt(
+        published=frozenset(test for test, chosen in by_test.items() if judge(evidence, chosen).action.accepted),
+        on_val=look == 1 and _accepted_on_val(best, champion, once, draws, random),
+        better=best.rate > champion.rate,
+        too_high=evidence.table.score - best.rate,
+        too_high_on_val=selected_by - best.rate,
+        held=low <= best.rate <= high,
+    )
+
+
+def _accepted_on_val(best: Skill, champion: Skill, once: EvaluationGroup, draws: int, random: Generator) -> bool:
+    drawn = (_measured(skill.val, draws, random) for skill in (best, champion))
+    return judge(evidence_of(*drawn, once), once).action.accepted
+
+
+def _answered(rates: Rates, world: Answers, random: Generator) -> Rates:
+    """Return the rates of one skill: those of the items or, of a deterministic target, its answers."""
+    return (random.random(len(rates)) < rates).astype(float) if world.fixed else rates
+
+
+def _drawn(rates: Rates, draws: int, random: Generator) -> Rates:
+    drawn: Rates = random.binomial(draws, rates) / draws
+    return drawn
+
+
+def _measured(rates: Rates, draws: int, random: Generator) -> Evaluation:
+    return evaluation_of(_drawn(rates, draws, random).tolist())
