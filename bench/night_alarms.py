@@ -1,12 +1,14 @@
 """How often nights say falsely that a champion became worse, and how soon they see that it did, by simulation."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from statistics import median
 
 from bench import tables
+from skillopt_airflow.core.intervals import of_score
 from skillopt_airflow.core.night_evidence import NightMean
 from skillopt_airflow.core.night_verdict import MONTH, NightVerdict, judge_nights
 
@@ -23,6 +25,10 @@ GOOD = (1, 30, 180)
 DROPS = (0.05, 0.1, 0.2)
 ODD = 1 / 17
 """Share of nights that are bad where the nights' moods are skewed."""
+GAIN = 0.02
+"""Mean difference of a champion that is better than the one before it."""
+LEVEL, PUBLISHED_ITEMS = 0.6, 200
+"""Rate of right answers of a champion that does not drift, and items that its published score was measured on."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,14 @@ class Kind:
         return 0.0 if draw >= differing else 1.0 if draw < (differing + mean) / 2 else -1.0
 
 
+def night_of_answers(random: Random, size: int, shared: float, promise: float) -> NightMean:
+    """Return a night of a champion's answers of rate LEVEL in the mean, less what was promised of it."""
+    mood = random.gauss(0, math.sqrt(LEVEL * (1 - LEVEL) * shared))
+    rate = max(0.0, min(1.0, LEVEL + mood))
+    found = sum(random.random() < rate for _ in range(size)) / size
+    return NightMean(mean=found - promise, variance=found * (1 - found), count=size)
+
+
 KINDS = (
     Kind("hard", 0.3, 0.0),
     Kind("hard", 0.3, 0.1),
@@ -67,11 +81,14 @@ KINDS = (
     Kind("soft, a bad night in 17", None, 0.1, skewed=True),
 )
 MONTHS_NOTE = (
-    f"Share of months of {MONTH} nights in which a champion is demoted although it is as good as the one before it, at "
-    f"alpha {ALPHA}: {MONTHS} simulated months a cell, with the project's own verdict. ICC is the share of the items' "
-    "variance that the items of a night share. Differences of hard scores are -1, 0 and 1, on 30 % of the items unless "
-    "a row says otherwise; those of soft scores have a standard deviation of 20 points. Nights vary normally, or by "
-    "one bad night in 17 that loses 16 times what the others gain."
+    f"Share of months of {MONTH} nights with a false claim about a champion, at alpha {ALPHA}: {MONTHS} simulated "
+    "months a cell, with the project's own verdict. `stale` is the test of `demote` against the seed skill instead of "
+    "the champion before. `drift` is claimed of a champion that is as good as when it was published, by "
+    f"{PUBLISHED_ITEMS} items. For `keep` the share of nights counts, on which it is claimed of a champion that is as "
+    "good as the seed skill. ICC is the share of the items' variance that the items of a night share. Differences of "
+    "hard scores are -1, 0 and 1, on 30 % of the items unless a row says otherwise; those of soft scores have a "
+    "standard deviation of 20 points. Nights vary normally, or by one bad night in 17 that loses 16 times what the "
+    "others gain."
 )
 DELAYS_NOTE = (
     "Median number of nights until a champion is demoted that became worse than the one before it, by points of hard "
@@ -81,10 +98,27 @@ DELAYS_NOTE = (
 )
 
 
-def false_demotions(kind: Kind, size: int, months: int = MONTHS) -> float:
+def false_demotions(kind: Kind, size: int, gain: float = 0.0, months: int = MONTHS) -> float:
     """Return the share of months with a demotion of a champion that did not decline."""
-    random = Random(f"{SEED}, {kind}, {size}")  # noqa: S311
-    return sum(_demoted(random, kind, size, 0, 0.0, MONTH) is not None for _ in range(months)) / months
+    random = Random(f"{SEED}, {kind}, {size}, {gain}")  # noqa: S311
+    return sum(_demoted(random, kind, size, 0, -gain, MONTH) is not None for _ in range(months)) / months
+
+
+def false_drifts(shared: float, size: int, months: int = MONTHS) -> float:
+    """Return the share of months with a drift of a champion that answers as it did when it was published."""
+    random = Random(f"{SEED}, drift, {shared}, {size}")  # noqa: S311
+    return sum(_drifts(random, shared, size) for _ in range(months)) / months
+
+
+def false_keeps(kind: Kind, size: int, months: int = MONTHS) -> float:
+    """Return the share of nights on which a champion that is as good as the seed skill is said to be better."""
+    random, kept = Random(f"{SEED}, keep, {kind}, {size}"), 0  # noqa: S311
+    for _ in range(months):
+        nights = [kind.night(random, size) for _ in range(MONTH)]
+        kept += sum(
+            judge_nights(nights[:last], None, None, ALPHA).verdict is NightVerdict.KEEP for last in range(1, MONTH + 1)
+        )
+    return kept / (months * MONTH)
 
 
 def delay(kind: Kind, size: int, good: int, drop: float, declines: int = DECLINES) -> float:
@@ -98,9 +132,9 @@ def measure() -> None:
     """Write `results/nights.md` and `results/night_delays.md`."""
     sizes = [f"{size} items a night" for size in SIZES]
     rows: list[Sequence[object]] = [
-        (kind.name, kind.shared, *(f"{false_demotions(kind, size):.1%}" for size in SIZES)) for kind in KINDS
+        (claim, name, shared, *(f"{share(size):.1%}" for size in SIZES)) for claim, name, shared, share in _claims()
     ]
-    tables.write("nights", "False demotions", MONTHS_NOTE, ("scores", "ICC", *sizes), rows)
+    tables.write("nights", "False alarms", MONTHS_NOTE, ("claim", "scores", "ICC", *sizes), rows)
     rows = [
         (
             kind.shared,
@@ -115,6 +149,30 @@ def measure() -> None:
     tables.write(
         "night_delays", "Nights until a decline is seen", DELAYS_NOTE, ("ICC", "good nights", "drop", *sizes), rows
     )
+
+
+def _claims() -> Iterator[tuple[str, str, float, Callable[[int], float]]]:
+    """Yield each row: what is claimed falsely, of which nights, and how often with so many items a night."""
+    for kind in KINDS:
+        yield "demote, as good as the one before", kind.name, kind.shared, partial(false_demotions, kind)
+    for kind in KINDS[:2]:
+        better = partial(false_demotions, kind, gain=GAIN)
+        yield f"demote, {100 * GAIN:g} points better", kind.name, kind.shared, better
+    for kind in KINDS[:2]:
+        yield "keep, as good as the seed skill", kind.name, kind.shared, partial(false_keeps, kind)
+    for shared in (0.0, 0.1):
+        yield "drift, as good as published", "hard", shared, partial(false_drifts, shared)
+
+
+def _drifts(random: Random, shared: float, size: int) -> bool:
+    published = [[float(random.random() < LEVEL)] for _ in range(PUBLISHED_ITEMS)]
+    promise, _ = of_score(published)
+    nights: list[NightMean] = []
+    for _ in range(MONTH):
+        nights.append(night_of_answers(random, size, shared, promise))
+        if judge_nights([], None, nights, ALPHA).verdict is NightVerdict.DRIFT:
+            return True
+    return False
 
 
 def _demoted(random: Random, kind: Kind, size: int, good: int, drop: float, most: int) -> int | None:

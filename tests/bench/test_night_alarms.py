@@ -2,13 +2,16 @@ from random import Random
 
 import pytest
 
-from bench.night_alarms import KINDS, Kind, delay, false_demotions
+from bench.night_alarms import KINDS, Kind, delay, false_demotions, false_drifts, false_keeps
 
 
 @pytest.mark.slow
 def test_nights_that_share_a_mood_demote_seldom_and_a_large_drop_is_seen() -> None:
     hard_with_moods = KINDS[1]
     assert false_demotions(hard_with_moods, 200, months=20) <= 0.05
+    assert false_demotions(hard_with_moods, 50, gain=0.02, months=20) <= 0.05
+    assert false_keeps(hard_with_moods, 50, months=20) <= 0.1
+    assert false_drifts(0.1, 50, months=20) <= 0.05
     assert delay(hard_with_moods, 50, good=30, drop=0.6, declines=3) < 10
 
 
