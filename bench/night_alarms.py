@@ -15,7 +15,7 @@ from skillopt_airflow.core.night_verdict import MONTH, NightVerdict, judge_night
 ALPHA = 0.05
 SEED = 42
 SIZES = (20, 50, 200)
-MONTHS = 250
+MONTHS = 500
 """Simulated months of each kind."""
 DECLINES = 25
 """Simulated declines of each kind."""
