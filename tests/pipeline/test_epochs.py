@@ -1,16 +1,18 @@
 """The parts of a training, which are DAG runs of their own, go on only while it does."""
 
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.trigger_dagrun import DagIsPaused, TriggerDagRunOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, DagRunTriggerException, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline import epochs, tasks
+from skillopt_airflow.pipeline import airflow_connections, epochs, tasks
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.training import candidate, epoch_end, steps
@@ -106,14 +108,83 @@ def test_a_part_whose_training_is_not_known_goes_on(airflow: Airflow, monkeypatc
     assert begin() == [CHUNKS] * 3
 
 
-def test_the_id_of_a_part_tells_its_training_and_task() -> None:
-    config = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 12}})
-    parts = [task for task in train_dag("searchqa", config).tasks if isinstance(task, epochs._ChildRun)]
-    assert [task.task_id for task in parts[:3]] == ["epoch_01_part_1", "epoch_01_part_2", "epoch_01_end"]
-    for task in parts:
+def test_the_id_of_a_child_tells_its_training_and_task() -> None:
+    config = TrainConfig.from_layers({"train": {"num_epochs": 2}})
+    children = [task for task in train_dag("searchqa", config).tasks if isinstance(task, epochs._ChildRun)]
+    assert [task.task_id for task in children] == ["epoch_01", "epoch_01_end", "epoch_02", "epoch_02_end"]
+    for task in children:
         assert task.trigger_run_id == f"{{{{ run_id }}}}__{task.task_id}"
-        training, _, part = task.trigger_run_id.rpartition(epochs.PART)
-        assert (training, f"epoch_{part}") == ("{{ run_id }}", task.task_id)
+        training, _, child = task.trigger_run_id.rpartition(epochs.CHILD)
+        assert (training, f"epoch_{child}") == ("{{ run_id }}", task.task_id)
+
+
+class Parts:
+    """The parts that an epoch of a training triggers, each of which ends well."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: int, **knobs: Any) -> None:
+        training = Training.of(train__batch_size=4, train__num_epochs=1, **knobs)
+        training.prepare()
+        self.steps_in_epoch = training.run.record.steps_in_epoch
+        self.run_id = "a_part_2__epoch_01"
+        self.committed = 0
+        self._steps = steps
+
+        def opened(ref: JsonObject) -> TrainingRun:
+            return TrainingRun(
+                RunRef.model_validate(training.run.ref.model_dump() | {"epoch": ref["epoch"]}), training.models
+            )
+
+        monkeypatch.setattr(airflow_connections, "open_run", opened)
+        monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: moment.step <= self.committed)
+        monkeypatch.setattr(TrainingRun, "stopped_before", lambda run, moment: False)
+
+    def __call__(self) -> list[tuple[str, int]]:
+        """The ids and offsets of the DAG runs, in order."""
+        found = []
+        going = self._triggered(lambda task, context: task.execute(context))
+        while going is not None:
+            found.append((going.dag_run_id, going.conf["offset"]))
+            event = ("trigger", {"run_ids": [going.dag_run_id], going.dag_run_id: "success"})
+            going = self._triggered(partial(epochs.EpochRun.execute_complete, event=event))
+        return found
+
+    def _triggered(self, call: Callable[[epochs.EpochRun, Any], None]) -> Any:
+        """What a process of the task triggers; there is another one after each wait."""
+        task = epochs.EpochRun(task_id="epoch_01", trigger_dag_id="child", epoch=1, run={}, steps=self._steps)
+        task.trigger_run_id = self.run_id
+        try:
+            call(task, {"ti": _Unpaused()})
+        except DagRunTriggerException as trigger:
+            return trigger
+        return None
+
+
+class _Unpaused:
+    def get_dag(self, dag_id: str) -> Any:
+        return SimpleNamespace(is_paused=False)
+
+    def xcom_push(self, **_: Any) -> None:
+        pass
+
+
+def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch, 3, train__steps_per_epoch=None)
+    # 120 items in batches of 4.
+    assert parts.steps_in_epoch == 30
+    run_id = parts.run_id
+    later = [(f"{run_id}_part_{number}", 3 * (number - 1)) for number in range(2, 11)]
+    assert parts() == [(run_id, 0), *later]
+    # After a failure in the fourth one.
+    parts.committed = 9
+    assert parts() == later[2:]
+    # All is done: the epoch is gone through again, and does nothing twice.
+    parts.committed = 30
+    assert parts() == [(run_id, 0), *later]
+
+
+def test_a_cap_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch, 3, train__steps_per_epoch=4)
+    assert [offset for _, offset in parts()] == [0, 3]
 
 
 def test_a_dag_that_is_paused_is_not_waited_for() -> None:

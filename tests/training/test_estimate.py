@@ -23,7 +23,8 @@ SEARCHQA = (400, 200, 1400)
 
 def steps_in_epoch(train_size: int, config: TrainConfig) -> int:
     train = config.train
-    return min(train.steps_per_epoch, math.ceil(train_size / (train.batch_size * train.accumulation)))
+    steps = math.ceil(train_size / (train.batch_size * train.accumulation))
+    return steps if train.steps_per_epoch is None else min(train.steps_per_epoch, steps)
 
 
 def estimated(sizes: tuple[int, int, int], prices: Prices = PRICES, **layers: Any) -> Estimate:
@@ -190,7 +191,7 @@ CONFIGS = st.fixed_dictionaries(
         "train": st.fixed_dictionaries(
             {
                 "num_epochs": st.integers(1, 4),
-                "steps_per_epoch": st.integers(1, 12),
+                "steps_per_epoch": st.none() | st.integers(1, 12),
                 "batch_size": st.integers(1, 50),
                 "accumulation": st.integers(1, 4),
                 "speculative_rollout": st.sampled_from([True, False, "auto"]),

@@ -30,8 +30,8 @@ class TrainGroup(Group):
 
     num_epochs: Positive = 4
     """Passes over the training split. The graph has as many as the benchmark's file says; a run may ask for fewer."""
-    steps_per_epoch: Positive = 10
-    """Most steps of an epoch, also the number in the graph; an epoch ends earlier when its slices run out."""
+    steps_per_epoch: Positive | None = None
+    """Most steps of an epoch, each a batch; as many as cover the training split when unset."""
     batch_size: Positive = 40
     """Items of the training split in one slice."""
     accumulation: Positive = 1

@@ -47,8 +47,9 @@ def edit_budget(step: int, total_steps: int, optimizer: OptimizerGroup) -> int |
 
 
 def steps_in_epoch(train_size: int, train: TrainGroup) -> int:
-    """Return the steps of one epoch: one for each of its slices, at most `steps_per_epoch`."""
-    return min(train.steps_per_epoch, math.ceil(math.ceil(train_size / train.batch_size) / train.accumulation))
+    """Return the steps of one epoch: as many as cover every item, at most `steps_per_epoch`."""
+    steps = math.ceil(math.ceil(train_size / train.batch_size) / train.accumulation)
+    return steps if train.steps_per_epoch is None else min(train.steps_per_epoch, steps)
 
 
 def slices(items: Sequence[T], epoch: int, position: int, train: TrainGroup) -> list[list[T]]:

@@ -1,12 +1,11 @@
 """An epoch as DAG runs of its own.
 
 Airflow's cost of a task grows with the task instances of its DAG run. So a run's DAG holds only the epochs, each epoch
-is a DAG run, and an epoch of many steps is several: a step costs the same in the first epoch and in the tenth, in a run
-of 10 steps and in one of 200.
+is a DAG run, and an epoch of many steps is several, one after the other: a step costs the same in the first epoch and
+in the tenth, in a run of 10 steps and in one of 200.
 """
 
-import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import get_current_context
@@ -16,37 +15,30 @@ from skillopt_airflow.core.config import TrainGroup
 from skillopt_airflow.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
 from skillopt_airflow.pipeline.task_errors import failed_tasks
 
+if TYPE_CHECKING:
+    from skillopt_airflow.training.run import TrainingRun
+
 MOST_STEPS = 10
 """Steps in one DAG run: 20 cost 4.8 s of Airflow's own time a step where 10 cost 4.2 (2 cores, Airflow 3.3.2)."""
 
-PART = "__epoch_"
+CHILD = "__epoch_"
 """Between the id of the training's DAG run and the rest of its task's, in the id of a DAG run of its own."""
+PART = "_part_"
+"""Before the number of the further DAG runs of an epoch, in their ids."""
 
 
 def steps_in_part(train: TrainGroup) -> int:
     """Return the steps in each DAG run of an epoch; the last one may leave some of them out."""
-    return math.ceil(train.steps_per_epoch / _parts(train))
+    return MOST_STEPS if train.steps_per_epoch is None else min(MOST_STEPS, train.steps_per_epoch)
 
 
 def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[_ChildRun]":
-    """Return the tasks that run the epochs, in order: one an epoch, or one a part of it, and one for its end."""
-    parts = _parts(train)
-    tasks: list[_ChildRun] = []
+    """Return the tasks that run the epochs, in order: one an epoch, and one for its end."""
+    steps, tasks = steps_in_part(train), list[_ChildRun]()
     for epoch in range(1, train.num_epochs + 1):
-        name = f"epoch_{epoch:02d}"
-        tasks += [
-            EpochRun(
-                task_id=name if parts == 1 else f"{name}_part_{part + 1}",
-                trigger_dag_id=epoch_dag_id(benchmark),
-                epoch=epoch,
-                offset=part * steps_in_part(train),
-                run=run,
-            )
-            for part in range(parts)
-        ]
-        tasks.append(
-            EpochEndRun(task_id=f"{name}_end", trigger_dag_id=epoch_end_dag_id(benchmark), epoch=epoch, run=run)
-        )
+        name, dag, end = f"epoch_{epoch:02d}", epoch_dag_id(benchmark), epoch_end_dag_id(benchmark)
+        tasks.append(EpochRun(task_id=name, trigger_dag_id=dag, epoch=epoch, run=run, steps=steps))
+        tasks.append(EpochEndRun(task_id=f"{name}_end", trigger_dag_id=end, epoch=epoch, run=run))
     return tasks
 
 
@@ -59,7 +51,7 @@ def check_training(benchmark: str) -> None:
         AirflowFailException: it was.
     """
     context = get_current_context()
-    training, _, part = str(context["run_id"]).rpartition(PART)
+    training, _, child = str(context["run_id"]).rpartition(CHILD)
     if not training:
         return
     dag_id = train_dag_id(benchmark)
@@ -70,7 +62,7 @@ def check_training(benchmark: str) -> None:
     if state == "failed":
         raise AirflowFailException(
             f"run {training} of {dag_id} has failed, so this part of it stops here; clear that run's task "
-            f"epoch_{part}, and it goes on"
+            f"epoch_{child.partition(PART)[0]}, and it goes on"
         )
 
 
@@ -86,7 +78,7 @@ class _ChildRun(TriggerDagRunOperator):
     def __init__(self, *, task_id: str, epoch: int, run: Any, **kwargs: Any) -> None:
         super().__init__(
             task_id=task_id,
-            trigger_run_id=f"{{{{ run_id }}}}{PART}{task_id.removeprefix('epoch_')}",
+            trigger_run_id=f"{{{{ run_id }}}}{CHILD}{task_id.removeprefix('epoch_')}",
             logical_date=None,
             wait_for_completion=True,
             # What the part is triggered with is read strictly.
@@ -123,28 +115,53 @@ class _ChildRun(TriggerDagRunOperator):
 
 
 class EpochRun(_ChildRun):
-    """An epoch, or a part of one; what the run doesn't want is skipped.
+    """An epoch, of as many parts one after the other as its steps take; what the run doesn't want is skipped.
 
-    :param offset: steps of the epoch that lie before this part.
+    :param steps: steps of a part.
     """
 
-    def __init__(self, *, offset: int, **kwargs: Any) -> None:
+    def __init__(self, *, steps: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.offset = offset
+        self.steps = steps
 
     def execute(self, context: Any) -> None:
-        """Trigger the epoch."""
-        from skillopt_airflow.pipeline.airflow_connections import open_run
-
-        run = open_run({**self.run, "epoch": self.epoch, "offset": self.offset})
+        """Trigger the epoch's first part that is not done."""
+        run = self._opened()
         if self.epoch > run.config.train.num_epochs:
             raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
-        if self.offset >= run.record.steps_in_epoch:
-            raise AirflowSkipException(f"the run has {run.record.steps_in_epoch} steps in an epoch")
-        first = run.step(1)
-        if first is None or run.stopped_before(first):
+        offset = self._done(run)
+        if not _goes_on(run, offset):
             raise AirflowSkipException(f"the run was stopped: {run.stopped()}")
-        self.conf = {**self.run, "epoch": self.epoch, "offset": self.offset}
+        self._trigger(context, offset)
+
+    def execute_complete(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
+        """Trigger the next part, or end with the last one."""
+        super().execute_complete(context, event)
+        training, _, child = str(self.trigger_run_id).rpartition(CHILD)
+        name, _, number = child.partition(PART)
+        offset = self.steps * (int(number) if number else 1)
+        if _goes_on(self._opened(), offset):
+            self.trigger_run_id = f"{training}{CHILD}{name}"
+            self._trigger(context, offset)
+
+    def _opened(self) -> "TrainingRun":
+        from skillopt_airflow.pipeline.airflow_connections import open_run
+
+        return open_run({**self.run, "epoch": self.epoch})
+
+    def _done(self, run: "TrainingRun") -> int:
+        """Return the steps before the first part that is not done; 0 if all are, which then go through the epoch."""
+        total = run.record.steps_in_epoch
+        for offset in range(0, total, self.steps):
+            last = run.step(min(offset + self.steps, total))
+            if last is not None and not run.committed(last):
+                return offset
+        return 0
+
+    def _trigger(self, context: Any, offset: int) -> None:
+        self.conf = {**self.run, "epoch": self.epoch, "offset": offset}
+        if offset:
+            self.trigger_run_id = f"{self.trigger_run_id}{PART}{offset // self.steps + 1}"
         super().execute(context)
 
 
@@ -165,5 +182,7 @@ class EpochEndRun(_ChildRun):
         super().execute(context)
 
 
-def _parts(train: TrainGroup) -> int:
-    return math.ceil(train.steps_per_epoch / MOST_STEPS)
+def _goes_on(run: "TrainingRun", offset: int) -> bool:
+    """Return whether the epoch has a step behind so many, and the run is to make it."""
+    first = run.step(offset + 1)
+    return first is not None and not run.stopped_before(first)

@@ -286,7 +286,7 @@ def log_size(run: TrainingRun) -> None:
     left_out = sizes[Split.TRAIN] - run.record.steps_in_epoch * train.batch_size * train.accumulation
     if left_out > 0:
         log.warning(
-            "train.steps_per_epoch = %d leaves out %d of %d training items in every epoch",
+            "train.steps_per_epoch = %s leaves out %d of %d training items in every epoch",
             train.steps_per_epoch,
             left_out,
             sizes[Split.TRAIN],
