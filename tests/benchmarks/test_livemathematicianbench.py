@@ -160,12 +160,18 @@ def test_a_broken_record_is_named(change: dict[str, Any], sentence: str) -> None
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)
-def test_all_real_items_load() -> None:
+def test_all_real_items_load_and_their_right_choice_scores_one() -> None:
     records = [record for name in ("train", "val") for record in json.loads((REAL / f"{name}.json").read_text("utf-8"))]
     items = [BENCHMARK.item(record) for record in records]
     assert len(items) == len({item.id for item in items}) == 52
     for item, record in zip(items, records, strict=True):
-        assert lettered(item.public["choices"])[str(item.reference["label"])] == record["mcq"]["correct_choice"]["text"]
+        right, text = str(item.reference["label"]), record["mcq"]["correct_choice"]["text"]
+        assert lettered(item.public["choices"])[right] == text
+        for said in (right, text, f"{right}. {text}", f"{right} {text}", f"{right} because {text}"):
+            trajectory = Trajectory(
+                item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(f"<answer>{said}</answer>")
+            )
+            assert BENCHMARK.score(item, trajectory).hard == 1.0, (item.id, said)
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)

@@ -28,6 +28,16 @@ BY_LETTER: JsonObject = {"options": {"A": "The Nile", "B": "The Po"}}
         ("140°", "C", True),
         ("\\boxed{\\text{B}}", "B", True),
         ("It is \\(x\\le 1\\)", "D", True),
+        ("B The Po", "B", True),
+        ("\\(B\\) - the po.", "B", True),
+        ("B because it flows east", "B", True),
+        ("The strongest statement is B, since \\(L^2(A)\\) is not", "B", True),
+        ("choice $B$", "B", True),
+        ("It ends at $5, so option (B), not $6", "B", True),
+        ("B. The Nile", "B", False),
+        ("B The Nile", "B", False),
+        ("B because (A) is longer", "B", False),
+        ("A mouth in the east", "A", False),
         ("A, B", "B", False),
         ("B is tempting, but I take (A)", "B", False),
         ("A", "B", False),
@@ -42,6 +52,12 @@ def test_what_is_right(answer: str, reference: JsonValue, right: bool) -> None:
     RULE.check(reference, RIVERS)
     score = RULE.judge(answer, reference, RIVERS)
     assert (score.hard, score.soft) == (right, right)
+
+
+def test_a_letter_with_its_own_text_is_named_alone_whatever_the_text_says() -> None:
+    choices = {"A": "It is (B).", "B": "It is \\(\\mathrm{L}^2(A)\\)."}
+    for form in ("{}. {}", "{}) {}", "{} {}", "{}, {}", "The answer is {}: {}"):
+        assert all(choices_named(form.format(label, text), choices) == {label} for label, text in choices.items())
 
 
 def test_choices_may_have_their_letters_or_be_known_to_the_prompt_alone() -> None:

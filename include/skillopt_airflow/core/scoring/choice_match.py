@@ -16,13 +16,17 @@ from skillopt_airflow.core.types import JsonObject, Score
 
 MAX_ANSWER_SHOWN = 200
 """Characters of an answer without a recognised choice that the feedback repeats."""
-_CUE = r"(?:(?:the|my|correct|right|best|final|choice|option|answer|letter|statement|is)\b[\s:]*)*"
+_CUE = r"(?:(?:the|my|correct|right|best|final|strongest|choice|option|answer|letter|statement|is)\b[\s:]*)*"
 _LETTER = re.compile(r"[\s*(\[]*(?P<label>[A-Za-z])[\s*)\].:]*")
 _LABEL = re.compile(rf"{_CUE}[\s*$(\[]*(?P<label>[A-Z])[\s*$)\].:!]*(?:is (?:right|correct|true)\.?)?", re.IGNORECASE)
-_LABEL_AND_MORE = re.compile(rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])[*)\].:]+\s*(?P<more>\S.*)", re.DOTALL)
+_LABEL_AND_MORE = re.compile(
+    rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])\b(?P<mark>[*)\].:]*)[\s,;–—-]*(?P<more>(?P<reason>(?i:because|since|as)\b)?.+)"
+)
 _NAMED = re.compile(r"\((?P<bare>[A-Z])\)|\b(?i:choice|option|answer(?:\s+is)?)[\s:]+[(*]*(?P<cued>[A-Z])\b")
 _FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}")
 _DELIMITER = re.compile(r"\\[()\[\]]")
+# A dollar before a digit is money, not the end of a formula.
+_FORMULA = re.compile(r"\\[(\[]((?:(?!\\[()\[\]]).)*)\\[)\]]|\$+(?=\S)([^$]*)(?<=\S)\$+(?!\d)", re.DOTALL)
 _BLANK = re.compile(r"\\(?:[,;:!>\s()\[\]]|q?quad\b)|[\s~$]")
 
 
@@ -100,14 +104,19 @@ def choices_named(answer: str, choices: dict[str, str]) -> frozenset[str]:
     """Return the letters of the choices that an answer names: by a letter, by the whole text of one, or by both."""
     box = Boxed().find(answer)
     unwrapped = answer if box is None else box.strip()
-    bare = _bare(unwrapped)
-    whole = _letter(_LETTER, unwrapped, choices) or _with_text(unwrapped, choices) or _with_text(bare, choices)
+    bare, bare_choices = _bare(unwrapped), {label: _bare(text) for label, text in choices.items()}
+    whole = _letter(_LETTER, unwrapped, choices) or _with_text(unwrapped, choices) or _with_text(bare, bare_choices)
     if whole or _LABEL.fullmatch(bare):
         return whole or _letter(_LABEL, bare, choices)
-    named = {match["bare"] or match["cued"] for match in _NAMED.finditer(bare)}
+    named = {match["bare"] or match["cued"] for match in _NAMED.finditer(_bare(_FORMULA.sub(_letter_alone, unwrapped)))}
     first = _LABEL_AND_MORE.fullmatch(bare)
     if first:
-        named |= {first["label"]} | _with_text(first["more"], choices)
+        texts = _with_text(first["more"], bare_choices)
+        if first["label"] in texts:
+            return frozenset(first["label"])
+        # Without a mark, as in "A stronger bound", it may be a word.
+        if first["mark"] or first["reason"]:
+            named |= {first["label"]} | texts
     return frozenset(named & choices.keys()) | _listed(bare, choices)
 
 
@@ -135,6 +144,12 @@ def _right(reference: JsonValue, choices: dict[str, str]) -> str:
 def _bare(text: str) -> str:
     """Return a text without LaTeX's fonts and delimiters, and runs of blanks, which the patterns read slowly."""
     return " ".join(_FONT.sub(r"\1", _DELIMITER.sub("", text)).split())
+
+
+def _letter_alone(formula: re.Match[str]) -> str:
+    """Return a formula that is a letter, as in `choice $B$`, else a blank: `L^2(A)` does not speak of choice A."""
+    inside = _FONT.sub(r"\1", formula[1] or formula[2] or "")
+    return inside if _LETTER.fullmatch(inside) else " "
 
 
 def _with_its_text(letter: str, choices: dict[str, str]) -> str:
