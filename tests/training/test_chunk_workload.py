@@ -12,7 +12,7 @@ from skillopt_airflow.sandbox.pod import labels_of, workload_label
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.history import history_of
-from skillopt_airflow.training.rollout_plan import Chunk, store_plan
+from skillopt_airflow.training.rollout_plan import Chunk, ids, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.gateway.foreign_server import ForeignServer, serving
@@ -142,3 +142,16 @@ def test_a_contested_chunk_begins_no_more_items_than_keep_its_calls_in_flight(
     assert all(counts[0] == 40 - 6 for counts in held.values())
     assert {counts[-1] <= 0 for counts in held.values()} == {True, False}
     assert history_of(training.run).rollouts.cancelled > 0
+
+
+def test_a_speculation_takes_no_share_of_the_evaluation_beside_it() -> None:
+    trained = training(evaluation__val_limit=8)
+    trained.prepare()
+    run, skill = trained.run, trained.run.keys.skill(0)
+    chunks = [
+        Chunk(stage=stage, skill=skill, split=split, draw=0, item_ids=tuple(ids(run.item_refs(split))[:8]))
+        for stage, split in (("evaluate", Split.VAL), ("speculate", Split.TRAIN))
+    ]
+    refs = store_plan(run, run.timeline[1], "evaluate", chunks)
+    concurrency = run.config.model.concurrency
+    assert [ChunkWorkload(run, ref, "run").concurrency for ref in refs] == [concurrency, concurrency]

@@ -60,9 +60,10 @@ class ChunkWorkload:
         self.wanted_coverage = 1 - (1 - run.config.evaluation.min_coverage) / max(1, len(draws))
         """Share of the items that want a score, so that with several draws enough of them have one in each."""
         self.index = int(str(ref["index"]))
-        beside = min(len(filled), run.config.sandbox.max_containers)
+        # A speculation ends long before the evaluation that it runs beside, and the gateways hold both to the run's.
+        beside = min(sum(chunk.stage == self.stage for chunk in filled), run.config.sandbox.max_containers)
         self.concurrency = max(1, run.config.model.concurrency // max(1, beside))
-        """Model calls that the chunk has in flight: its part of the run's, as many run at the same time."""
+        """Model calls that the chunk has in flight: its part of the run's, as several of a stage run at a time."""
         self.document = run.document(self.chunk.skill)
         self.started = time.time()
         self._released = 0
