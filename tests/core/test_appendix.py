@@ -2,14 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_of
+from skillopt_airflow.core.appendix import consolidated_edit, new_notes, note_edits, notes_of
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Note
 
 SKILL = SkillDocument("# Skill\n").with_region("APPENDIX", "- Count the words.")
 TEXTS = st.one_of(
-    st.text(min_size=1, max_size=8), st.sampled_from(["Count  the WORDS.", "- x", " ", "<!-- APPENDIX_END -->"])
+    st.text(min_size=1, max_size=8),
+    st.sampled_from(["Count  the WORDS.", "count the words!", "- x", " ", "<!-- APPENDIX_END -->"]),
 )
 NOTES = st.lists(st.builds(Note, text=TEXTS, minibatch=st.sampled_from(["failure-0", "success-1"])), max_size=6)
 INSIDES = st.sampled_from(["", "- a", "prose", "## Notes\n\n- Count the words.\n  and letters\n- ", "\r\n- a\r"])
@@ -17,6 +18,10 @@ INSIDES = st.sampled_from(["", "- a", "prose", "## Notes\n\n- Count the words.\n
 
 def note(text: str, minibatch: str = "failure-0") -> Note:
     return Note(text=text, minibatch=minibatch)
+
+
+def meaning(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(" .,;:!?")
 
 
 def with_notes(document: SkillDocument, notes: list[Note]) -> SkillDocument:
@@ -46,7 +51,7 @@ def test_the_first_note_opens_the_appendix() -> None:
 
 
 def test_a_note_that_is_there_is_left_out() -> None:
-    assert note_edits(SKILL, [note(" count THE\twords."), note(" \n")]) == ()
+    assert note_edits(SKILL, [note(" count THE\twords."), note(" \n"), note("Count the words"), note("...")]) == ()
     assert [edit.content for edit in note_edits(SkillDocument(""), [note("Straße"), note("STRASSE")])] == ["- Straße"]
 
 
@@ -57,12 +62,17 @@ def test_what_is_no_note_stays() -> None:
     assert consolidated.region("APPENDIX") == "By hand:\n\n\n- c"
 
 
-def test_a_note_with_a_marker_is_skipped_alone() -> None:
-    notes = [note("a"), note("<!-- APPENDIX_END -->"), note("b")]
+def test_a_note_with_a_marker_loses_it() -> None:
+    notes = [note("a"), note("c<!-- APPENDIX_END -->"), note("b")]
     changed, report = apply_edits(SKILL, note_edits(SKILL, notes))
-    assert [row.status for row in report.rows] == ["applied", "skipped", "applied"]
-    assert report.rows[1].reason == "content holds the marker of a protected region"
-    assert notes_of(changed) == ("Count the words.", "a", "b")
+    assert [row.status for row in report.rows] == ["applied"] * 3
+    assert notes_of(changed) == ("Count the words.", "a", "c", "b")
+
+
+def test_notes_that_differ_in_closing_punctuation_alone_are_one() -> None:
+    assert new_notes([note("Give the year."), note("give the year"), note("Give the year!")], ()) == [
+        note("Give the year.")
+    ]
 
 
 def test_consolidation_writes_the_whole_list_once() -> None:
@@ -83,9 +93,9 @@ def test_notes_are_added_once_and_nothing_is_lost(inside: str, notes: list[Note]
     region = changed.region("APPENDIX")
     assert region is not None
     assert region.startswith(inside)
-    meanings = [" ".join(text.casefold().split()) for text in notes_of(changed)]
+    meanings = [meaning(text) for text in notes_of(changed)]
     assert len(meanings) == len(set(meanings))
-    wanted = {" ".join(entry.text.casefold().split()) for entry in notes if "<!--" not in entry.text} - {""}
+    wanted = {meaning(entry.text) for entry in notes if "<!--" not in entry.text} - {""}
     assert wanted <= set(meanings)
     assert note_edits(changed, [entry for entry in notes if "<!--" not in entry.text]) == ()
 

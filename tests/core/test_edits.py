@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.edits import EditApplyReport, apply_edits
 from skillopt_airflow.core.errors import SkillError
-from skillopt_airflow.core.skill import REGIONS, SkillDocument, has_marker
+from skillopt_airflow.core.skill import REGIONS, SkillDocument, has_marker, without_markers
 from skillopt_airflow.core.types import AnyEditOp, Edit, EditOp
 
 START, END = "<!-- SLOW_UPDATE_START -->", "<!-- SLOW_UPDATE_END -->"
@@ -79,7 +79,8 @@ def test_only_a_region_edit_changes_a_region_and_only_its_own(case: tuple[SkillD
         own = edit.anchor if edit.op == "region" else ""
         assert without(changed, own) == without(document, own)
         if own and report.rows[0].status == "applied":
-            assert changed.region(own) == edit.content
+            inside = without_markers(edit.content).strip("\n") if has_marker(edit.content) else edit.content
+            assert changed.region(own) == inside
             assert changed.body.rstrip("\n") == document.body.rstrip("\n")
         document = changed
 
@@ -106,7 +107,7 @@ def test_the_report_explains_every_difference(case: tuple[SkillDocument, list[Ed
     assert [row.index for row in report.rows] == list(range(len(edits)))
     for row in report.rows:
         assert (row.position is None) == (row.status == "skipped")
-        assert bool(row.reason) == (row.status != "applied")
+        assert bool(row.reason) == (row.status != "applied" or (row.inserted != "" and has_marker(row.edit.content)))
     assert report.count("applied", "applied_as_append", "skipped") == len(edits)
 
 
@@ -127,6 +128,8 @@ def test_the_report_explains_every_difference(case: tuple[SkillDocument, list[Ed
         ("a\na\n", Edit(op="replace", anchor="a", content="x"), "x\na\n"),
         ("a\nb\na\n", Edit(op="delete", anchor="b"), "a\na\n"),
         ("a b c\n", Edit(op="delete", anchor="b "), "a c\n"),
+        ("a\nb\na\n", Edit(op="replace", anchor="b", content=" \n"), "a\na\n"),
+        ("a b c\n", Edit(op="replace", anchor="b "), "a c\n"),
         (f"{REGION}\nkeep\n", Edit(op="replace", anchor="keep", content="x"), f"{REGION}\nx\n"),
         ("", Edit(op="rewrite", content="x"), "x\n"),
         ("a\nb", Edit(op="rewrite", content="\nx\ny\n\n"), "x\ny\n"),
@@ -159,18 +162,19 @@ def test_insert_after_a_missing_anchor_appends() -> None:
     ("edit", "reason"),
     [
         (Edit(op="append", content=" \n"), "no content"),
-        (Edit(op="append", content=f"x {START}"), "content holds the marker of a protected region"),
+        (Edit(op="append", content=f"{START}\n"), "no content"),
+        (Edit(op="replace", anchor="zzz"), "anchor not found"),
+        (Edit(op="replace", anchor="a", content=START), "no content"),
+        (Edit(op="insert_after", anchor="keep", content="x"), "anchor lies in a protected region"),
         (Edit(op="replace", anchor="zzz", content="x"), "anchor not found"),
         (Edit(op="delete", anchor=" "), "no anchor"),
         (Edit(op="delete", anchor="keep"), "anchor lies in a protected region"),
         (Edit(op="replace", anchor=END, content="x"), "anchor lies in a protected region"),
         (Edit(op="replace", anchor="a", content="a"), "changes nothing"),
         (Edit(op="rewrite", content="\n \t\n"), "no content"),
-        (Edit(op="rewrite", content=f"x\n{NOTES}"), "content holds the marker of a protected region"),
         (Edit(op="rewrite", content="a\n"), "changes nothing"),
         (Edit(op="region", anchor="BODY", content="x"), "no such region; there are SLOW_UPDATE, APPENDIX"),
         (Edit(op="region", content="x"), "no such region; there are SLOW_UPDATE, APPENDIX"),
-        (Edit(op="region", anchor="APPENDIX", content=START), "content holds the marker of a protected region"),
         (Edit(op="region", anchor="SLOW_UPDATE", content="keep"), "changes nothing"),
     ],
 )
@@ -179,6 +183,35 @@ def test_what_is_not_applicable_says_why(edit: Edit, reason: str) -> None:
     changed, report = apply_edits(document, [edit])
     assert changed == document
     assert (report.rows[0].status, report.rows[0].reason) == ("skipped", reason)
+
+
+HALVES = "<!-- SLOW_UPDATE_<!-- APPENDIX_END -->START -->"
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (Edit(op="append", content=f"x {START}y"), f"a\nx y\n{REGION}\n"),
+        (Edit(op="append", content=f"x{HALVES}"), f"a\nx\n{REGION}\n"),
+        (Edit(op="insert_after", anchor="a", content=f"{NOTES}\n"), f"a\nnote\n{REGION}\n"),
+        (Edit(op="replace", anchor="a", content=f"b{END}"), f"b\n{REGION}\n"),
+        (Edit(op="rewrite", content=f"x\n{NOTES}"), f"x\n\nnote\n{REGION}\n"),
+        (Edit(op="region", anchor="SLOW_UPDATE", content=f"{START}\nnew\n{END}"), f"a\n{START}\nnew\n{END}\n"),
+    ],
+)
+def test_content_loses_a_regions_marker_and_the_report_says_so(edit: Edit, expected: str) -> None:
+    changed, report = apply_edits(SkillDocument(f"a\n{REGION}\n"), [edit])
+    assert changed.text == expected
+    assert (report.rows[0].status, report.rows[0].reason) == (
+        "applied",
+        "content lost the marker of a protected region",
+    )
+
+
+def test_a_missing_anchor_and_a_lost_marker_are_both_told() -> None:
+    edit = Edit(op="insert_after", anchor="zzz", content=f"x{START}")
+    _, report = apply_edits(SkillDocument("a\n"), [edit])
+    assert report.rows[0].reason == "anchor not found, content lost the marker of a protected region"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import SkillError
-from skillopt_airflow.core.skill import REGIONS, Region, SkillDocument, Span, has_marker
+from skillopt_airflow.core.skill import REGIONS, Region, SkillDocument, Span, has_marker, without_markers
 
 SLOW = "<!-- SLOW_UPDATE_START -->\nkeep\n<!-- SLOW_UPDATE_END -->"
 APPENDIX = "<!-- APPENDIX_START --><!-- APPENDIX_END -->"
@@ -95,3 +95,11 @@ def test_a_region_holds_what_was_written(body: str, former: str, inside: str, na
 def test_a_marker_cannot_be_written_into_a_region(text: str, inside: str) -> None:
     with pytest.raises(SkillError, match="text for region APPENDIX holds a marker"):
         SkillDocument(text).with_region("APPENDIX", inside)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [("a", "a"), ("a<!-- APPENDIX_END -->b", "ab"), ("<!-- APPENDIX_<!--SLOW_UPDATE_END-->END -->x", "x")],
+)
+def test_a_text_loses_its_markers_and_those_that_form_then(text: str, left: str) -> None:
+    assert without_markers(text) == left

@@ -196,7 +196,7 @@ def test_no_edit_and_no_minibatch_is_lost(patches: list[Patch], merge_batch_size
 
 
 MERGED_TOO_LONG = {"op": "append", "content": "x" * 100_001, "sources": [1]}
-MERGED_MARKER = {"op": "append", "content": "<!-- APPENDIX_START -->", "sources": [1, 0]}
+MERGED_MARKER = {"op": "delete", "anchor": "<!-- APPENDIX_START -->", "sources": [1, 0]}
 MERGED_PROTECTED = {"op": "replace", "anchor": "inside", "content": "x", "sources": [1]}
 
 
@@ -204,7 +204,7 @@ MERGED_PROTECTED = {"op": "replace", "anchor": "inside", "content": "x", "source
     ("merged", "minibatches", "flaw"),
     [
         (MERGED_TOO_LONG, ("failure-0",), "has 100,001 characters, 100,000 are allowed"),
-        (MERGED_MARKER, ("failure-0", "success-0"), "holds the marker of a protected region"),
+        (MERGED_MARKER, ("failure-0", "success-0"), "has the marker of a protected region in its anchor"),
         (MERGED_PROTECTED, ("failure-0",), "has its anchor in a protected region"),
     ],
 )

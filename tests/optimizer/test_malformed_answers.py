@@ -172,7 +172,7 @@ def test_ten_megabytes_that_are_valid(stage: str) -> None:
     "edit",
     [
         {"op": "replace", "anchor": "guidance", "content": "mine", "sources": [0]},
-        {"op": "append", "content": "<!-- APPENDIX_START -->", "sources": [0]},
+        {"op": "delete", "anchor": "<!-- APPENDIX_START -->", "sources": [0]},
     ],
 )
 def test_protected_text(stage: str, edit: dict[str, object]) -> None:

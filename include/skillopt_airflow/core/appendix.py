@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from skillopt_airflow.core.skill import SkillDocument, has_marker
+from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Note
 
 _BULLET = "- "
@@ -16,21 +16,34 @@ def notes_of(document: SkillDocument) -> tuple[str, ...]:
 def note_edits(document: SkillDocument, notes: Sequence[Note]) -> tuple[Edit, ...]:
     """Return an edit for each new note; each adds one line, whose origin is thus the note's own minibatch.
 
-    They are to be applied in order. Notes that differ in case and blanks alone are the same.
+    They are to be applied in order. Notes that differ in case, blanks and closing punctuation alone are the same.
     """
     lines, edits = _lines(document), []
-    for note in _new(notes, notes_of(document)):
-        longer = [*lines, _line(note)]
-        edits.append(_edit(longer, (note,)))
-        # Such an edit will be skipped, and must not take the later ones with it.
-        lines = lines if has_marker(note.text) else longer
+    for note in new_notes(notes, notes_of(document)):
+        lines = [*lines, _line(note)]
+        edits.append(_edit(lines, (note,)))
     return tuple(edits)
 
 
 def consolidated_edit(document: SkillDocument, notes: Sequence[Note]) -> Edit:
     """Return the edit that replaces the notes of the appendix by these; other lines stay above them."""
     others = [line for line in _lines(document) if not _is_note(line)]
-    return _edit([*others, *map(_line, _new(notes, ()))], notes)
+    return _edit([*others, *map(_line, new_notes(notes, ()))], notes)
+
+
+def new_notes(notes: Iterable[Note], known: Iterable[str]) -> list[Note]:
+    """Return the notes that are neither empty nor known nor repeated."""
+    seen = {"", *map(_meaning, known)}
+    new: list[Note] = []
+    for note in notes:
+        if _meaning(note.text) not in seen:
+            seen.add(_meaning(note.text))
+            new.append(note)
+    return new
+
+
+def _meaning(note: str) -> str:
+    return " ".join(note.casefold().split()).rstrip(" .,;:!?")
 
 
 def _lines(document: SkillDocument) -> list[str]:
@@ -44,21 +57,6 @@ def _is_note(line: str) -> bool:
 
 def _line(note: Note) -> str:
     return _BULLET + " ".join(note.text.split())
-
-
-def _new(notes: Iterable[Note], known: Iterable[str]) -> list[Note]:
-    """Return the notes that are neither empty nor known nor repeated."""
-    seen = {"", *map(_meaning, known)}
-    new: list[Note] = []
-    for note in notes:
-        if _meaning(note.text) not in seen:
-            seen.add(_meaning(note.text))
-            new.append(note)
-    return new
-
-
-def _meaning(note: str) -> str:
-    return " ".join(note.casefold().split())
 
 
 def _edit(lines: Sequence[str], notes: Sequence[Note]) -> Edit:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import SkillError
-from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, has_marker
+from skillopt_airflow.core.skill import REGIONS, SkillDocument, Span, has_marker, without_markers
 from skillopt_airflow.core.types import Edit, Value
 
 EditStatus = Literal["applied", "applied_as_append", "skipped"]
@@ -43,6 +43,8 @@ class _SkipEdit(Exception):
 
 
 _Splice = tuple[Span, str, EditStatus]
+_NOT_FOUND = "anchor not found"
+_PROTECTED = "anchor lies in a protected region"
 
 
 def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocument, EditApplyReport]:
@@ -60,7 +62,7 @@ def apply_edits(skill: SkillDocument, edits: Sequence[Edit]) -> tuple[SkillDocum
                 index=index,
                 edit=edit,
                 status=status,
-                reason="anchor not found" if status == "applied_as_append" else "",
+                reason=_remark(edit, inserted, status),
                 position=span.start,
                 removed=document.text[span.start : span.end],
                 inserted=inserted,
@@ -79,6 +81,8 @@ def _append(document: SkillDocument, edit: Edit) -> _Splice:
 def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
     anchor = document.find(edit.anchor) if edit.anchor.strip() else None
     if anchor is None:
+        if edit.anchor.strip() and _in_region(document, edit.anchor):
+            raise _SkipEdit(_PROTECTED)
         span, inserted, _ = _append(document, edit)
         return span, inserted, "applied_as_append"
     body = next(span for span in document.editable if span.start <= anchor.start and anchor.end <= span.end)
@@ -89,6 +93,9 @@ def _insert_after(document: SkillDocument, edit: Edit) -> _Splice:
 
 
 def _replace(document: SkillDocument, edit: Edit) -> _Splice:
+    # Nothing in the place of the anchor is what delete leaves, which takes the emptied line along.
+    if not edit.content.strip():
+        return _delete(document, edit)
     return _anchor(document, edit), _content(edit), "applied"
 
 
@@ -110,9 +117,9 @@ def _rewrite(document: SkillDocument, edit: Edit) -> _Splice:
 def _region(document: SkillDocument, edit: Edit) -> _Splice:
     if edit.anchor not in REGIONS:
         raise _SkipEdit(f"no such region; there are {', '.join(REGIONS)}")
-    if has_marker(edit.content):
-        raise _SkipEdit("content holds the marker of a protected region")
-    span, inserted = document.region_splice(edit.anchor, edit.content)
+    # What stood around a marker were the lines of the region, not a part of its text.
+    inside = without_markers(edit.content).strip("\n") if has_marker(edit.content) else edit.content
+    span, inserted = document.region_splice(edit.anchor, inside)
     return span, inserted, "applied"
 
 
@@ -127,11 +134,9 @@ _SPLICES: dict[str, Callable[[SkillDocument, Edit], _Splice]] = {
 
 
 def _content(edit: Edit) -> str:
-    content = edit.content.strip("\n")
+    content = without_markers(edit.content).strip("\n")
     if not content.strip():
         raise _SkipEdit("no content")
-    if has_marker(content):
-        raise _SkipEdit("content holds the marker of a protected region")
     return content
 
 
@@ -140,9 +145,19 @@ def _anchor(document: SkillDocument, edit: Edit) -> Span:
         raise _SkipEdit("no anchor")
     span = document.find(edit.anchor)
     if span is None:
-        in_region = any(edit.anchor in region for region in document.regions.values())
-        raise _SkipEdit("anchor lies in a protected region" if in_region else "anchor not found")
+        raise _SkipEdit(_PROTECTED if _in_region(document, edit.anchor) else _NOT_FOUND)
     return span
+
+
+def _in_region(document: SkillDocument, anchor: str) -> bool:
+    return any(anchor in region for region in document.regions.values())
+
+
+def _remark(edit: Edit, inserted: str, status: EditStatus) -> str:
+    """Return where an applied edit was not followed to the letter, or an empty string."""
+    not_found = [_NOT_FOUND] if status == "applied_as_append" else []
+    lost = ["content lost the marker of a protected region"] if inserted and has_marker(edit.content) else []
+    return ", ".join([*not_found, *lost])
 
 
 def _newline_unless_follows(document: SkillDocument, end: int) -> str:

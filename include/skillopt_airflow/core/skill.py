@@ -127,3 +127,11 @@ class SkillDocument:
 def has_marker(text: str) -> bool:
     """Return whether the text holds a marker of a protected region."""
     return _MARKER.search(text) is not None
+
+
+def without_markers(text: str) -> str:
+    """Return the text without the markers of protected regions."""
+    # What stood around a marker can form another one.
+    while has_marker(text):
+        text = _MARKER.sub("", text)
+    return text

@@ -6,12 +6,13 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from skillopt_airflow.core.appendix import new_notes
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import Edit, Note, Patch, SourceType
+from skillopt_airflow.core.types import Edit, Patch, SourceType
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import joined, one_line, said
+from skillopt_airflow.optimizer.answers import joined, said
 from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit
 from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
 
@@ -58,7 +59,7 @@ def aggregate(
     return Patch(
         edits=(*last.edits, *_united_bodies(rewrites)),
         failure_patterns=tuple(pattern for patch in patches for pattern in patch.failure_patterns),
-        notes=distinct_notes([note for patch in patches for note in patch.notes]),
+        notes=tuple(new_notes((note for patch in patches for note in patch.notes), ())),
         fallback=joined(*fallbacks, last.fallback),
     )
 
@@ -108,14 +109,6 @@ def unite(wording: Edit, sources: Sequence[Edit]) -> Edit:
             "minibatches": minibatches,
         }
     )
-
-
-def distinct_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
-    """Drop notes that repeat an earlier one but for case and white space."""
-    distinct: dict[str, Note] = {}
-    for note in notes:
-        distinct.setdefault(one_line(note.text).casefold(), note)
-    return tuple(distinct.values())
 
 
 def _of(patch: Patch, source_type: SourceType) -> list[Edit]:

@@ -30,8 +30,8 @@ def flaw_of_edit(edit: ProposedEdit, skill: SkillDocument) -> str:
     """Return why an edit can never be applied to the skill, or an empty string."""
     if edit.size > MOST_OF_SKILL:
         return f"has {edit.size:,} characters, {MOST_OF_SKILL:,} are allowed"
-    if has_marker(edit.content) or has_marker(edit.anchor):
-        return "holds the marker of a protected region"
+    if has_marker(edit.anchor):
+        return "has the marker of a protected region in its anchor"
     if not is_unicode(edit.anchor + edit.content + edit.rationale):
         return "holds half a character"
     if edit.anchor.strip() and skill.find(edit.anchor) is None:

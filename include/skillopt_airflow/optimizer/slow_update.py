@@ -4,9 +4,10 @@ from pydantic import BaseModel, Field
 
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.types import Edit, Value
 from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of_skill, said
+from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
 from skillopt_airflow.optimizer.comparison import Comparison, comparison_section
 from skillopt_airflow.optimizer.sections import prompt_of, section
 
@@ -37,7 +38,7 @@ def slow_update(optimizer: Optimizer, skill: str, guidance: str, comparison: Com
         answer = optimizer.ask("slow_update", prompts.load("slow_update"), prompt, GuidanceAnswer)
     except ModelOutputError as error:
         return Guidance(text=guidance, fallback=said("slow_update", [str(error)]))
-    flaw = flaw_of_skill(answer.guidance, MOST_OF_MEMORY)
+    flaw = flaw_of(without_markers(answer.guidance), MOST_OF_MEMORY)
     if flaw:
         return Guidance(text=guidance, fallback=said("slow_update", [f"the guidance {flaw}"]))
     return Guidance(text=answer.guidance.strip(), reason=clipped(answer.reason, MOST_OF_SENTENCES))
