@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from skillopt_airflow.core.appendix import consolidated_edit, note_edits
 from skillopt_airflow.core.edits import EditReport, apply_edits
 from skillopt_airflow.core.errors import SkillError
-from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill, seed_lines, trace
+from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill, continued, seed_lines, trace
 from skillopt_airflow.core.skill import REGIONS, SkillDocument
 from skillopt_airflow.core.types import AnyEditOp, Edit, Note
 
@@ -230,3 +230,14 @@ def test_the_seed_s_lines_count_what_follows_the_last_newline() -> None:
         2,
         2,
     ]
+
+
+def test_a_run_goes_on_with_the_lines_of_another_one_and_of_those_before() -> None:
+    before, after = SkillDocument("one\ntwo\n"), SkillDocument("one\ntwo\nopened\n")
+    origins = (LineOrigin(moment="a", edit=0), LineOrigin(moment="b", edit=1, run="first"), LineOrigin(moment="a"))
+    assert continued(before, origins, "second", after, "seed") == (
+        LineOrigin(moment="a", edit=0, run="second"),
+        LineOrigin(moment="b", edit=1, run="first"),
+        LineOrigin(moment="seed"),
+        LineOrigin(moment="a", run="second"),
+    )

@@ -32,6 +32,9 @@ class TrainGroup(Group):
     """Passes over the training split. The graph has as many as the benchmark's file says; a run may ask for fewer."""
     steps_per_epoch: Positive | None = None
     """Most steps of an epoch, each a batch; as many as cover the training split when unset."""
+    init_skill: Annotated[str, Field(min_length=1)] = "seed"
+    """The skill to begin with: `seed`, `champion`, a version, an s3:// address, or a text. A training that a decline
+    starts begins with the champion instead of the seed."""
     batch_size: Positive = 40
     """Items of the training split in one slice."""
     accumulation: Positive = 1

@@ -24,6 +24,8 @@ class LineOrigin(Value):
     source_type: SourceType | None = None
     minibatches: tuple[str, ...] = ()
     """The minibatches that proposed the edit."""
+    run: str = ""
+    """The run that the moment belongs to; empty if it is the one that the origins are stored with."""
 
 
 class LinesOfSkill(Document):
@@ -35,6 +37,18 @@ class LinesOfSkill(Document):
 def seed_lines(document: SkillDocument, moment: str) -> tuple[LineOrigin, ...]:
     """Return the origins of the lines of an unedited skill."""
     return (LineOrigin(moment=moment),) * _count(document)
+
+
+def continued(
+    before: SkillDocument, origins: Sequence[LineOrigin], run: str, after: SkillDocument, moment: str
+) -> tuple[LineOrigin, ...]:
+    """Return the origins of a skill that begins with the lines of one that another run trained.
+
+    Lines of `after` that `before` lacks are those of an unedited skill.
+    """
+    theirs = [origin if origin.run else origin.model_copy(update={"run": run}) for origin in origins]
+    found = _same(before.text.split("\n"), after.text.split("\n"), theirs)
+    return tuple(LineOrigin(moment=moment) if origin is None else origin for origin in found)
 
 
 def trace(

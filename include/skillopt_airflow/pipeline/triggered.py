@@ -58,6 +58,13 @@ def checked_form(context: "Context") -> Mapping[str, Any]:
     return context["params"]
 
 
+def of_decline(dag_run: Any, form: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the form of a training; one that a decline's event triggered begins with the champion, not the seed."""
+    if dag_run.run_type != "asset_triggered" or form["train.init_skill"] != "seed":
+        return form
+    return {**form, "train.init_skill": "champion"}
+
+
 def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     """Return the run's configuration, with the models of the connections where it leaves them open.
 

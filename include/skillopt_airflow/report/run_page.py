@@ -94,7 +94,7 @@ def skill_lines(view: ReportView) -> Iterator[SkillLine]:
     """Return the skill's lines; there is none after the final newline."""
     moments = {moment.name: moment for moment in view.moments}
     texts = view.skill.removesuffix("\n").split("\n")
-    before: tuple[str, int | None] | None = None
+    before: tuple[str, str, int | None] | None = None
     for number, (text, line) in enumerate(zip(texts, view.lines, strict=False), start=1):
         moment = moments.get(line.moment)
         origin = moment.label if moment is not None else line.moment
@@ -103,9 +103,11 @@ def skill_lines(view: ReportView) -> Iterator[SkillLine]:
             href = f"#{moment.slug}-edit-{line.edit}"
         if line.edit is None:
             origin = "seed"
+        elif line.run:
+            origin, href = f"{line.moment} of run {line.run}", ""
         named = len(line.minibatches) <= MINIBATCHES_WITH_NAME
         sources = line.minibatches if named else (f"{len(line.minibatches)} minibatches",)
         detail = ", ".join(part for part in (line.op.replace("_", " "), *sources) if part)
-        opens = before != (line.moment, line.edit)
-        before = (line.moment, line.edit)
+        opens = before != (line.run, line.moment, line.edit)
+        before = (line.run, line.moment, line.edit)
         yield SkillLine(number=number, text=text, origin=origin, href=href, detail=detail, opens=opens)

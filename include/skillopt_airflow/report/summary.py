@@ -70,7 +70,7 @@ def independence(view: ReportView) -> str:
 
 def outcome(view: ReportView) -> str:
     """Summarize the run in a paragraph."""
-    return " ".join(part for part in (_best(view), _tested(view), _gated(view), _ended(view)) if part)
+    return " ".join(part for part in (_began(view), _best(view), _tested(view), _gated(view), _ended(view)) if part)
 
 
 def cuts(view: ReportView) -> str:
@@ -108,6 +108,12 @@ def duration(seconds: float) -> str:
     if minutes < MINUTES:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // MINUTES} h {minutes % MINUTES:02d} min"
+
+
+def _began(view: ReportView) -> str:
+    if view.init_skill == "seed":
+        return ""
+    return f"The run began with {view.init_skill}, which takes the place of the seed skill on this page."
 
 
 def _best(view: ReportView) -> str:

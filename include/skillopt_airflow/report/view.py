@@ -57,7 +57,9 @@ class ReportView(History):
     smallest_gains: tuple[SmallestGain, ...] = ()
     """What the gates could be expected to find."""
     seed: SplitScore
-    """The seed skill on the selection split."""
+    """The skill that the run began with on the selection split."""
+    init_skill: str = "seed"
+    """That skill: seed, a published version, or what the user named it."""
     best: SplitScore
     """The best skill on the selection split."""
     skill: str

@@ -71,8 +71,14 @@ def _scores(table: PairedTable, measured: str) -> str:
 
 
 def _origins(lines: Iterable[LineOrigin]) -> str:
-    counts = Counter("seed" if line.edit is None else line.moment for line in lines)
+    counts = Counter(_origin(line) for line in lines)
     return ", ".join(f"{moment} {count}" for moment, count in counts.items())
+
+
+def _origin(line: LineOrigin) -> str:
+    if line.edit is None:
+        return "seed"
+    return f"{line.moment} of run {line.run}" if line.run else line.moment
 
 
 def _plain(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,11 @@ from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import stop_if_failed, store_quality
 from skillopt_airflow.training.estimate import Estimate, estimate
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
+from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.run import RunRecord, TrainingRun
-from skillopt_airflow.training.scorecard import Question, find_skill, scoring_plan
+from skillopt_airflow.training.scorecard import Question, scoring_plan
 from skillopt_airflow.training.seed_and_final import opened, seed_plan, store_seed
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.quality.quality_report import QualityReport
     from skillopt_airflow.quality.sizes import Need
+    from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.files import DataFiles
 
 log = logging.getLogger(__name__)
@@ -52,9 +55,11 @@ def prepare_training(run: TrainingRun, config: TrainConfig, most_chunks: int) ->
     """
     # A bucket that is missing or closed shows here, not after the training.
     run.store.list_keys(run.keys.folder)
-    published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target)).list_versions()
+    artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
+    artifacts.list_versions()
     check_unchanged(run, config)
-    seed = opened(run.seed_skill(), config)
+    init = _init_skill(run, config, artifacts)
+    seed = opened(init.document, config)
     records = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
     check_publish_split(config, records)
     items, quality = checked_items(run, config, f"data.uri = {config.data.uri}", records, training_needs(config))
@@ -65,8 +70,8 @@ def prepare_training(run: TrainingRun, config: TrainConfig, most_chunks: int) ->
     image = run.connections.image(config)
     items = store_files(run, items, _files(run, config))
     check_same_inputs(run, items, seed, image)
-    settle(run, config, items, quality, image, prices, smallest_gains(config, _groups(config, items)))
-    store_seed(run, seed)
+    settle(run, config, items, quality, image, prices, smallest_gains(config, _groups(config, items)), init.version)
+    store_seed(run, init, seed)
     log_size(run)
     return seed_plan(run)
 
@@ -80,7 +85,7 @@ def prepare_scoring(run: TrainingRun, config: TrainConfig, question: Question, m
     seed, client = run.seed_skill(), run.connections.s3_client(config.storage)
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
     asked = [source for source in (question.skill, question.other) if source]
-    skills = [find_skill(source, seed, artifacts, client) for source in asked]
+    skills = [find_skill(source, seed, artifacts, client).document for source in asked]
     items, quality = read_items(run, config, [*evaluation_needs(config.evaluation)])
     image = run.connections.image(config)
     items = store_files(run, items, _files(run, config))
@@ -89,6 +94,19 @@ def prepare_scoring(run: TrainingRun, config: TrainConfig, question: Question, m
         demand = scoring_demand(config, len(set(skills)), len(run.item_refs(question.split)))
         check_mappable(config, [demand], most_chunks)
     return scoring_plan(run, question, skills)
+
+
+def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> NamedSkill:
+    """Return the skill to begin with; a run that has begun with the champion stays with that version."""
+    asked = config.train.init_skill
+    if asked == "champion":
+        with suppress(ObjectMissing):
+            before = run.store.get_model(run.keys.config, RunRecord)
+            asked = before.init_version if before.config.train.init_skill == asked else asked
+    found = find_skill(asked, run.seed_skill(), artifacts, run.connections.s3_client(config.storage))
+    if asked != "seed":
+        log.info("the run begins with %s", found.version if found.version else "the skill of train.init_skill")
+    return found
 
 
 def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = ()) -> "tuple[Items, QualityReport]":
@@ -253,6 +271,7 @@ def settle(
     image: str,
     prices: Prices,
     gains: tuple[SmallestGain, ...] = (),
+    init_version: str = "",
 ) -> None:
     """Store the configuration and the items that all stages of the run see."""
     from skillopt_airflow.store.data_manifest import data_manifest
@@ -268,6 +287,7 @@ def settle(
         steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
         smallest_gains=gains,
+        init_version=init_version,
     )
     store_quality(run, quality)
     for split, rows in items.items():

@@ -53,12 +53,20 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
         "val_groups": count_groups([item.group for item in run.item_refs(Split.VAL)]),
         "test_groups": count_groups([item.group for item in run.item_refs(Split.TEST)]),
         "smallest_gains": run.record.smallest_gains,
+        "init_skill": _init_skill(run),
         "seed": SplitScore.of(run.state(run.timeline[0]).best.evaluation, rules, version=0),
         "best": SplitScore.of(final.best.evaluation, rules, version=final.best.version),
         "skill": run.skill(final.best.version).text,
         "lines": run.store.get_model(run.keys.line_origins(final.best.version), LinesOfSkill).lines,
     }
     return ReportView.model_validate(dict(history) | more)
+
+
+def _init_skill(run: TrainingRun) -> str:
+    asked, version = run.config.train.init_skill, run.record.init_version
+    if asked == "seed" or asked.startswith("s3://"):
+        return asked
+    return version if version else "a text"
 
 
 def _moment(run: TrainingRun, moment: Moment, row: MomentHistory) -> MomentView:

@@ -81,6 +81,8 @@ class RunRecord(Document):
     """Prices at the time when the run began."""
     smallest_gains: tuple[SmallestGain, ...] = ()
     """What the gates of a training can be expected to find."""
+    init_version: str = ""
+    """Published version that a training begins with; empty if it begins with another skill."""
 
     def of_former(self) -> Self:
         """Return the record with the concurrency of all containers at the same time."""

@@ -1,10 +1,9 @@
 """Scoring any skill on any split, alone or against another one, outside of a training."""
 
 import logging
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.measured_score import MeasuredScore, require_coverage
 from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.skill import SkillDocument
@@ -13,11 +12,6 @@ from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
-    from skillopt_airflow.store.artifacts import ArtifactStore
 
 log = logging.getLogger(__name__)
 
@@ -59,42 +53,6 @@ class Question(Value):
     skill: str
     other: str
     split: Split
-
-
-def find_skill(asked: str, seed: SkillDocument, artifacts: "ArtifactStore", client: "S3Client") -> SkillDocument:
-    """Find the skill that a user named.
-
-    Args:
-        asked: `seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or a skill's text.
-        seed: the benchmark's seed skill.
-        artifacts: where versions and the champion are published.
-        client: reads s3:// addresses.
-
-    Raises:
-        ConfigError: it is none of these, or there is no champion.
-        StoreError: nothing is stored under the version or address.
-    """
-    from skillopt_airflow.store.artifacts import is_version
-    from skillopt_airflow.store.objects import ObjectStore
-
-    if asked == "seed":
-        return seed
-    if asked == "champion":
-        champion = artifacts.champion.read()
-        if champion is None:
-            raise ConfigError("skill champion: nothing is published for this benchmark and target yet")
-        return SkillDocument(artifacts.read(champion.version).skill)
-    if is_version(asked):
-        return SkillDocument(artifacts.read(asked).skill)
-    if asked.startswith("s3://"):
-        bucket, _, key = asked.removeprefix("s3://").partition("/")
-        return SkillDocument(ObjectStore(client, bucket).get_text(key))
-    if any(character.isspace() for character in asked.strip()):
-        return SkillDocument(asked)
-    raise ConfigError(
-        f"skill {asked!r}: expected seed, champion, a version such as v0003-0123456789ab, an s3:// address, or the "
-        "text of a skill"
-    )
 
 
 def scoring_plan(run: TrainingRun, question: Question, skills: list[SkillDocument]) -> list[JsonObject]:

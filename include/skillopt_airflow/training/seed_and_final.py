@@ -7,11 +7,12 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate import decide
 from skillopt_airflow.core.item_scores import covers
 from skillopt_airflow.core.measured_score import require_coverage
-from skillopt_airflow.core.provenance import LinesOfSkill, seed_lines
+from skillopt_airflow.core.provenance import LinesOfSkill, continued, seed_lines
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, compete, seed_state
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.training.evaluation import evaluation_chunks, measured
+from skillopt_airflow.training.named_skill import NamedSkill
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 
@@ -28,11 +29,14 @@ def opened(seed: SkillDocument, config: TrainConfig) -> SkillDocument:
     return seed
 
 
-def store_seed(run: TrainingRun, seed: SkillDocument) -> None:
-    """Store version 0, and where its lines come from."""
-    moment = run.timeline[0]
+def store_seed(run: TrainingRun, init: NamedSkill, seed: SkillDocument) -> None:
+    """Store version 0, which is `init` with the regions that this run writes into, and where its lines come from."""
+    moment = run.timeline[0].name
+    lines = seed_lines(seed, moment)
+    if init.version:
+        lines = continued(init.document, init.lines, init.run, seed, moment)
     run.store.put_text(run.keys.skill(0), seed.text)
-    run.store.put_model(run.keys.line_origins(0), LinesOfSkill(lines=seed_lines(seed, moment.name)))
+    run.store.put_model(run.keys.line_origins(0), LinesOfSkill(lines=lines))
 
 
 def seed_plan(run: TrainingRun) -> list[JsonObject]:
