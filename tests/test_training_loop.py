@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelOutputError, ObjectMissing
@@ -23,7 +24,6 @@ from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
 from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.steps import ReflectedItems
 from tests.training.in_process import InterruptedRun, Training
 from tests.training.local_store import LocalStore
 
@@ -186,8 +186,37 @@ def test_the_buffer_lives_for_one_epoch_and_shows_what_was_rejected() -> None:
     training()
     buffers = [json.loads(text) for text in sections(training, "reflect", "step_buffer")]
     assert max(len(buffer) for buffer in buffers) == 1
-    rejected = [entry for buffer in buffers for entry in buffer if entry["rejected_edits"]]
+    rejected = [entry for buffer in buffers for entry in buffer if "rejected_edits" in entry]
     assert all(entry["score_after"] <= entry["score_before"] for entry in rejected)
+
+
+def test_the_buffer_counts_failures_and_shows_what_was_accepted() -> None:
+    training = Training.of()
+    final = training()
+    assert "accept_new_best" in training.actions()
+    buffers = [json.loads(text) for text in sections(training, "reflect", "step_buffer")]
+    shown = [entry for buffer in buffers for entry in buffer]
+    accepted = [entry for entry in shown if "accepted_edits" in entry]
+    assert all(entry["score_after"] > entry["score_before"] for entry in accepted)
+    assert all(entry["items"] == 8 and 0 < entry["failed"] <= 8 and entry["failure_patterns"] for entry in shown)
+    assert accepted or any(entry.accepted_edits for entry in final.buffer.entries)
+
+
+def test_what_an_underpowered_candidate_tried_stays_in_the_buffer() -> None:
+    training = Training.of(evaluation__gate_policy="mcnemar")
+    training()
+    kept = [
+        (decision.action, entry)
+        for moment in training.run.timeline
+        if moment.kind == "step"
+        for decision in [decisions(training)[moment.name]]
+        for entry in training.run.state(moment).buffer.entries
+        if entry.step == moment.step
+    ]
+    undecided = [entry for action, entry in kept if action == "underpowered"]
+    assert undecided
+    assert all(entry.undecided_edits and entry.score_before is not None for entry in undecided)
+    assert not any(entry.rejected_edits for entry in undecided)
 
 
 def test_a_slow_update_writes_its_region_only_and_passes_the_gate() -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.buffer import BufferEntry, StepBuffer, entry_of
+from skillopt_airflow.core.buffer import BufferEntry, ReflectedItems, StepBuffer, entry_of
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
@@ -12,6 +12,7 @@ from skillopt_airflow.core.types import Edit, FailurePattern, Status
 
 EDITS = (Edit(op="append", content="x"),)
 PATTERNS = (FailurePattern(description="d", item_ids=("a",)),)
+SEEN = ReflectedItems(item_ids=("a", "b", "c"), failed=2)
 RULES = EvaluationGroup(min_coverage=0.95)
 
 
@@ -128,7 +129,7 @@ def test_at_the_end_the_last_skill_is_best_if_it_beats_it(hard: tuple[float, ...
 def test_the_memory_of_steps_lives_for_an_epoch() -> None:
     state = SEED
     for number in (1, 2):
-        state = remember(state, entry_of(number, PATTERNS, EDITS, before=0.0, after=0.0))
+        state = remember(state, entry_of(number, SEEN, PATTERNS, Action.REJECT, EDITS, (0.0, 0.0)))
     assert [entry.step for entry in state.buffer.entries] == [1, 2]
     assert StepBuffer.model_validate_json(state.buffer.model_dump_json()) == state.buffer
     fresh = state.in_new_epoch()
@@ -137,8 +138,32 @@ def test_the_memory_of_steps_lives_for_an_epoch() -> None:
     assert len(state.buffer.entries) == 2
 
 
-def test_scores_go_with_rejected_edits_only() -> None:
-    entry = entry_of(1, PATTERNS, (), before=0.5, after=0.25)
-    assert (entry.score_before, entry.score_after) == (None, None)
-    entry = entry_of(1, PATTERNS, EDITS, before=0.0, after=0.0)
-    assert (entry.score_before, entry.score_after) == (0.0, 0.0)
+@pytest.mark.parametrize(
+    ("action", "tried"),
+    [
+        (Action.ACCEPT, "accepted_edits"),
+        (Action.ACCEPT_NEW_BEST, "accepted_edits"),
+        (Action.REJECT, "rejected_edits"),
+        (Action.UNDERPOWERED, "undecided_edits"),
+    ],
+)
+def test_a_step_leaves_what_it_tried_and_what_came_of_it(action: Action, tried: str) -> None:
+    entry = entry_of(1, SEEN, PATTERNS, action, EDITS, (0.0, 0.0))
+    listed = {name: edits for name, edits in entry if name.endswith("_edits") and edits}
+    assert listed == {tried: EDITS}
+    assert (entry.items, entry.failed, entry.score_before, entry.score_after) == (3, 2, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("action", "tried"), [(Action.REJECT, ()), (Action.INDECISIVE, EDITS)])
+def test_scores_go_with_edits_that_were_judged(action: Action, tried: tuple[Edit, ...]) -> None:
+    entry = entry_of(1, SEEN, PATTERNS, action, tried, (0.5, 0.25))
+    assert entry == BufferEntry(step=1, items=3, failed=2, failure_patterns=PATTERNS)
+
+
+@pytest.mark.parametrize(("action", "rejected"), [(Action.ACCEPT, ()), (Action.REJECT, EDITS)])
+def test_a_stored_step_that_does_not_count_failures_lists_rejected_edits_alone(
+    action: Action, rejected: tuple[Edit, ...]
+) -> None:
+    entry = entry_of(1, ReflectedItems(item_ids=("a",)), (), action, EDITS, (0.5, 0.25))
+    scores = (0.5, 0.25) if rejected else (None, None)
+    assert entry == BufferEntry(step=1, rejected_edits=rejected, score_before=scores[0], score_after=scores[1])

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from skillopt_airflow.consumer import SkillClient
+from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.documents import Document, read_document
 from skillopt_airflow.core.edits import EditApplyReport
@@ -41,7 +42,6 @@ from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import RunRecord
 from skillopt_airflow.training.scorecard import Scorecard
 from skillopt_airflow.training.seed_and_final import seed_plan
-from skillopt_airflow.training.steps import ReflectedItems
 from skillopt_airflow.training.timing import StageTiming
 from skillopt_airflow.training.transfer import TransferReport
 from tests.store.conftest import aws_variables, s3_client, s3_endpoint, store

@@ -53,8 +53,9 @@ def json_section(prompt: str, tag: str) -> Any:
     return json.loads(section(prompt, tag))
 
 
-def rollout(item_id: str, hard: float | None = 0.0, **trajectory: Any) -> Rollout:
-    """A rollout with this hard score; None for one that failed."""
+def rollout(item_id: str, hard: float | None = 0.0, feedback: str | None = None, **trajectory: Any) -> Rollout:
+    """A rollout with this hard score; None for one that failed. The feedback names the item unless it is given."""
     status = Status.TIMEOUT if hard is None else Status.OK
-    score = None if hard is None else Score(hard=hard, soft=hard, feedback=f"feedback on {item_id}")
+    said = f"feedback on {item_id}" if feedback is None else feedback
+    score = None if hard is None else Score(hard=hard, soft=hard, feedback=said)
     return Rollout(trajectory=Trajectory(item_id=item_id, status=status, **trajectory), score=score)

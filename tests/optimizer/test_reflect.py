@@ -56,6 +56,8 @@ def test_what_the_optimizer_is_shown() -> None:
     minibatch = Minibatch(source_type="failure", index=0, rollouts=(rollout("a", 0.0, messages=messages, answer="x"),))
     entry = BufferEntry(
         step=3,
+        items=8,
+        failed=5,
         failure_patterns=(FailurePattern(description="d", item_ids=("z",)),),
         rejected_edits=(Edit(op="append", content="tried", rationale="because"),),
         score_before=0.0,
@@ -80,6 +82,8 @@ def test_what_the_optimizer_is_shown() -> None:
     assert json_section(prompt, "step_buffer") == [
         {
             "step": 3,
+            "items": 8,
+            "failed": 5,
             "failure_patterns": [{"description": "d", "item_ids": ["z"]}],
             "rejected_edits": [{"op": "append", "anchor": "", "content": "tried"}],
             "score_before": 0.0,
@@ -158,6 +162,25 @@ def test_all_edits_of_an_answer_share_the_room_of_one_skill() -> None:
     assert patch.fallback == (
         "reflect failure-2: edit 2 exceeds the 100,000 characters that all edits of an answer may have"
     )
+
+
+def test_failures_without_a_pattern_are_told_in_the_scorers_words() -> None:
+    told = (
+        FailurePattern(description="feedback on a", item_ids=("a",)),
+        FailurePattern(description="feedback on b", item_ids=("b",)),
+    )
+    assert reflected({"edits": [append("one")]}).failure_patterns == told
+    assert reflected(unusable("refused")).failure_patterns == told
+    assert reflected({}, minibatch=SUCCESSES).failure_patterns == ()
+
+
+def test_the_scorers_words_are_few_short_and_the_most_frequent_first() -> None:
+    said = ["once", "x" * 1000, "thrice", "thrice", "thrice", "twice", "twice", " "]
+    scored = [rollout(f"i{place}", feedback=words) for place, words in enumerate(said)]
+    minibatch = Minibatch(source_type="failure", index=0, rollouts=tuple(scored))
+    first, second, third = reflected({}, minibatch=minibatch).failure_patterns
+    assert (first.description, first.item_ids) == ("thrice", ("i2", "i3", "i4"))
+    assert (second.description, third.description) == ("twice", "once")
 
 
 def test_a_lost_anchor_is_left_to_the_update() -> None:
@@ -253,7 +276,8 @@ def test_an_unusable_body_proposes_nothing(body: str, flaw: str) -> None:
     ("rules", "stage"), [(PLAIN, "reflect"), (AWARE, "reflect_skill_aware"), (REWRITE, "reflect_rewrite")]
 )
 def test_an_unusable_answer_proposes_nothing_and_says_so(rules: OptimizerGroup, stage: str) -> None:
-    assert reflected(unusable("op: unknown"), rules) == Patch(fallback=f"{stage} failure-2: op: unknown")
+    patch = reflected(unusable("op: unknown"), rules, minibatch=SUCCESSES)
+    assert patch == Patch(fallback=f"{stage} success-0: op: unknown")
 
 
 @pytest.mark.parametrize("rules", [PLAIN, AWARE, REWRITE])

@@ -1,16 +1,35 @@
-"""The step buffer: what an epoch has seen fail and tried in vain, as negative feedback for later steps."""
+"""The step buffer: what an epoch has seen fail and tried so far, as feedback for its later steps."""
 
 from collections.abc import Sequence
 
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.types import Edit, FailurePattern, Value
+from skillopt_airflow.core.verdict import Action
+
+
+class ReflectedItems(Document):
+    """The items of a step that had a score when its reflection began."""
+
+    item_ids: tuple[str, ...]
+    failed: int | None = None
+    """How many of them failed; None where the document does not say."""
 
 
 class BufferEntry(Value):
-    """One step: its failure patterns and, if its candidate was rejected, what was tried and how it scored."""
+    """One step: how its items failed, what was tried, what came of it, and how current skill and candidate scored.
+
+    What was tried is in one of three fields, by the gate's action; an indecisive one lists nothing.
+    """
 
     step: int
+    items: int | None = None
+    """Items that were reflected on; None, like `failed`, where the step's documents do not say."""
+    failed: int | None = None
     failure_patterns: tuple[FailurePattern, ...] = ()
+    accepted_edits: tuple[Edit, ...] = ()
     rejected_edits: tuple[Edit, ...] = ()
+    undecided_edits: tuple[Edit, ...] = ()
+    """The edits of a candidate that differed from the skill on too few items to judge."""
     score_before: float | None = None
     score_after: float | None = None
 
@@ -27,18 +46,28 @@ class StepBuffer(Value):
 
 def entry_of(
     step: int,
+    reflected: ReflectedItems,
     patterns: Sequence[FailurePattern],
-    rejected: Sequence[Edit],
-    before: float | None,
-    after: float | None,
+    action: Action,
+    tried: Sequence[Edit],
+    scores: tuple[float, float] | tuple[None, None],
 ) -> BufferEntry:
-    """Return the entry of a step; only rejected edits come with scores, if there are some."""
-    if not rejected:
-        return BufferEntry(step=step, failure_patterns=tuple(patterns))
+    """Return the entry of a step; `scores` are those before and after, which only tried edits come with.
+
+    A stored step whose failures are not counted lists rejected edits alone, as its state did: judged again, it must
+    come to the same state, or what followed from it would not count.
+    """
+    untold = action is Action.INDECISIVE or (reflected.failed is None and action is not Action.REJECT)
+    listed = () if untold else tuple(tried)
+    before, after = scores if listed else (None, None)
     return BufferEntry(
         step=step,
+        items=len(reflected.item_ids) if reflected.failed is not None else None,
+        failed=reflected.failed,
         failure_patterns=tuple(patterns),
-        rejected_edits=tuple(rejected),
+        accepted_edits=listed if action.accepted else (),
+        rejected_edits=listed if action is Action.REJECT else (),
+        undecided_edits=listed if action is Action.UNDERPOWERED else (),
         score_before=before,
         score_after=after,
     )

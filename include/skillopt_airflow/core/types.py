@@ -218,7 +218,7 @@ class Edit(Value):
 
 
 class FailurePattern(Value):
-    """What went wrong in a minibatch, in the optimizer's words, and in which items."""
+    """What went wrong in a minibatch, in the optimizer's words or else the scorer's, and in which items."""
 
     description: str
     item_ids: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """Reflect: a minibatch of trajectories becomes a patch (paper section 3.3)."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -28,6 +29,8 @@ from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
 from skillopt_airflow.optimizer.sections import budget_section, buffer_section, meta_skill_section, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
 
+_MOST_AS_SCORED = 3
+"""Patterns in the scorer's words: most feedback is about one item alone, and later steps read all of it."""
 ReflectStage = Literal["reflect", "reflect_skill_aware", "reflect_rewrite"]
 
 
@@ -82,8 +85,22 @@ def reflect(
     """Ask in one call of the configured kind what went wrong (or right) and what to change.
 
     `follow_ups` is what the target said about its trajectories, by item id. An unusable answer proposes nothing;
-    unusable parts of an answer are left out. The patch's fallback says so.
+    unusable parts of an answer are left out. The patch's fallback says so. Failures of which the answer names no
+    pattern are told in the scorer's words.
     """
+    patch = _answered(optimizer, context, minibatch, rules, follow_ups)
+    if patch.failure_patterns or minibatch.source_type == "success":
+        return patch
+    return patch.model_copy(update={"failure_patterns": _as_scored(minibatch)})
+
+
+def _answered(
+    optimizer: Optimizer,
+    context: ReflectContext,
+    minibatch: Minibatch,
+    rules: OptimizerGroup,
+    follow_ups: Mapping[str, FollowUp],
+) -> Patch:
     stage = _stage(rules)
     prompt = prompt_of(
         section("skill", context.skill),
@@ -162,6 +179,16 @@ def _patterns(
     if len(proposed) > MOST_ENTRIES:
         flaws.append(f"{len(proposed)} failure patterns, {MOST_ENTRIES} are allowed")
     return tuple(kept), flaws
+
+
+def _as_scored(minibatch: Minibatch) -> tuple[FailurePattern, ...]:
+    """Return the scorer's most frequent words on the failures, with the items that they are about."""
+    about: defaultdict[str, list[str]] = defaultdict(list)
+    for rollout in minibatch.rollouts:
+        if rollout.score is not None and rollout.score.feedback.strip():
+            about[clipped(rollout.score.feedback)].append(rollout.trajectory.item_id)
+    frequent = sorted(about.items(), key=lambda entry: -len(entry[1]))[:_MOST_AS_SCORED]
+    return tuple(FailurePattern(description=words, item_ids=tuple(item_ids)) for words, item_ids in frequent)
 
 
 def _notes(proposed: Sequence[str], minibatch: Minibatch) -> tuple[tuple[Note, ...], list[str]]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from skillopt_airflow.core.buffer import StepBuffer
+from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.types import Edit, JsonObject
 
 
@@ -33,12 +33,8 @@ def edits_section(edits: Sequence[Edit]) -> str:
 
 
 def buffer_section(buffer: StepBuffer) -> str:
-    """Show the epoch's failure patterns and rejected edits."""
-    entries: list[JsonObject] = []
-    for entry in buffer.entries:
-        shown = entry.model_dump(mode="json", exclude={"rejected_edits"})
-        entries.append(shown | {"rejected_edits": [bare_edit(edit) for edit in entry.rejected_edits]})
-    return json_section("step_buffer", entries)
+    """Show what failed in the epoch's steps and what they tried; what a step does not have is left out."""
+    return json_section("step_buffer", [_shown_entry(entry) for entry in buffer.entries])
 
 
 def meta_skill_section(meta_skill: str) -> str:
@@ -49,6 +45,16 @@ def meta_skill_section(meta_skill: str) -> str:
 def bare_edit(edit: Edit) -> JsonObject:
     """Return an edit without its provenance."""
     return edit.model_dump(mode="json", include={"op", "anchor", "content"})
+
+
+def _shown_entry(entry: BufferEntry) -> JsonObject:
+    tried = {
+        "accepted_edits": entry.accepted_edits,
+        "rejected_edits": entry.rejected_edits,
+        "undecided_edits": entry.undecided_edits,
+    }
+    shown = entry.model_dump(mode="json", exclude=set(tried), exclude_none=True)
+    return shown | {name: [bare_edit(edit) for edit in edits] for name, edits in tried.items() if edits}
 
 
 def _shown(edit: Edit) -> JsonObject:

@@ -2,7 +2,7 @@
 
 import logging
 
-from skillopt_airflow.core.buffer import BufferEntry, entry_of
+from skillopt_airflow.core.buffer import ReflectedItems, entry_of
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened, to_confirm
@@ -194,13 +194,12 @@ def _remembering(run: TrainingRun, moment: Moment, state: RunState, decision: Ga
         return state.model_copy(update={"meta_skill": run.store.get_text(run.keys.meta_skill(moment.epoch))})
     if moment.kind != "step":
         return state
-    ranked = run.store.get_model(keys.ranked_edits, Patch)
-    score_before, score_after = scores_around(decision)
-    entry: BufferEntry = entry_of(
+    entry = entry_of(
         moment.step,
-        ranked.failure_patterns,
-        tried_edits(run, moment) if decision.action is Action.REJECT else (),
-        before=score_before,
-        after=score_after,
+        run.store.get_model(keys.reflected_items, ReflectedItems),
+        run.store.get_model(keys.ranked_edits, Patch).failure_patterns,
+        decision.action,
+        tried_edits(run, moment),
+        scores_around(decision),
     )
     return remember(state, entry)

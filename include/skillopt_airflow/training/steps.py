@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_of
-from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import Conflict
+from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
@@ -163,19 +164,14 @@ def step_minibatches(run: TrainingRun, moment: Moment) -> list[Minibatch]:
     return minibatches(_rolled_out(run, moment), gradient.minibatch_size, seed, gradient.failure_only)
 
 
-class ReflectedItems(Document):
-    """The items of a step that had a score when its reflection began."""
-
-    item_ids: tuple[str, ...]
-
-
 def _rolled_out(run: TrainingRun, moment: Moment) -> list[list[Rollout]]:
     """Return the scored rollouts of the step, by slice, the same ones for every task."""
     skill = run.skill(run.state_before(moment).current.version)
     slices = run.slices(moment)
     stored = run.stored(Split.TRAIN, skill, 0, [item for part in slices for item in part])
-    scored = tuple(sorted(item_id for item_id, rollout in stored.items() if rollout.score is not None))
-    fixed = _fixed(run, moment, ReflectedItems(item_ids=scored)).item_ids
+    scored = {item_id: rollout.score for item_id, rollout in sorted(stored.items()) if rollout.score is not None}
+    seen = ReflectedItems(item_ids=tuple(scored), failed=sum(map(is_failure, scored.values())))
+    fixed = _fixed(run, moment, seen).item_ids
     return [[stored[item.id] for item in part if item.id in fixed] for part in slices]
 
 
