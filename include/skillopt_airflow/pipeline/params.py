@@ -1,6 +1,6 @@
 """The form of a run in the Airflow UI, made from the configuration, and back to overrides."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import Param
@@ -8,6 +8,7 @@ from airflow.sdk import Param
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.core.types import JsonObject
 
 FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget", "publishing")
 """The groups that the form shows; all the others are reached through `overrides`."""
@@ -30,9 +31,18 @@ FIXED_IN_GRAPH = (
 """Airflow reads these when it parses the DAG, or another DAG does, so a run cannot change them."""
 
 
-def form(config: TrainConfig) -> dict[str, Param]:
+def form(config: TrainConfig, presets: Sequence[str] = ()) -> dict[str, Param]:
     """Return the fields of the form, by dotted path, with the benchmark's values as defaults."""
     fields: dict[str, Param] = {}
+    if presets:
+        fields["preset"] = Param(
+            None,
+            type=["string", "null"],
+            enum=[None, *presets],
+            title="preset",
+            section="preset",
+            description="Settings that belong together. Fields below that differ from their defaults win over it.",
+        )
     for group in FORM_GROUPS:
         knobs = getattr(config, group)
         values = knobs.model_dump(mode="json")
@@ -50,8 +60,10 @@ def form(config: TrainConfig) -> dict[str, Param]:
     return fields
 
 
-def run_config(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
-    """Return the configuration of a run: the form's fields, then its `overrides`.
+def run_config(config: TrainConfig, params: Mapping[str, Any], preset: JsonObject | None = None) -> TrainConfig:
+    """Return the configuration of a run: a preset, then the form's fields, then its `overrides`.
+
+    A field that has the benchmark's own value was not touched, and leaves what the preset says.
 
     Raises:
         ConfigError: naming the key and what is allowed, or how to get what the graph has no room for.
@@ -62,7 +74,11 @@ def run_config(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
     if not isinstance(overrides, Mapping):
         raise ConfigError(f'overrides: expected keys and values such as {{"train.seed": 7}}, got {overrides!r}')
     fields = {path: value for path, value in params.items() if path.partition(".")[0] in FORM_GROUPS}
-    asked = TrainConfig.from_layers(config.model_dump(), nest(fields), nest(overrides))
+    if preset is not None:
+        own = {path: field.value for path, field in form(config).items()}
+        fields = {path: value for path, value in fields.items() if path not in own or value != own[path]}
+    settings = {} if preset is None else preset
+    asked = TrainConfig.from_layers(config.model_dump(), settings, nest(fields), nest(overrides))
     _check_room("train.num_epochs", asked.train.num_epochs, config.train.num_epochs)
     for path in FIXED_IN_GRAPH:
         if _value(asked, path) != _value(config, path):

@@ -17,6 +17,7 @@ from skillopt_airflow.pipeline.epochs import epoch_runs, steps_in_part
 from skillopt_airflow.pipeline.graph import dag_of, evaluations, preflight, rollouts
 from skillopt_airflow.pipeline.night_dag import decline_asset, stale_asset
 from skillopt_airflow.pipeline.publishing import publication
+from skillopt_airflow.training.benchmark_settings import preset_names
 
 THIS_RUN: Any = "{{ dag_run.conf }}"
 """Inside an epoch's DAG, what it was triggered with is the reference of the run."""
@@ -46,7 +47,8 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
         declines = [decline_asset(benchmark)]
     elif config.regate.on_stale == "train":
         declines = [stale_asset(benchmark)]
-    with dag_of(train_dag_id(benchmark), doc, benchmark, config, form=params.form(config), schedule=declines) as dag:
+    form = params.form(config, preset_names(benchmark))
+    with dag_of(train_dag_id(benchmark), doc, benchmark, config, form=form, schedule=declines) as dag:
         prepared: Any = tasks.prepare(benchmark)
         run = prepared["run"]
         tried = preflight(config, run)

@@ -7,6 +7,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import unpriced
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.preset import Preset
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.models import connection
 from skillopt_airflow.models.providers import check_sampling
@@ -14,7 +15,7 @@ from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
 from skillopt_airflow.pipeline.batch_rollouts import check_batch
 from skillopt_airflow.rollout.requirements import check_requirements
-from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
 from skillopt_airflow.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
             the benchmark's items.
         ModelConnectionError: a connection that is not there or names no model.
     """
-    config = params.run_config(benchmark_config(benchmark), form)
+    preset = chosen_preset(benchmark, form)
+    config = params.run_config(benchmark_config(benchmark), form, None if preset is None else preset.settings)
     model = config.model
     check_requirements(model, benchmarks.load(benchmark, config.task))
     named = {
@@ -81,6 +83,16 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
         "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),
     }
     return config.model_copy(update={"model": model.model_copy(update=named)})
+
+
+def chosen_preset(benchmark: str, form: Mapping[str, Any]) -> Preset | None:
+    """Return the preset that the form of a training names, if it does.
+
+    Raises:
+        ConfigError: the benchmark has none of this name.
+    """
+    name = form.get("preset")
+    return None if name is None else preset_of(benchmark, str(name))
 
 
 def night_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:

@@ -70,7 +70,9 @@ def independence(view: ReportView) -> str:
 
 def outcome(view: ReportView) -> str:
     """Summarize the run in a paragraph."""
-    return " ".join(part for part in (_began(view), _best(view), _tested(view), _gated(view), _ended(view)) if part)
+    return " ".join(
+        part for part in (_began(view), _best(view), _tested(view), _stated(view), _gated(view), _ended(view)) if part
+    )
 
 
 def cuts(view: ReportView) -> str:
@@ -138,6 +140,16 @@ def _tested(view: ReportView) -> str:
     return (
         f"On the test split, which had no say in the choice, it scores {score(best.score)} against {score(seed.score)} "
         f"({signed(best.score - seed.score)}).{_looked(view)}"
+    )
+
+
+def _stated(view: ReportView) -> str:
+    stated = view.stated
+    if stated is None:
+        return ""
+    return (
+        f"{stated.source}, states {100 * stated.seed:.1f} to {100 * stated.best:.1f} % for {stated.target}: figures of "
+        "its authors, on their test split, of which nothing was measured here."
     )
 
 

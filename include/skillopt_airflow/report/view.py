@@ -7,6 +7,7 @@ from pydantic import model_validator
 
 from skillopt_airflow.core.edits import EditReport
 from skillopt_airflow.core.measured_score import SplitScore
+from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.run_history import History, MomentHistory, StageRollouts
@@ -58,6 +59,8 @@ class ReportView(History):
     """What the gates could be expected to find."""
     seed: SplitScore
     """The skill that the run began with on the selection split."""
+    stated: StatedScores | None = None
+    """What the authors of the run's preset state."""
     init_skill: str = "seed"
     """That skill: seed, a published version, or what the user named it."""
     best: SplitScore

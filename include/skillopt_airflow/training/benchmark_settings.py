@@ -1,10 +1,17 @@
-"""The configuration that a benchmark's folder asks for, before a run overrides it."""
+"""The configuration that a benchmark's folder asks for, before a run overrides it, and the presets that it has."""
+
+from pathlib import Path
+from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.preset import Preset
+
+PRESETS = "presets"
 
 
 def benchmark_config(benchmark: str) -> TrainConfig:
@@ -14,12 +21,7 @@ def benchmark_config(benchmark: str) -> TrainConfig:
         ConfigError: naming the file and the key.
     """
     path = benchmarks.folder(benchmark) / "benchmark.yaml"
-    try:
-        layer = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: it cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
+    layer = _yaml(path)
     try:
         config = TrainConfig.from_layers({} if layer is None else layer)
     except ConfigError as error:
@@ -27,3 +29,33 @@ def benchmark_config(benchmark: str) -> TrainConfig:
     if config.task is not None and path.with_name("adapter.py").is_file():
         raise ConfigError(f"{path}: the section task and adapter.py both define the benchmark; remove one of them")
     return config
+
+
+def preset_names(benchmark: str) -> list[str]:
+    """Return the names of a benchmark's presets, sorted."""
+    return sorted(path.stem for path in (benchmarks.folder(benchmark) / PRESETS).glob("*.yaml"))
+
+
+def preset_of(benchmark: str, name: str) -> Preset:
+    """Return a preset of a benchmark.
+
+    Raises:
+        ConfigError: there is none of this name, or its file is none; the text names it.
+    """
+    if name not in (names := preset_names(benchmark)):
+        has = f"it has {', '.join(names)}" if names else "it has none"
+        raise ConfigError(f"preset {name}: {benchmark} has no preset of this name; {has}")
+    path = benchmarks.folder(benchmark) / PRESETS / f"{name}.yaml"
+    try:
+        return Preset.model_validate(_yaml(path))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: it cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error

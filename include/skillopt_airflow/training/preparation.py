@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
@@ -12,6 +12,7 @@ from skillopt_airflow.core.budget import Prices, unpriced
 from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
+from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.run_gates import SmallestGain, check_groups, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument
@@ -42,13 +43,27 @@ log = logging.getLogger(__name__)
 Items = Mapping[Split, list[Item]]
 
 
-def prepare_training(run: TrainingRun, config: TrainConfig, most_chunks: int) -> list[JsonObject]:
+class Beginning(NamedTuple):
+    """The part of a run's record that only a training has."""
+
+    smallest_gains: tuple[SmallestGain, ...] = ()
+    init_version: str = ""
+    stated: StatedScores | None = None
+
+
+NO_TRAINING = Beginning()
+
+
+def prepare_training(
+    run: TrainingRun, config: TrainConfig, most_chunks: int, stated: StatedScores | None = None
+) -> list[JsonObject]:
     """Store everything that a run needs, or nothing but what is wrong with its data; return the seed's chunks.
 
     Args:
         run: the run.
         config: its configuration, complete.
         most_chunks: the length of the longest plan that can be carried out.
+        stated: the scores that the authors of its preset state.
 
     Raises:
         SkillOptError: of the kind that says what is wrong; of the run nothing else has been stored then.
@@ -70,7 +85,8 @@ def prepare_training(run: TrainingRun, config: TrainConfig, most_chunks: int) ->
     image = run.connections.image(config)
     items = store_files(run, items, _files(run, config))
     check_same_inputs(run, items, seed, image)
-    settle(run, config, items, quality, image, prices, smallest_gains(config, _groups(config, items)), init.version)
+    begun = Beginning(smallest_gains(config, _groups(config, items)), init.version, stated)
+    settle(run, config, items, quality, image, prices, begun)
     store_seed(run, init, seed)
     log_size(run)
     return seed_plan(run)
@@ -270,8 +286,7 @@ def settle(
     quality: "QualityReport",
     image: str,
     prices: Prices,
-    gains: tuple[SmallestGain, ...] = (),
-    init_version: str = "",
+    begun: Beginning = NO_TRAINING,
 ) -> None:
     """Store the configuration and the items that all stages of the run see."""
     from skillopt_airflow.store.data_manifest import data_manifest
@@ -286,8 +301,9 @@ def settle(
         program=rollout_program(config, image, benchmarks.folder(run.ref.benchmark)),
         steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
-        smallest_gains=gains,
-        init_version=init_version,
+        smallest_gains=begun.smallest_gains,
+        init_version=begun.init_version,
+        stated=begun.stated,
     )
     store_quality(run, quality)
     for split, rows in items.items():

@@ -54,6 +54,7 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
         "test_groups": count_groups([item.group for item in run.item_refs(Split.TEST)]),
         "smallest_gains": run.record.smallest_gains,
         "init_skill": _init_skill(run),
+        "stated": run.record.stated,
         "seed": SplitScore.of(run.state(run.timeline[0]).best.evaluation, rules, version=0),
         "best": SplitScore.of(final.best.evaluation, rules, version=final.best.version),
         "skill": run.skill(final.best.version).text,

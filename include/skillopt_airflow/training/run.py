@@ -12,6 +12,7 @@ from skillopt_airflow.core.budget import ModelPrice, Prices, Role
 from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
+from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.skill import SkillDocument
@@ -83,6 +84,8 @@ class RunRecord(Document):
     """What the gates of a training can be expected to find."""
     init_version: str = ""
     """Published version that a training begins with; empty if it begins with another skill."""
+    stated: StatedScores | None = None
+    """What the authors of the preset state, if the training has one."""
 
     def of_former(self) -> Self:
         """Return the record with the concurrency of all containers at the same time."""
