@@ -73,23 +73,72 @@ def evaluated(items: Sequence[tuple[float, float, float]]) -> tuple[dict[str, It
     current = Evaluation(scores=mine)
     record = NONE.with_scores(Evaluation(scores=earlier), SOFT)
     order = evaluation_order(sorted(mine), current, SOFT, record)
-    return candidate, RunningEvaluation({}, {}, order, current, SOFT)
+    return candidate, RunningEvaluation({}, {}, order, current, SOFT, record)
+
+
+@given(ITEMS, st.integers(0, 25))
+def test_an_evaluation_that_is_not_lost_has_something_to_begin(
+    items: list[tuple[float, float, float]], known: int
+) -> None:
+    whole, start = evaluated(items)
+    running = replace(start, scores={item: whole[item] for item in start.order[:known]})
+    begun = running.worthwhile()
+    assert begun == start.order[: len(begun)]
+    if running.certain_loss() is None:
+        assert len(begun) > min(known, len(items) - 1)
 
 
 @given(ITEMS, st.integers(1, 5), st.randoms(use_true_random=False))
-def test_an_evaluation_that_begins_few_items_at_a_time_ends_like_one_that_begins_all(
+def test_an_evaluation_that_holds_items_back_ends_like_one_that_does_not(
     items: list[tuple[float, float, float]], at_once: int, random: Random
 ) -> None:
     whole, running = evaluated(items)
     begun: list[str] = []
     while running.certain_loss() is None and len(running.scores) < len(items):
         free = at_once - (len(begun) - len(running.scores))
-        begun += running.order[len(begun) :][:free]
+        begun += list(running.worthwhile()[len(begun) :][:free])
         ended = random.choice([item for item in begun if item not in running.scores])
         running = replace(running, scores={**running.scores, ended: whole[ended]})
     lost = replace(running, scores=whole).certain_loss()
     assert running.certain_loss() == lost
     assert lost is None or len(begun) >= lost
+
+
+@given(ITEMS)
+def test_no_item_of_a_candidate_that_does_as_well_as_expected_and_better_once_waits(
+    items: list[tuple[float, float, float]],
+) -> None:
+    whole, start = evaluated([(mine, mine, mine) for _, mine, _ in items])
+    for known in range(len(items)):
+        running = replace(start, scores={item: whole[item] for item in start.order[:known]})
+        assert running.worthwhile() == start.order
+        if known and whole[start.order[0]].soft < 1:
+            better = {**running.scores, start.order[0]: score(1)}
+            assert replace(running, scores=better).worthwhile() == start.order
+
+
+def test_a_candidate_that_does_badly_begins_what_will_probably_show_it() -> None:
+    current = Evaluation(scores=named([0, 0, 1, 1, 1, 1, 1, 1]))
+    record = NONE.with_scores(Evaluation(scores=named([0] * 8)), SOFT).with_scores(
+        Evaluation(scores=named([0] * 8)), SOFT
+    )
+    order = evaluation_order(sorted(current.scores), current, SOFT, record)
+    running = RunningEvaluation({}, {}, order, current, SOFT, record)
+    # On the last six a half is expected of it: two of them take away 1, with a standard deviation of 0.71.
+    assert running.worthwhile() == order[:4]
+    # With a win it takes five of them: 1.5 below a tie, with a standard deviation of 1.12.
+    assert replace(running, scores=named([1, 0])).worthwhile() == order[:7]
+    assert replace(running, scores=named([1, 1])).worthwhile() == order
+
+
+def test_where_a_loss_is_certain_but_too_few_items_have_a_score_all_of_them_run() -> None:
+    current = Evaluation(scores=named([0, 0, 1, 1, 1, 1]))
+    order = evaluation_order(sorted(current.scores), current, SOFT, NONE)
+    failed = dict.fromkeys(order[:1], Status.TIMEOUT)
+    scores = {order[1]: score(0), order[2]: score(0)}
+    running = RunningEvaluation(scores, failed, order, current, relaxed(SOFT, 0.95))
+    assert running.certain_loss() is None
+    assert running.worthwhile() == order
 
 
 class TestCertainLoss:

@@ -14,7 +14,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import GateDecision, reject
@@ -55,6 +55,8 @@ class RunningEvaluation:
     current: Evaluation
     """The current skill's; items that it has no score for do not count."""
     rules: EvaluationGroup
+    record: TrackRecord = field(default_factory=TrackRecord)
+    """The scores of earlier candidates."""
 
     def lost(self) -> tuple[Evaluation, float] | None:
         """Return the evaluation up to where the loss was certain, and the bound of its mean; see `certain_loss`.
@@ -63,6 +65,28 @@ class RunningEvaluation:
         """
         prefix = self.certain_loss()
         return None if prefix is None else self.cut_short(prefix)
+
+    def worthwhile(self) -> Sequence[str]:
+        """Return the items to begin before more is known: up to where they will probably have made a loss certain.
+
+        Each is expected to score what the current skill and earlier candidates did on it. Probably is a standard
+        deviation beyond a tie, so that a candidate that does as expected waits for nothing. What runs in any case is
+        always among them.
+        """
+        arrived, ended = self._arrived(), self.scores.keys() | self.failed.keys()
+        certain = self._lead(arrived)
+        if certain <= SAME_MEAN * len(self.order):
+            # It has lost, and that too few items have a score takes all of them to see.
+            return self.order
+        expected, variance = self._lead(len(self.order)), 0.0
+        for begun, item in enumerate(self.order[arrived:], start=arrived):
+            if expected < -math.sqrt(variance) - SAME_MEAN:
+                # A further item takes away 1 at most.
+                return self.order[: max(begun, arrived + math.ceil(certain - SAME_MEAN))]
+            if item in self.current.scores and item not in ended:
+                score = self.record.expected(item, _value(self.current.scores[item], self.rules))
+                expected, variance = expected - (1.0 - score), variance + score * (1.0 - score)
+        return self.order
 
     def certain_loss(self) -> int | None:
         """Return the length of the shortest prefix of the order that rules out a candidate better than current.

@@ -68,7 +68,8 @@ def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) 
     rollouts = [rollout for draws in complete.values() for rollout in draws]
     scores = evaluation_of(list(complete), rollouts, draws=rules.draws).scores
     failed = {item: failed_draw(item, draws).status for item, draws in complete.items() if item not in scores}
-    return RunningEvaluation(scores, failed, order_of(run, state), state.current.evaluation, rules)
+    record = run.states.record(state)
+    return RunningEvaluation(scores, failed, order_of(run, state), state.current.evaluation, rules, record)
 
 
 def order_of(run: TrainingRun, state: RunState) -> tuple[str, ...]:

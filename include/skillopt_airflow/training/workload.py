@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.rollout_table import RolloutKey
 
 
-AHEAD = 1.5
-"""A contested chunk begins so many times its model calls in flight beyond the rows that were looked at: as many as keep
-them in flight until the next look, if an answer takes a second or more. A server which is faster is not asked for all
-items before anybody has looked."""
-SHARE_AHEAD = 0.1
-"""Or so large a share of its items, if that is more."""
+LEAST_AHEAD, MOST_AHEAD = 1, 3
+"""A contested chunk begins so many times its model calls in flight beyond the rows that were looked at: at least,
+whatever is to be expected of the candidate, and at most, so that a server which answers faster than one looks is not
+asked for all of them at once."""
+LARGEST_SHARE_AHEAD = 0.1
+"""And so large a share of its items, if that is more."""
 JUDGES = 2
 """Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
 
@@ -156,10 +156,15 @@ class ChunkWorkload:
             return True
         if not self.chunk.contested:
             return False
-        if running_evaluation(self.run, self._state, self.document).lost() is not None:
+        running = running_evaluation(self.run, self._state, self.document)
+        if running.lost() is not None:
             return True
-        ahead = max(self.concurrency * AHEAD, len(self.items) * SHARE_AHEAD)
-        self._released = self._recorded + math.ceil(ahead)
+        worthwhile = set(running.worthwhile())
+        # Held back to what runs in any case, the last items would run almost one by one.
+        least = self.concurrency * LEAST_AHEAD
+        most = max(self.concurrency * MOST_AHEAD, math.ceil(len(self.items) * LARGEST_SHARE_AHEAD))
+        wanted = sum(item.id in worthwhile for item in self.items) - self._recorded
+        self._released = self._recorded + min(max(wanted, least), most)
         return False
 
     @property
