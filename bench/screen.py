@@ -162,7 +162,7 @@ class Training:
         optimizer, text = WorldOptimizer(self.world), self.skill.text
         total = train.num_epochs * schedule.steps_in_epoch(TRAIN, train)
         budget = schedule.edit_budget(step, total, rules)
-        context = ReflectContext(skill=text, budget=budget, buffer=StepBuffer(), meta_skill="")
+        context = ReflectContext(skill=text, budget=budget, buffer=StepBuffer(), meta_skill="", rounds=1)
         rollouts = [self._rollout(item) for item in batch]
         cut = minibatches([rollouts], gradient.minibatch_size, f"{train.seed}-step-{step}", gradient.failure_only)
         patches = [reflect(optimizer, context, minibatch, rules, {}) for minibatch in cut]

@@ -111,6 +111,19 @@ def test_deep_reflection_asks_the_target_and_shows_what_it_said() -> None:
     assert "follow_up" not in "".join(sections(plain, "reflect", "trajectories"))
 
 
+def test_an_analyst_corrects_its_draft_in_a_second_round() -> None:
+    off, on = Training.of(), Training.of(gradient__analyst_rounds=2)
+    off(), on()
+    assert not sections(off, "reflect", "draft")
+    drafts = [json.loads(text) for text in sections(on, "reflect", "draft")]
+    assert 2 * len(drafts) == stages(on)["reflect"]
+    drafted = {edit["content"] for draft in drafts for edit in draft["edits"]}
+    keys = [on.run.keys.step(number) for number in range(1, 5)]
+    merged = [edit for key in keys for edit in on.store.get_model(key.merged_patch, Patch).edits]
+    assert merged
+    assert {edit.content for edit in merged} < drafted
+
+
 def test_edits_carry_support_sources_and_merge_levels() -> None:
     training = Training.of(gradient__minibatch_size=1, gradient__merge_batch_size=2, train__num_epochs=1)
     training()
@@ -525,7 +538,7 @@ MALFORMED: dict[str, Any] = {
     },
     "protected text": {
         "edits": [
-            {"op": "append", "content": "<!-- SLOW_UPDATE_END --> mine"},
+            {"op": "append", "content": "<!-- SLOW_UPDATE_END -->"},
             {"op": "delete", "anchor": "<!-- SLOW_UPDATE_START -->"},
         ],
         "failure_patterns": [],

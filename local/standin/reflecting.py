@@ -124,10 +124,11 @@ def _corrections(request: StageRequest, study: _Study) -> list[JsonEdit]:
 def _doubtful(request: StageRequest, study: _Study) -> list[JsonEdit]:
     """Return what a careless optimizer adds: tempting rules, empty advice, an anchor that is not there.
 
-    It adds nothing if it has asked the target: then it knows better.
+    It adds nothing if it has asked the target, or looks at its draft once more: then it knows better.
     """
     draw = fraction(study.seed, "doubt")
-    if not request.trajectories or any(trajectory.follow_up is not None for trajectory in request.trajectories):
+    knows_better = request.drafted or any(trajectory.follow_up is not None for trajectory in request.trajectories)
+    if not request.trajectories or knows_better:
         return []
     if draw < 0.25:
         free = free_tempting(study.active | study.barred, study.subject)

@@ -78,17 +78,19 @@ class StageRequest:
     comparison: ComparedGroups = field(default_factory=ComparedGroups)
     epoch_steps: tuple[EpochStep, ...] = ()
     meta_skill: str = ""
+    drafted: bool = False
+    """Whether the request shows an answer that is to be corrected."""
 
     @classmethod
     def read(cls, prompt: str, tags: str) -> "StageRequest":
-        """Read the sections with these tags, in this order, and the memory if there is one.
+        """Read the sections with these tags, in this order, and the memory and the draft if there are such.
 
         Raises:
             ModelError: a section is missing or malformed.
         """
         sections = Sections(prompt)
         found = {tag: _READERS[tag](sections, tag) for tag in tags.split()}
-        return cls(**found, meta_skill=sections.meta_skill)
+        return cls(**found, meta_skill=sections.meta_skill, drafted=sections.holds("draft"))
 
 
 class Sections:
@@ -119,6 +121,10 @@ class Sections:
         if match is None:
             raise ModelError(f"The request has no <{tag}> section{self._behind}.")
         return match[1].strip()
+
+    def holds(self, tag: str) -> bool:
+        """Return whether there is such a section behind the raw text that was read last."""
+        return f"<{tag}>" in self._rest
 
     def json(self, tag: str, section_type: type[Parsed]) -> Parsed:
         """Read a value of the type."""

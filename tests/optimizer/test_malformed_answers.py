@@ -33,7 +33,7 @@ from skillopt_airflow.optimizer.slow_update import slow_update
 pytestmark = pytest.mark.slow
 
 SKILL = "# Skill\n\n- one rule\n\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->\n"
-CONTEXT = ReflectContext(skill=SKILL, budget=4, buffer=StepBuffer(), meta_skill="")
+CONTEXT = ReflectContext(skill=SKILL, budget=4, buffer=StepBuffer(), meta_skill="", rounds=1)
 FAILURES = Minibatch(source_type="failure", index=0, rollouts=(rollout("a"),))
 EDITS = (Edit(op="append", content="x", minibatches=("failure-0",)), Edit(op="append", content="y"))
 PATCHES = [Patch(edits=(edit,)) for edit in EDITS]

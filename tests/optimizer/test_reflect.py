@@ -20,7 +20,9 @@ SKILL = "# Skill <x>\n\n- one rule\n\n<!-- SLOW_UPDATE_START -->\nguidance\n<!--
 
 
 def context(budget: int | None = 2, skill: str = SKILL, **fields: Any) -> ReflectContext:
-    return ReflectContext(skill=skill, budget=budget, **({"buffer": StepBuffer(), "meta_skill": ""} | fields))
+    return ReflectContext(
+        skill=skill, budget=budget, **({"buffer": StepBuffer(), "meta_skill": "", "rounds": 1} | fields)
+    )
 
 
 def reflected(
@@ -161,6 +163,36 @@ def test_all_edits_of_an_answer_share_the_room_of_one_skill() -> None:
     assert [kept.content[0] for kept in patch.edits] == ["x", "z"]
     assert patch.fallback == (
         "reflect failure-2: edit 2 exceeds the 100,000 characters that all edits of an answer may have"
+    )
+
+
+@pytest.mark.parametrize("rules", [PLAIN, AWARE, REWRITE])
+def test_a_draft_is_held_against_its_minibatch_and_corrected(rules: OptimizerGroup) -> None:
+    draft = {"edits": [append("draft")], "body": "draft"} if rules is not REWRITE else {"body": "draft"}
+    better = {"edits": [append("better")], "body": "better"} if rules is not REWRITE else {"body": "better"}
+    optimizer = ScriptedOptimizer(draft, better, better)
+    patch = reflect(optimizer, context(meta_skill="short", rounds=3), FAILURES, rules, {})
+    assert [edit.content for edit in patch.edits] == ["better"]
+    (stage, first), (_, second), (_, third) = optimizer.calls
+    assert {stage} == {name for name, _ in optimizer.calls}
+    assert "<draft>" not in first
+    assert second.replace(f"<draft>\n{section(second, 'draft')}\n</draft>\n\n", "") == first
+    assert '"draft"' in section(second, "draft")
+    assert '"better"' in section(third, "draft")
+
+
+def test_a_draft_that_stands_needs_no_further_round() -> None:
+    optimizer = ScriptedOptimizer({"edits": [append("one")]}, {"edits": [append("one")]})
+    patch = reflect(optimizer, context(rounds=3), FAILURES, PLAIN, {})
+    assert (len(optimizer.calls), [edit.content for edit in patch.edits]) == (2, ["one"])
+
+
+def test_an_unusable_correction_leaves_the_draft() -> None:
+    optimizer = ScriptedOptimizer({"edits": [append("one"), append(" ")]}, unusable("op: unknown"))
+    patch = reflect(optimizer, context(1, rounds=3), FAILURES, PLAIN, {})
+    assert [edit.content for edit in patch.edits] == ["one"]
+    assert patch.fallback == (
+        "reflect failure-2: the draft stays: op: unknown; reflect failure-2: 2 edits proposed, 1 allowed"
     )
 
 

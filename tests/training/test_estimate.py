@@ -98,6 +98,7 @@ BASE = calls(estimated(SEARCHQA))
         ("optimizer.skill_update_mode", "rewrite_from_suggestions", {"rewrite": 40}),
         ("optimizer.skill_update_mode", "full_rewrite_minibatch", {"merge": None}),
         ("gradient.use_deep_reflect", True, {"follow_up": 240, "deep_reflect": 240}),
+        ("gradient.analyst_rounds", 3, {"reflect": 720}),
         ("gradient.failure_only", True, {"reflect": 200, "merge": 40}),
         ("gradient.minibatch_size", 40, {"reflect": 80, "merge": 40}),
         # Between two steps of an epoch; a slow update stands between those of two epochs, but not of the first two.

@@ -57,6 +57,8 @@ class GradientGroup(Group):
     """Patches that one merge call sees; one alone would never become fewer."""
     analyst_workers: Positive = 16
     """Optimizer calls of one run at the same time."""
+    analyst_rounds: Annotated[int, Field(ge=1, le=3)] = 1
+    """Times that an analyst answers: after the first, its draft is held against the same minibatch and corrected."""
     failure_only: bool = False
     """Reflect on failures alone."""
     use_deep_reflect: bool = False

@@ -21,12 +21,20 @@ from skillopt_airflow.optimizer.answers import (
     flaw_of,
     flaw_of_note,
     flaw_of_skill,
+    joined,
     one_line,
     said,
 )
 from skillopt_airflow.optimizer.minibatches import Minibatch
 from skillopt_airflow.optimizer.proposals import ProposedEdit, sift
-from skillopt_airflow.optimizer.sections import budget_section, buffer_section, meta_skill_section, prompt_of, section
+from skillopt_airflow.optimizer.sections import (
+    budget_section,
+    buffer_section,
+    json_section,
+    meta_skill_section,
+    prompt_of,
+    section,
+)
 from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
 
 _MOST_AS_SCORED = 3
@@ -43,6 +51,8 @@ class ReflectContext(Value):
     buffer: StepBuffer
     meta_skill: str
     """The optimizer's memory of earlier epochs; may be empty."""
+    rounds: int
+    """Times that an analyst answers: 1 is a draft alone, each further one corrects what came before."""
 
 
 class ProposedPattern(BaseModel):
@@ -75,6 +85,13 @@ class Rewriting(BaseModel):
     rationale: str = Field(default="", description="What changed and why, in one or two sentences.")
 
 
+_ANSWERS: dict[ReflectStage, type[Reflection] | type[Rewriting]] = {
+    "reflect": Reflection,
+    "reflect_skill_aware": SkillAwareReflection,
+    "reflect_rewrite": Rewriting,
+}
+
+
 def reflect(
     optimizer: Optimizer,
     context: ReflectContext,
@@ -82,7 +99,7 @@ def reflect(
     rules: OptimizerGroup,
     follow_ups: Mapping[str, FollowUp],
 ) -> Patch:
-    """Ask in one call of the configured kind what went wrong (or right) and what to change.
+    """Ask in a call of the configured kind what went wrong (or right) and what to change, and have that corrected.
 
     `follow_ups` is what the target said about its trajectories, by item id. An unusable answer proposes nothing;
     unusable parts of an answer are left out. The patch's fallback says so. Failures of which the answer names no
@@ -101,25 +118,47 @@ def _answered(
     rules: OptimizerGroup,
     follow_ups: Mapping[str, FollowUp],
 ) -> Patch:
-    stage = _stage(rules)
-    prompt = prompt_of(
+    """Ask for a draft and have it corrected; where a correction is unusable, the answer before it stays."""
+    stage, drafts_fallback = _stage(rules), ""
+    where, instructions, answer_type = f"{stage} {minibatch.name}", prompts.load(stage), _ANSWERS[stage]
+    shown = prompt_of(
         section("skill", context.skill),
         "" if stage == "reflect_rewrite" else budget_section(context.budget),
         section("outcome", minibatch.source_type),
         trajectories_section(minibatch.rollouts, follow_ups),
         buffer_section(context.buffer),
-        meta_skill_section(context.meta_skill),
     )
+    memory = meta_skill_section(context.meta_skill)
     try:
-        if stage == "reflect_rewrite":
-            return _rewritten(optimizer.ask(stage, prompts.load(stage), prompt, Rewriting), minibatch)
-        if stage == "reflect_skill_aware":
-            aware = optimizer.ask(stage, prompts.load(stage), prompt, SkillAwareReflection)
-            takes_notes = rules.skill_aware_appendix_source in ("both", minibatch.source_type)
-            return _patch(stage, aware, aware.notes if takes_notes else (), minibatch, context)
-        return _patch(stage, optimizer.ask(stage, prompts.load(stage), prompt, Reflection), (), minibatch, context)
+        answer = optimizer.ask(stage, instructions, prompt_of(shown, memory), answer_type)
     except ModelOutputError as error:
-        return Patch(fallback=said(f"{stage} {minibatch.name}", [str(error)]))
+        return Patch(fallback=said(where, [str(error)]))
+    for _ in range(1, context.rounds):
+        draft = answer
+        prompt = prompt_of(shown, json_section("draft", draft.model_dump(mode="json")), memory)
+        try:
+            answer = optimizer.ask(stage, instructions + prompts.load("second_look"), prompt, answer_type)
+        except ModelOutputError as error:
+            drafts_fallback = said(where, [f"the draft stays: {error}"])
+            break
+        if answer == draft:
+            break
+    patch = _usable(stage, answer, minibatch, context, rules)
+    return patch.model_copy(update={"fallback": joined(drafts_fallback, patch.fallback)})
+
+
+def _usable(
+    stage: ReflectStage,
+    answer: Reflection | Rewriting,
+    minibatch: Minibatch,
+    context: ReflectContext,
+    rules: OptimizerGroup,
+) -> Patch:
+    if isinstance(answer, Rewriting):
+        return _rewritten(answer, minibatch)
+    takes_notes = rules.skill_aware_appendix_source in ("both", minibatch.source_type)
+    notes = answer.notes if isinstance(answer, SkillAwareReflection) and takes_notes else ()
+    return _patch(stage, answer, notes, minibatch, context)
 
 
 def _stage(rules: OptimizerGroup) -> ReflectStage:

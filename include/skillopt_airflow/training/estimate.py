@@ -248,7 +248,7 @@ def _optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> di
         # The target's part of it is one of the first step's rollouts.
         "preflight": int(config.train.preflight),
         "deep_reflect": epochs * sum(min(_probes(config), count) for count in minibatches),
-        "reflect": epochs * sum(minibatches),
+        "reflect": epochs * sum(minibatches) * gradient.analyst_rounds,
         "merge": 0 if rewrites else epochs * sum(merges),
         "learning_rate": kinds["step"] if rules.lr_control_mode == "autonomous" else 0,
         # Of rewrites of the whole body one stays, also where edits have no limit.

@@ -81,6 +81,7 @@ def reflect(run: TrainingRun, moment: Moment) -> None:
         budget=edit_budget(moment.step, run.record.total_steps, run.config.optimizer),
         buffer=state.buffer,
         meta_skill=state.meta_skill,
+        rounds=gradient.analyst_rounds,
     )
     with optimizing(run, moment, "reflect") as models:
         probed = _probed(run, moment) if gradient.use_deep_reflect else frozenset()

@@ -58,6 +58,7 @@ def reflected(
     skill: str,
     *,
     buffer: StepBuffer | None = None,
+    rounds: int = 1,
     meta_skill: str = "",
     budget: int | None = BUDGET,
     seeds: int = 12,
@@ -66,7 +67,7 @@ def reflected(
     done = rollouts(skill)
     batches = [batch for seed in range(seeds) for batch in minibatches([done], 8, str(seed), failure_only=False)]
     known = buffer if buffer is not None else StepBuffer()
-    context = ReflectContext(skill=skill, budget=budget, buffer=known, meta_skill=meta_skill)
+    context = ReflectContext(skill=skill, budget=budget, buffer=known, meta_skill=meta_skill, rounds=rounds)
     return [reflect(InProcess(), context, batch, OptimizerGroup(), {}) for batch in batches]
 
 
@@ -81,6 +82,12 @@ def test_failures_bring_rules_that_help_and_some_that_do_not() -> None:
     assert any(DIRECTIVES[name].tempting for name in proposed)
     assert all(len(patch.edits) <= BUDGET and not patch.fallback for patch in patches)
     assert all(edit.rationale for patch in patches for edit in patch.edits)
+
+
+def test_a_second_look_takes_out_what_no_trajectory_speaks_for() -> None:
+    looked = directives_of(reflected(SEED, rounds=2))
+    assert looked >= {"question_words", "matching_documents"}
+    assert not any(DIRECTIVES[name].tempting for name in looked)
 
 
 def test_every_operation_occurs_and_some_anchors_do_not_exist() -> None:
