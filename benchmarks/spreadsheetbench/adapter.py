@@ -31,6 +31,7 @@ finds the path of the workbook in the variable INPUT_PATH and the path to save t
 prints, and may look at the workbook before you change it; the work ends once a workbook is saved."""
 _BLOCK = RegexMatch(pattern=r"(?is)```(?:python|py)[^\S\n]*\n(.*?)(?:```|\Z)")
 _CORNER = r"\$?([A-Z]{1,3})\$?(\d*)"
+_QUOTED = re.compile("'[^'!]*'!")
 _CELLS = re.compile(rf"{_CORNER}(?::{_CORNER})?", re.IGNORECASE)
 
 
@@ -141,8 +142,10 @@ def answer_cells(position: str) -> list[Cells]:
         DataError: a part of it names no cells.
     """
     found = []
-    for part in position.split(","):
-        sheet, _, cells = part.rpartition("!")
+    # A name between quotes may hold commas.
+    masked = _QUOTED.sub(lambda name: name[0].replace(",", "\0"), position)
+    for part in masked.split(","):
+        sheet, _, cells = part.replace("\0", ",").rpartition("!")
         match = _CELLS.fullmatch(cells.strip(" '\""))
         if match is None:
             raise DataError(f"answer_position: expected cells such as 'Sheet1'!A1:B2, got {part.strip()!r}")

@@ -91,6 +91,8 @@ def test_a_broken_record_is_named(change: JsonObject, message: str) -> None:
         ("Daily Numbers'!Q3:Q24", [Cells("Daily Numbers", 17, 3, 17, 24)]),
         ("'Sheet1!'A1:A50,'S 3!'A1:A50'", [Cells("Sheet1", 1, 1, 1, 50), Cells("S 3", 1, 1, 1, 50)]),
         ("'工作表1'!AO9:AZ12", [Cells("工作表1", 41, 9, 52, 12)]),
+        ("'b2b, sez, de'!A5:V10", [Cells("b2b, sez, de", 1, 5, 22, 10)]),
+        ("C2,'a,b'!D3", [Cells("", 3, 2, 3, 2), Cells("a,b", 4, 3, 4, 3)]),
         ("'S'!A:G", [Cells("S", 1, 1, 7, None)]),
         ("C", [Cells("", 3, 1, 3, None)]),
     ],

@@ -10,9 +10,10 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.parquet import TRAJECTORIES, from_parquet, to_parquet
+from skillopt_airflow.training.data_items import checked_items
 from skillopt_airflow.training.night import settle_night
 from skillopt_airflow.training.night_plan import contest_of, plan_night
-from skillopt_airflow.training.preparation import checked_items, settle
+from skillopt_airflow.training.preparation import settle
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.scorecard import Question, scorecard, scoring_plan
 from tests.training.in_process import Training, configured

@@ -105,7 +105,7 @@ def test_files_are_kept_for_the_target_and_need_an_agent(folder: Path) -> None:
     prepared.prepare()
     [file] = prepared.run.items(Split.VAL)[0].files
     assert (file.name, len(file.sha256)) == ("all.txt", 64)
-    with pytest.raises(DataError, match=r"train row 1, item .*/pages/none\.txt: No such file"):
+    with pytest.raises(DataError, match=r"train row 1 \(id .*\): .*/pages/none\.txt: No such file"):
         training(**files | {"task__files": ["pages/{{ 'none' }}.txt"]}).prepare()
 
 

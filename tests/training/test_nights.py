@@ -20,6 +20,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.night_table import Night, NightTable, Promise
 from skillopt_airflow.store.objects import model_bytes
+from skillopt_airflow.training.data_items import checked_items
 from skillopt_airflow.training.night import (
     HARM,
     LedgerRow,
@@ -39,7 +40,7 @@ from skillopt_airflow.training.night_plan import (
     plan_nothing,
     promise_of,
 )
-from skillopt_airflow.training.preparation import checked_items, settle
+from skillopt_airflow.training.preparation import settle
 from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.transfer import as_markdown, transfer, write_transfers

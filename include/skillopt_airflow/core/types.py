@@ -59,6 +59,8 @@ class Status(StrEnum):
     REFUSED = "refused"
     BUDGET = "budget"
     SANDBOX_ERROR = "sandbox_error"
+    DATA_ERROR = "data_error"
+    """The item's record or one of its files is of no use, so that it never ran; see `Item.unusable`."""
 
     @property
     def scored(self) -> bool:
@@ -100,6 +102,8 @@ class Item(Value):
     group: str = ""
     """What it shares with the items of the same group, such as a document, a problem's family or a repository: their
     scores are not independent. Empty for an item of its own."""
+    unusable: str = ""
+    """Why its record or one of its files is of no use; it then has nothing but an id, and fails without a rollout."""
 
     @property
     def fingerprint(self) -> str:
@@ -110,6 +114,7 @@ class Item(Value):
                 "files": {"__all__": {"path"}},
                 "reference_files": {"__all__": {"path"}},
                 "group": True,
+                "unusable": True,
             },
         )
         return sha256(canonical_json(dumped))
@@ -121,6 +126,8 @@ class ItemRef(NamedTuple):
     id: str
     fingerprint: str
     group: str = ""
+    unusable: str = ""
+    """See `Item.unusable`."""
 
 
 class Message(Value):

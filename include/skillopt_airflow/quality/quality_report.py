@@ -60,11 +60,12 @@ class QualityReport(Document):
     source: str
     """Origin of the rows, as the user named it."""
     success: bool
+    """False stops the run. A success may have missed expectations where few records did, which are failed items."""
     rows: dict[str, int]
     """Number of rows by split."""
     expectations: tuple[ExpectationResult, ...]
     notes: tuple[str, ...] = ()
-    """Checks that were left out, and why."""
+    """What else a reader should know, such as checks that were left out, and why."""
 
     @classmethod
     def of(
@@ -98,7 +99,7 @@ class QualityReport(Document):
             DataQualityError: one sentence that names every failed expectation with its first rows and ids.
         """
         problems = [result.sentence() for result in self.expectations if not result.success]
-        if problems:
+        if not self.success:
             raise DataQualityError(f"{self.source}: these {self.suite} cannot be used: {'; '.join(problems)}", self)
 
 

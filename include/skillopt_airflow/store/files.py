@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config import DataGroup
-from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError
+from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError, StoreUnavailable
 from skillopt_airflow.store.datasets import located
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.store.objects import ObjectStore
@@ -42,6 +42,7 @@ class DataFiles:
 
         Raises:
             DataError: the path leads out of the folder; or not one file, with at most MAX_FILE_BYTES, is there.
+            StoreUnavailable: the bucket does not answer now.
         """
         folder, _, name = path.rpartition("/")
         if any(part in {"", ".", ".."} for part in path.split("/")) or ANY in folder:
@@ -95,6 +96,8 @@ class _Bucket:
             return _small_enough(self._store.address(key), self._store.get_bytes(key))
         except ObjectMissing as error:
             raise DataError(f"{error}; the record names this file") from error
+        except StoreUnavailable:
+            raise
         except StoreError as error:
             raise DataError(f"{self._store.address(key)}: {error}") from error
 

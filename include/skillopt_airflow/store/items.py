@@ -17,10 +17,10 @@ from skillopt_airflow.store.stored_parquet import opened
 ITEMS: pa.Schema = pa.schema(
     [
         pa.field(column, pa.string(), nullable=False)
-        for column in ("id", "public", "reference", "files", "reference_files", "group", "fingerprint")
+        for column in ("id", "public", "reference", "files", "reference_files", "group", "unusable", "fingerprint")
     ]
 )
-"""One row an item, in the split's order; all but id, group and fingerprint are JSON."""
+"""One row an item, in the split's order; all but id, group, unusable and fingerprint are JSON."""
 GROUP = 2000
 """Items that are read together: who wants some of them reads few others."""
 _PARTS = ("public", "reference", "files", "reference_files")
@@ -96,6 +96,7 @@ def _row(item: Item) -> dict[str, str]:
         "files": _files_json(item.files),
         "reference_files": _files_json(item.reference_files),
         "group": item.group,
+        "unusable": item.unusable,
         "fingerprint": item.fingerprint,
     }
 

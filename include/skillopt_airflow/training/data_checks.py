@@ -65,9 +65,9 @@ def checked_fresh(
     """
     from skillopt_airflow.quality.fresh_items import check_fresh
 
-    learned = {split: trained[split] for split in (Split.TRAIN, Split.VAL)}
+    learned = {split: _usable(trained[split]) for split in (Split.TRAIN, Split.VAL)}
     reference = [*trained[Split.VAL], *trained[Split.TEST]]
-    found = check_fresh(records.source, items, learned, reference, nights)
+    found = check_fresh(records.source, _usable(items), learned, _usable(reference), nights)
     report = records.with_more(found)
     stop_if_failed(run, report)
     return report
@@ -110,6 +110,10 @@ def items_of(run: TrainingRun, trained: str) -> Mapping[Split, list[Item]] | Non
         return {split: load_items(run.store, keys.items(split)) for split in DATA_SPLITS}
     except ObjectMissing:
         return None
+
+
+def _usable(items: Sequence[Item]) -> list[Item]:
+    return [item for item in items if not item.unusable]
 
 
 def _stored(run: TrainingRun, key: str) -> "QualityReport | None":

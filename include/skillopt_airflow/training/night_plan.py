@@ -16,8 +16,9 @@ from skillopt_airflow.store.keys import RegateKeys, RunKeys
 from skillopt_airflow.store.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import checked_fresh, items_of, stored_quality
+from skillopt_airflow.training.data_items import Items, checked_items, read_items, store_files
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
-from skillopt_airflow.training.preparation import Items, checked_items, read_items, settle, store_files
+from skillopt_airflow.training.preparation import settle
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.seed_and_final import opened

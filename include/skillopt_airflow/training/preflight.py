@@ -75,7 +75,8 @@ def first_unmeasured(run: TrainingRun) -> ItemRef | None:
     """Return the first training item that the run will roll out and that has no stored score under the seed skill."""
     items = [item for part in run.slices(run.timeline[1]) for item in part]
     found = run.results(Split.TRAIN, run.skill(0), 0, items)
-    return next((item for item in items if item.id not in found or not found[item.id].status.scored), None)
+    usable = (item for item in items if not item.unusable)
+    return next((item for item in usable if item.id not in found or not found[item.id].status.scored), None)
 
 
 def _try_target(run: TrainingRun, roll_out: RollOut) -> str:

@@ -1,7 +1,7 @@
 """The preparation of a run: all that it rests on is checked and stored before the first model call."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,17 +10,23 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import Prices, unpriced
 from skillopt_airflow.core.config import TrainConfig, changed_paths
-from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
+from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
 from skillopt_airflow.core.preset import StatedScores
-from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.run_gates import SmallestGain, check_groups, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
-from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
+from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
 from skillopt_airflow.training.connections import published_skills
-from skillopt_airflow.training.data_checks import stop_if_failed, store_quality
+from skillopt_airflow.training.data_checks import store_quality
+from skillopt_airflow.training.data_items import (
+    Items,
+    checked_items,
+    read_items,
+    read_splits,
+    store_files,
+    unusable_items,
+)
 from skillopt_airflow.training.estimate import Estimate, estimate
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
@@ -31,16 +37,11 @@ from skillopt_airflow.training.scorecard import Question, scoring_plan
 from skillopt_airflow.training.seed_and_final import opened, seed_plan, store_seed
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
     from skillopt_airflow.quality.quality_report import QualityReport
-    from skillopt_airflow.quality.sizes import Need
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.files import DataFiles
 
 log = logging.getLogger(__name__)
-
-Items = Mapping[Split, list[Item]]
 
 
 class Beginning(NamedTuple):
@@ -123,89 +124,6 @@ def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore
     if asked != "seed":
         log.info("the run begins with %s", found.version if found.version else "the skill of train.init_skill")
     return found
-
-
-def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = ()) -> "tuple[Items, QualityReport]":
-    """Read the items of all splits, after the data quality suite has passed; `needs` are those of the configuration.
-
-    Raises:
-        DataError: a file, record or split is not usable; the text names it.
-    """
-    records = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
-    return checked_items(run, config, f"data.uri = {config.data.uri}", records, needs)
-
-
-def read_splits(name: str, config: TrainConfig, client: "S3Client") -> dict[Split, list[JsonObject]]:
-    """Return the records of a benchmark's data set by split; `client` reads s3:// addresses.
-
-    Raises:
-        DataError: a folder, file or bucket is missing, or a file does not hold records.
-    """
-    from skillopt_airflow.store.datasets import ALL, read_records
-
-    data = config.data
-    read = read_records(data.uri, benchmarks.folder(name), data.split_mode, client)
-    if ALL in read:
-        benchmark = benchmarks.load(name, config.task)
-        groups = [_group(benchmark, record) for record in read[ALL]]
-        splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed, groups)
-    else:
-        splits = {Split(name): rows for name, rows in read.items()}
-    return {split: take(rows, data.limit) for split, rows in splits.items()}
-
-
-def checked_items(
-    run: TrainingRun,
-    config: TrainConfig,
-    source: str,
-    records: Mapping[Split, list[JsonObject]],
-    needs: "Sequence[Need]" = (),
-) -> "tuple[Items, QualityReport]":
-    """Return the records as items, after the data quality suite has passed; `source` is where they come from.
-
-    Raises:
-        DataError: a record or split is not usable; the text names it.
-    """
-    from skillopt_airflow.quality.records import check_splits
-
-    benchmark = benchmarks.load(run.ref.benchmark, config.task)
-    quality = check_splits(
-        source,
-        {str(split): rows for split, rows in records.items()},
-        benchmark.identity,
-        benchmark.text_columns,
-        benchmark.list_columns,
-        needs,
-    )
-    stop_if_failed(run, quality)
-    return {split: _items(benchmark, f"{source}: {split}", rows) for split, rows in records.items()}, quality
-
-
-def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
-    """Store the items' files under the hash of what they hold; return the items with the hashes.
-
-    Raises:
-        DataError: a file is missing or too large; the text names it and its item.
-    """
-    from skillopt_airflow.store.files import FileStore
-
-    kept = FileStore(run.store, run.ref.storage.prefix)
-
-    def stored(split: Split, row: int, item: Item) -> Item:
-        if not (item.files or item.reference_files):
-            return item
-        try:
-            found = {
-                field: tuple(file.model_copy(update={"sha256": kept.put(folder.read(file.path))}) for file in files)
-                for field, files in (("files", item.files), ("reference_files", item.reference_files))
-            }
-        except DataError as error:
-            raise DataError(f"{split} row {row}, item {item.id}: {error}") from error
-        return item.model_copy(update=found)
-
-    return {
-        split: [stored(split, row, item) for row, item in enumerate(rows, start=1)] for split, rows in items.items()
-    }
 
 
 def check_publish_split(config: TrainConfig, splits: Collection[Split]) -> None:
@@ -305,7 +223,10 @@ def settle(
         init_version=begun.init_version,
         stated=begun.stated,
     )
-    store_quality(run, quality)
+    failed = unusable_items(items)
+    for sentence in failed:
+        log.warning("%s", sentence)
+    store_quality(run, quality.model_copy(update={"notes": (*quality.notes, *failed)}))
     for split, rows in items.items():
         save_items(run.store, run.keys.items(split), rows)
     run.store.put_model(run.keys.data_manifest, data_manifest(config.data, items))
@@ -338,7 +259,7 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     """Estimate calls, tokens and price of the whole run from the prompts of its first training items."""
     skill = run.skill(0)
     first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:100]))
-    prompts = [run.benchmark.messages(item.public, "") for item in first]
+    prompts = [run.benchmark.messages(item.public, "") for item in first if not item.unusable]
     chars = sum(len(message.content) for prompt in prompts for message in prompt) / max(1, len(prompts))
     return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices)
 
@@ -353,20 +274,3 @@ def _files(run: TrainingRun, config: TrainConfig) -> "DataFiles":
     from skillopt_airflow.store.files import DataFiles
 
     return DataFiles.of(config.data, benchmarks.folder(run.ref.benchmark), run.connections.s3_client(config.storage))
-
-
-def _group(benchmark: Benchmark, record: JsonObject) -> str:
-    try:
-        return benchmark.item(record).group
-    except Exception:  # noqa: BLE001 - the benchmark's own code; it fails again, and is told with the row, on the items
-        return ""
-
-
-def _items(benchmark: Benchmark, split: str, records: Sequence[JsonObject]) -> list[Item]:
-    items = []
-    for row, record in enumerate(records, start=1):
-        try:
-            items.append(benchmark.item(record))
-        except DataError as error:
-            raise DataError(f"{split} row {row} (id {benchmark.identity(record)}): {error}") from error
-    return items

@@ -25,6 +25,8 @@ from skillopt_airflow.core.types import (
     Rollout,
     RolloutResult,
     Split,
+    Status,
+    Trajectory,
     Value,
     canonical_json,
     sha256,
@@ -333,7 +335,8 @@ class TrainingRun:
         self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
     ) -> "Mapping[str, RolloutResult]":
         """Return `stored` without what was said."""
-        return self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items)
+        found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items)
+        return {**found, **{item.id: _unusable(item).result for item in items if item.unusable}}
 
     def merge_parts(
         self, split: Split, skills: "Iterable[SkillDocument]", draws: "Sequence[int] | None" = None
@@ -348,11 +351,20 @@ class TrainingRun:
     def stored(
         self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
     ) -> "Mapping[str, Rollout]":
-        """Return the items' rollouts by id: those with a score, of any run, else this run's failures."""
+        """Return the items' rollouts by id: those with a score, of any run, else this run's failures.
+
+        An item that is of no use has failed in every run, without a stored row.
+        """
         key = self.rollout_key(split, skill, draw)
         scored = self.rollouts.read(key, items)
         missing = [item for item in items if item.id not in scored]
-        return scored | (self.rollouts.errors(key, self.ref.run, missing) if missing else {})
+        failed = self.rollouts.errors(key, self.ref.run, missing) if missing else {}
+        return scored | failed | {item.id: _unusable(item) for item in items if item.unusable}
+
+
+def _unusable(item: "Item | ItemRef") -> Rollout:
+    """Return the failure that stands for the rollout of an item which is of no use."""
+    return Rollout(trajectory=Trajectory(item_id=item.id, status=Status.DATA_ERROR, error=item.unusable), score=None)
 
 
 def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str, draw: int) -> "RolloutSettings":

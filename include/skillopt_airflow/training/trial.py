@@ -13,8 +13,8 @@ from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.training.data_items import read_splits
 from skillopt_airflow.training.judging import score_of
-from skillopt_airflow.training.preparation import read_splits
 from skillopt_airflow.training.run import rollout_settings
 from skillopt_airflow.training.workload import needs_container_each
 

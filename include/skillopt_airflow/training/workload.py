@@ -97,8 +97,8 @@ class ChunkWorkload:
 
     @cached_property
     def assigned(self) -> list[Item]:
-        """All items of the chunk, in the order in which they are begun."""
-        return self.run.items_of(self.chunk.split, self.chunk.item_ids)
+        """All items of the chunk that can run, in the order in which they are begun."""
+        return [item for item in self.run.items_of(self.chunk.split, self.chunk.item_ids) if not item.unusable]
 
     @cached_property
     def items(self) -> Sequence[Item]:
@@ -213,8 +213,8 @@ class ChunkWorkload:
 
     @cached_property
     def _refs(self) -> Mapping[str, ItemRef]:
-        """The chunk's items by id."""
-        mine = set(self.chunk.item_ids)
+        """The assigned items by id."""
+        mine = {item.id for item in self.assigned}
         return {ref.id: ref for ref in self.run.item_refs(self.chunk.split) if ref.id in mine}
 
     @cached_property

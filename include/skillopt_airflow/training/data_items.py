@@ -1,0 +1,176 @@
+"""From the records of a data set to the items of a run, with their files; few that are of no use fail by themselves."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
+from skillopt_airflow.core.types import Item, JsonObject, Split
+from skillopt_airflow.training.data_checks import stop_if_failed
+from skillopt_airflow.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from skillopt_airflow.quality.quality_report import QualityReport
+    from skillopt_airflow.quality.sizes import Need
+    from skillopt_airflow.store.files import DataFiles
+
+Items = Mapping[Split, list[Item]]
+
+
+def read_items(run: TrainingRun, config: TrainConfig, needs: "Sequence[Need]" = ()) -> "tuple[Items, QualityReport]":
+    """Read the items of all splits, after the data quality suite has passed; `needs` are those of the configuration.
+
+    Raises:
+        DataError: a file, record or split is not usable; the text names it.
+    """
+    records = read_splits(run.ref.benchmark, config, run.connections.s3_client(config.storage))
+    return checked_items(run, config, f"data.uri = {config.data.uri}", records, needs)
+
+
+def read_splits(name: str, config: TrainConfig, client: "S3Client") -> dict[Split, list[JsonObject]]:
+    """Return the records of a benchmark's data set by split; `client` reads s3:// addresses.
+
+    Raises:
+        DataError: a folder, file or bucket is missing, or a file does not hold records.
+    """
+    from skillopt_airflow.store.datasets import ALL, read_records
+
+    data = config.data
+    read = read_records(data.uri, benchmarks.folder(name), data.split_mode, client)
+    if ALL in read:
+        benchmark = benchmarks.load(name, config.task)
+        groups = [_group(benchmark, record) for record in read[ALL]]
+        splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed, groups)
+    else:
+        splits = {Split(name): rows for name, rows in read.items()}
+    return {split: take(rows, data.limit) for split, rows in splits.items()}
+
+
+def checked_items(
+    run: TrainingRun,
+    config: TrainConfig,
+    source: str,
+    records: Mapping[Split, list[JsonObject]],
+    needs: "Sequence[Need]" = (),
+) -> "tuple[Items, QualityReport]":
+    """Return the records as items, after the data quality suite has passed; `source` is where they come from.
+
+    A record that is of no use becomes an item that says why and fails, as long as they are few.
+
+    Raises:
+        DataError: a split is not usable; the text names its records.
+    """
+    from skillopt_airflow.quality.records import check_splits, unusable_records
+
+    benchmark = benchmarks.load(run.ref.benchmark, config.task)
+    quality = check_splits(
+        source,
+        {str(split): rows for split, rows in records.items()},
+        benchmark.identity,
+        benchmark.text_columns,
+        benchmark.list_columns,
+        needs,
+    )
+    stop_if_failed(run, quality)
+    unusable = unusable_records(quality)
+    items = {split: _items(benchmark, split, rows, unusable[split]) for split, rows in records.items()}
+    _check_few_unusable(f"{source}: ", items)
+    return items, quality
+
+
+def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
+    """Store the items' files under the hash of what they hold; return the items with the hashes.
+
+    An item with a file that is missing or too large becomes one that fails, as long as they are few.
+
+    Raises:
+        DataError: they are too many; the text names the first with its file.
+    """
+    from skillopt_airflow.store.files import FileStore
+
+    kept = FileStore(run.store, run.ref.storage.prefix)
+
+    def stored(item: Item) -> Item:
+        if not (item.files or item.reference_files):
+            return item
+        try:
+            found = {
+                field: tuple(file.model_copy(update={"sha256": kept.put(folder.read(file.path))}) for file in files)
+                for field, files in (("files", item.files), ("reference_files", item.reference_files))
+            }
+        except DataError as error:
+            return _unusable(item.id, str(error))
+        return item.model_copy(update=found)
+
+    kept_items = {split: [stored(item) for item in rows] for split, rows in items.items()}
+    _check_few_unusable("", kept_items)
+    return kept_items
+
+
+def unusable_items(items: Items) -> list[str]:
+    """Return a sentence on each item that is of no use, with its row."""
+    return [
+        f"{_place(split, row, item)} is of no use and counts as failed: {item.unusable}"
+        for split, rows in items.items()
+        for row, item in enumerate(rows, start=1)
+        if item.unusable
+    ]
+
+
+def _group(benchmark: Benchmark, record: JsonObject) -> str:
+    try:
+        return benchmark.item(record).group
+    except Exception:  # noqa: BLE001 - the benchmark's own code; it fails again, and is told with the row, on the items
+        return ""
+
+
+def _items(
+    benchmark: Benchmark, split: Split, records: Sequence[JsonObject], unusable: Mapping[int, str]
+) -> list[Item]:
+    """Return the records as items; `unusable` says of some, by row (1-based), why they are none."""
+    items = []
+    for row, record in enumerate(records, start=1):
+        try:
+            items.append(
+                _unusable(_id(benchmark, split, row, record), unusable[row])
+                if row in unusable
+                else benchmark.item(record)
+            )
+        except DataError as error:
+            items.append(_unusable(benchmark.identity(record), str(error)))
+    return items
+
+
+def _id(benchmark: Benchmark, split: Split, row: int, record: JsonObject) -> str:
+    try:
+        return benchmark.identity(record)
+    except DataError:
+        return f"{split}-row-{row}"
+
+
+def _unusable(item_id: str, why: str) -> Item:
+    return Item(id=item_id, public={}, reference={}, unusable=why)
+
+
+def _check_few_unusable(source: str, items: Items) -> None:
+    """Refuse a split of which too many items are of no use.
+
+    Raises:
+        DataError: naming the first of them.
+    """
+    from skillopt_airflow.quality.records import TOLERATED
+
+    for split, rows in items.items():
+        found = [(row, item) for row, item in enumerate(rows, start=1) if item.unusable]
+        if len(found) > TOLERATED * len(rows):
+            others = f"; {len(found)} of {len(rows)} are of no use" if len(found) > 1 else ""
+            raise DataError(f"{source}{_place(split, *found[0])}: {found[0][1].unusable}{others}")
+
+
+def _place(split: Split, row: int, item: Item) -> str:
+    return f"{split} row {row} (id {item.id})"

@@ -1,0 +1,126 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillopt_airflow.core.config import StorageGroup
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import DATA_SPLITS, Item, ItemFile, JsonObject, Split, Status
+from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
+from skillopt_airflow.store.files import DataFiles, FileStore
+from skillopt_airflow.training.data_items import checked_items, store_files, unusable_items
+from skillopt_airflow.training.run import RunRef, TrainingRun
+from tests.training.in_process import PROJECT, InProcessConnections, Training, configured
+
+
+@pytest.fixture
+def run() -> TrainingRun:
+    ref = RunRef(benchmark="spreadsheetbench", run="r", storage=StorageGroup(prefix="team/"))
+    return TrainingRun(ref, InProcessConnections())
+
+
+def item(name: str, golden: str = "golden.xlsx") -> Item:
+    return Item(
+        id=name,
+        public={},
+        reference={},
+        files=(ItemFile(name="input.xlsx", path="books/*init*.xlsx"),),
+        reference_files=(ItemFile(name="golden.xlsx", path=f"books/{golden}"),),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFiles:
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "1_a_init.xlsx").write_bytes(b"before")
+    (tmp_path / "books" / "golden.xlsx").write_bytes(b"after")
+    return DataFiles(str(tmp_path), tmp_path, None)  # type: ignore[arg-type]
+
+
+def test_items_get_the_hashes_of_their_files_which_are_stored_once(run: TrainingRun, folder: DataFiles) -> None:
+    plain = Item(id="plain", public={}, reference={})
+    items = store_files(run, {Split.TRAIN: [item("a"), plain], Split.VAL: [item("b")]}, folder)
+    assert items[Split.TRAIN][1] == plain
+    kept = FileStore(run.store, "team/")
+    for one in (items[Split.TRAIN][0], items[Split.VAL][0]):
+        assert [kept.get(file.sha256) for file in (*one.files, *one.reference_files)] == [b"before", b"after"]
+    assert len(run.store.list_keys("team/files/")) == len(run.store.list_keys("")) == 2
+
+
+def test_an_item_with_a_missing_file_fails_by_itself(run: TrainingRun, folder: DataFiles, tmp_path: Path) -> None:
+    rows = [item(f"item-{number}") for number in range(19)] + [item("b", "none.xlsx")]
+    found = store_files(run, {Split.VAL: rows}, folder)[Split.VAL]
+    assert [one.unusable for one in found[:19]] == [""] * 19
+    assert f"{tmp_path}/books/none.xlsx: No such file" in found[19].unusable
+    assert found[19] == Item(id="b", public={}, reference={}, unusable=found[19].unusable)
+
+
+def test_too_many_missing_files_refuse_the_split(run: TrainingRun, folder: DataFiles, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"val row 2 \(id b\): {tmp_path}/books/none\.xlsx: No such file"):
+        store_files(run, {Split.VAL: [item("a"), item("b", "none.xlsx")]}, folder)
+
+
+def record(number: int, **changes: Any) -> JsonObject:
+    return {"id": f"q{number}", "question": "q", "context": "c", "answers": ["a"]} | changes
+
+
+def questions(broken: dict[int, JsonObject]) -> tuple[list[Item], QualityReport]:
+    """Forty records of SearchQA as items, some of them changed, by position."""
+    training = Training(configured("searchqa", {"model.target": "openai:x"}))
+    rows = [broken.get(number, record(number)) for number in range(40)]
+    items, quality = checked_items(training.run, training.config, "data", {Split.VAL: rows})
+    return items[Split.VAL], quality
+
+
+def test_few_records_of_no_use_become_items_that_say_why() -> None:
+    items, quality = questions({2: record(2, context=" "), 7: {"question": "q", "context": "c", "answers": ["a"]}})
+    assert quality.success
+    assert {row: item.id for row, item in enumerate(items, start=1) if item.unusable} == {3: "q2", 8: "val-row-8"}
+    assert items[2].unusable == "context is missing, blank or not a text"
+    assert items[7].unusable.startswith("no id can be told (id: expected")
+    assert unusable_items({Split.VAL: items})[0] == (
+        "val row 3 (id q2) is of no use and counts as failed: context is missing, blank or not a text"
+    )
+
+
+def test_more_of_them_or_an_id_that_two_have_refuse_the_split() -> None:
+    with pytest.raises(DataQualityError, match=r"context is .* in val row 1 \(id q0\), val row 2 \(id q1\), val row 3"):
+        questions({number: record(number, context=" ") for number in range(3)})
+    with pytest.raises(DataQualityError, match="the same id is used more than once in val row 1"):
+        questions({0: record(1)})
+
+
+def test_a_record_that_the_benchmark_cannot_read_is_one_too(run: TrainingRun) -> None:
+    config = configured("spreadsheetbench", {"model.target": "openai:x"})
+    rows: list[JsonObject] = [
+        {"id": n, "instruction": "i", "instruction_type": "t", "answer_position": "A1", "spreadsheet_path": "s"}
+        for n in range(20)
+    ]
+    broken = rows[4] | {"answer_position": "the last row"}
+    items, _ = checked_items(run, config, "data", {Split.VAL: [*rows[:4], broken, *rows[5:]]})
+    assert [item.id for item in items[Split.VAL] if item.unusable] == ["4"]
+    said = r"^data: val row 5 \(id 4\): answer_position: expected cells .* got 'the last row'; 2 of 20 are of no use$"
+    with pytest.raises(DataError, match=said):
+        checked_items(run, config, "data", {Split.VAL: [*rows[:4], broken, broken | {"id": 5}, *rows[6:]]})
+
+
+def test_such_an_item_fails_in_a_training_without_a_rollout_and_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for split in DATA_SPLITS:
+        rows = json.loads((PROJECT / "benchmarks/searchqa/sample" / split / "items.json").read_text("utf-8"))[:20]
+        rows[0]["answers"] = []
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "items.json").write_text(json.dumps(rows))
+    training = Training.of(data__uri=str(tmp_path), train__num_epochs=1, train__batch_size=20, evaluation__val_limit=20)
+    training()
+    first = json.loads((tmp_path / "val" / "items.json").read_text())[0]["id"]
+    assert f"val row 1 (id {first}) is of no use and counts as failed: answers is empty" in caplog.text
+    assert f"val row 1 (id {first})" in training.run.store.get_text(training.run.keys.quality_page)
+    measured = training.run.state(training.run.timeline[0]).current.evaluation
+    assert measured.failures == {Status.DATA_ERROR: 1}
+    assert len(measured.scores) == 19
+    found = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.item_refs(Split.VAL))
+    assert found[first].trajectory.error == "answers is empty"
+    assert training.rollouts["seed"] == 19
