@@ -168,6 +168,10 @@ def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why() -> Non
     assert chosen["reason"]
     ranked = training.store.get_model(training.run.keys.step(1).ranked_edits, Patch)
     assert len(ranked.edits) <= chosen["rate"]
+    scores = [json.loads(text) for text in sections(training, "learning_rate", "scores")]
+    assert all(score["items"] == 8 and 0 < score["failed"] <= 8 and score["hard"] < 1 for score in scores)
+    buffers = [json.loads(text) for text in sections(training, "learning_rate", "step_buffer")]
+    assert {len(buffer) for buffer in buffers} == {0, 1}
     fixed = Training.of()
     fixed()
     assert stages(fixed)["learning_rate"] == 0
@@ -183,6 +187,9 @@ def test_the_rewrite_modes_write_the_body_anew_and_keep_where_its_lines_come_fro
     lines = training.store.get_model(training.run.keys.line_origins(version), LinesOfSkill).lines
     assert {line.moment for line in lines} >= {"steps/step_0000"}
     assert any(line.op == "rewrite" and line.minibatches for line in lines)
+    seen = [json.loads(text) for text in sections(training, "rewrite", "step_buffer")]
+    assert bool(seen) == (mode == "rewrite_from_suggestions")
+    assert not seen or max(map(len, seen)) == 1
 
 
 def test_without_the_gate_every_change_is_taken_and_still_measured() -> None:

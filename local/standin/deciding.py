@@ -25,7 +25,7 @@ STAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "rank_result": _stage(rank, "skill edits"),
     "reflect_skill_aware_result": _stage(reflect_skill_aware, "skill budget outcome trajectories step_buffer"),
     "reflect_rewrite_result": _stage(reflect_rewrite, "skill outcome trajectories step_buffer"),
-    "learning_rate_result": _stage(learning_rate, "skill most edits"),
+    "learning_rate_result": _stage(learning_rate, "skill most edits step_buffer"),
     "rewrite_result": _stage(rewrite, "skill edits"),
     "deep_reflect_result": _stage(deep_reflect, "skill trajectories"),
     "consolidate_result": _stage(consolidate, "skill notes most"),

@@ -33,10 +33,12 @@ def rank(request: StageRequest) -> dict[str, Any]:
 
 
 def learning_rate(request: StageRequest) -> dict[str, Any]:
-    """Return as many edits as several minibatches agree on, at least one and at most `most`."""
+    """Return as many edits as several minibatches agree on, at least one and at most `most`; one after a rejection."""
     agreed = sum(edit.support_count > 1 for edit in request.edits)
-    rate = max(agreed, 1) if request.most is None else min(max(agreed, 1), request.most)
     reason = f"{agreed} of {len(request.edits)} edits were proposed by more than one minibatch."
+    if request.step_buffer and request.step_buffer[-1].rejected_edits:
+        return {"learning_rate": 1, "reason": f"{reason} The last step was rejected, so this one is small."}
+    rate = max(agreed, 1) if request.most is None else min(max(agreed, 1), request.most)
     return {"learning_rate": rate, "reason": reason}
 
 

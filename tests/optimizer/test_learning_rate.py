@@ -3,24 +3,31 @@ from typing import Any
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
+from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.types import Edit, Patch
+from skillopt_airflow.core.types import Edit, Patch, Score
 from skillopt_airflow.optimizer.learning_rate import ChosenRate, learning_rate
 
+SCORES = [Score(hard=hard, soft=soft) for hard, soft in ((1, 1), (0, 0.5), (0, 0.5), (0, 0))]
+BUFFER = StepBuffer(entries=(BufferEntry(step=1),))
 PATCH = Patch(edits=tuple(Edit(op="append", content=name) for name in "abc"))
 
 
 def chosen(answer: dict[str, Any] | Exception, most: int = 4) -> ChosenRate:
-    return learning_rate(ScriptedOptimizer(answer), "# Skill", PATCH, most, "")
+    return learning_rate(ScriptedOptimizer(answer), "# Skill", PATCH, most, SCORES, StepBuffer(), "")
 
 
 def test_what_the_optimizer_is_shown() -> None:
     optimizer = ScriptedOptimizer({"learning_rate": 2, "reason": "two  help"}, {"learning_rate": 2})
-    assert learning_rate(optimizer, "# Skill", PATCH, 4, "small steps") == ChosenRate(rate=2, reason="two help")
-    learning_rate(optimizer, "# Skill", PATCH, 4, "")
+    assert learning_rate(optimizer, "# Skill", PATCH, 4, SCORES, BUFFER, "small steps") == ChosenRate(
+        rate=2, reason="two help"
+    )
+    learning_rate(optimizer, "# Skill", PATCH, 4, SCORES, BUFFER, "")
     (stage, prompt), (_, without) = optimizer.calls
     assert (stage, section(prompt, "skill"), section(prompt, "most")) == ("learning_rate", "# Skill", "4")
     assert [edit["content"] for edit in json_section(prompt, "edits")] == ["a", "b", "c"]
+    assert json_section(prompt, "scores") == {"items": 4, "failed": 3, "hard": 0.25, "soft": 0.5}
+    assert json_section(prompt, "step_buffer") == [{"step": 1, "failure_patterns": []}]
     assert prompt == f"{without}\n\n<meta_skill>\nsmall steps\n</meta_skill>"
 
 
@@ -50,7 +57,7 @@ def test_a_reason_can_be_stored() -> None:
 
 def test_without_edits_there_is_no_call() -> None:
     optimizer = ScriptedOptimizer()
-    assert learning_rate(optimizer, "# Skill", Patch(), 4, "").rate == 0
+    assert learning_rate(optimizer, "# Skill", Patch(), 4, [], StepBuffer(), "").rate == 0
     assert optimizer.calls == []
 
 

@@ -14,7 +14,7 @@ from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.protocols import Optimizer
-from skillopt_airflow.core.types import Edit, Note, Patch
+from skillopt_airflow.core.types import Edit, Note, Patch, Score
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.optimizer.aggregate import aggregate
 from skillopt_airflow.optimizer.comparison import compare
@@ -33,6 +33,7 @@ from skillopt_airflow.optimizer.slow_update import slow_update
 pytestmark = pytest.mark.slow
 
 SKILL = "# Skill\n\n- one rule\n\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->\n"
+SCORES = [Score(hard=0, soft=0)]
 CONTEXT = ReflectContext(skill=SKILL, budget=4, buffer=StepBuffer(), meta_skill="", rounds=1)
 FAILURES = Minibatch(source_type="failure", index=0, rollouts=(rollout("a"),))
 EDITS = (Edit(op="append", content="x", minibatches=("failure-0",)), Edit(op="append", content="y"))
@@ -52,8 +53,10 @@ STAGES: dict[str, Callable[[Optimizer], str]] = {
     "reflect_rewrite": reflected(OptimizerGroup(skill_update_mode="full_rewrite_minibatch")),
     "merge": lambda optimizer: aggregate(optimizer, SKILL, PATCHES, 8, 1, "").fallback,
     "rank": lambda optimizer: select(optimizer, SKILL, Patch(edits=EDITS), 1, "").fallback,
-    "learning_rate": lambda optimizer: learning_rate(optimizer, SKILL, Patch(edits=EDITS), 4, "").fallback,
-    "rewrite": lambda optimizer: rewrite(optimizer, SKILL, Patch(edits=EDITS)).fallback,
+    "learning_rate": lambda optimizer: (
+        learning_rate(optimizer, SKILL, Patch(edits=EDITS), 4, SCORES, StepBuffer(), "").fallback
+    ),
+    "rewrite": lambda optimizer: rewrite(optimizer, SKILL, Patch(edits=EDITS), StepBuffer()).fallback,
     "deep_reflect": lambda optimizer: questions(optimizer, SKILL, [rollout("a")]).fallback,
     "consolidate": lambda optimizer: consolidate(optimizer, SKILL, NOTES, 1).fallback,
     "slow_update": lambda optimizer: slow_update(optimizer, SKILL, "former", COMPARISON).fallback,

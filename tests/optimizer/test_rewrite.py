@@ -1,10 +1,12 @@
 import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, section, unusable
 
+from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch
 from skillopt_airflow.optimizer.rewrite import rewrite
 
+BUFFER = StepBuffer(entries=(BufferEntry(step=1),))
 PATCH = Patch(
     edits=(
         Edit(op="append", content="a", rationale="Why a.", support_count=3, source_type="success", merge_level=2),
@@ -19,7 +21,7 @@ PATCH = Patch(
 
 def test_all_edits_become_one_rewrite_of_the_body() -> None:
     optimizer = ScriptedOptimizer({"body": "# New\n"})
-    patch = rewrite(optimizer, "# Skill", PATCH)
+    patch = rewrite(optimizer, "# Skill", PATCH, BUFFER)
     assert patch.edits == (
         Edit(
             op="rewrite",
@@ -35,11 +37,12 @@ def test_all_edits_become_one_rewrite_of_the_body() -> None:
     ((stage, prompt),) = optimizer.calls
     assert (stage, section(prompt, "skill")) == ("rewrite", "# Skill")
     assert [edit["op"] for edit in json_section(prompt, "edits")] == ["append", "delete", "append"]
+    assert json_section(prompt, "step_buffer") == [{"step": 1, "failure_patterns": []}]
 
 
 def test_successes_alone_rewrite_as_successes() -> None:
     patch = Patch(edits=(PATCH.edits[0],))
-    (edit,) = rewrite(ScriptedOptimizer({"body": "# New"}), "# Skill", patch).edits
+    (edit,) = rewrite(ScriptedOptimizer({"body": "# New"}), "# Skill", patch, BUFFER).edits
     assert edit.source_type == "success"
 
 
@@ -53,22 +56,22 @@ def test_successes_alone_rewrite_as_successes() -> None:
     ],
 )
 def test_an_unusable_body_leaves_the_edits_as_they_are(body: str, why: str) -> None:
-    patch = rewrite(ScriptedOptimizer({"body": body}), "# Skill", PATCH)
+    patch = rewrite(ScriptedOptimizer({"body": body}), "# Skill", PATCH, BUFFER)
     assert patch == PATCH.model_copy(update={"fallback": f"rank: x; rewrite: {why}"})
 
 
 def test_an_unusable_answer_leaves_the_edits_as_they_are() -> None:
-    patch = rewrite(ScriptedOptimizer(unusable("body: missing")), "# Skill", PATCH)
+    patch = rewrite(ScriptedOptimizer(unusable("body: missing")), "# Skill", PATCH, BUFFER)
     assert patch == PATCH.model_copy(update={"fallback": "rank: x; rewrite: body: missing"})
 
 
 def test_without_edits_there_is_no_call() -> None:
     optimizer = ScriptedOptimizer()
     empty = Patch(notes=PATCH.notes)
-    assert rewrite(optimizer, "# Skill", empty) is empty
+    assert rewrite(optimizer, "# Skill", empty, BUFFER) is empty
     assert optimizer.calls == []
 
 
 def test_a_provider_that_does_not_answer_is_no_fallback() -> None:
     with pytest.raises(ModelError, match="503"):
-        rewrite(ScriptedOptimizer(ModelError("503")), "# Skill", PATCH)
+        rewrite(ScriptedOptimizer(ModelError("503")), "# Skill", PATCH, BUFFER)

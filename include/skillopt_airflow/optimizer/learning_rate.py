@@ -1,14 +1,26 @@
 """The learning rate as the optimizer's own choice, from what the step's trajectories proposed (autonomous mode)."""
 
+import math
+from collections.abc import Sequence
+
 from pydantic import BaseModel, Field
 
+from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.protocols import Optimizer
-from skillopt_airflow.core.types import Patch
+from skillopt_airflow.core.types import Patch, Score, UnitInterval, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, clipped, said
-from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
+from skillopt_airflow.optimizer.sections import (
+    buffer_section,
+    edits_section,
+    json_section,
+    meta_skill_section,
+    prompt_of,
+    section,
+)
 
 
 class ChosenRate(Document):
@@ -19,6 +31,25 @@ class ChosenRate(Document):
     fallback: str = ""
 
 
+class BatchScores(Value):
+    """The scores of a step's rollouts: how many there are, how many failed, and the two means."""
+
+    items: int
+    failed: int
+    hard: UnitInterval
+    soft: UnitInterval
+
+
+def batch_scores(scores: Sequence[Score]) -> BatchScores:
+    """Sum up the scores of at least one rollout."""
+    return BatchScores(
+        items=len(scores),
+        failed=sum(map(is_failure, scores)),
+        hard=math.fsum(score.hard for score in scores) / len(scores),
+        soft=math.fsum(score.soft for score in scores) / len(scores),
+    )
+
+
 class RateAnswer(BaseModel):
     """The answer of a learning_rate call."""
 
@@ -26,14 +57,27 @@ class RateAnswer(BaseModel):
     reason: str = Field(default="", description="Why so many, in one or two sentences.")
 
 
-def learning_rate(optimizer: Optimizer, skill: str, patch: Patch, most: int, meta_skill: str) -> ChosenRate:
-    """Ask for a rate from 0 to `most`, which a flawed answer gives way to; without edits there is no call."""
+def learning_rate(
+    optimizer: Optimizer,
+    skill: str,
+    patch: Patch,
+    most: int,
+    scores: Sequence[Score],
+    buffer: StepBuffer,
+    meta_skill: str,
+) -> ChosenRate:
+    """Ask for a rate from 0 to `most`, which a flawed answer gives way to; without edits there is no call.
+
+    `scores` are those of the rollouts that the edits were made of, `buffer` is what the epoch's steps tried so far.
+    """
     if not patch.edits:
         return ChosenRate(rate=0, reason="no edits were proposed")
     prompt = prompt_of(
         section("skill", skill),
         section("most", str(most)),
+        json_section("scores", batch_scores(scores).model_dump(mode="json")),
         edits_section(patch.edits),
+        buffer_section(buffer),
         meta_skill_section(meta_skill),
     )
     try:

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
+from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.aggregate import unite
 from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, MOST_OF_SKILL, clipped, flaw_of_skill, joined, said
-from skillopt_airflow.optimizer.sections import edits_section, prompt_of, section
+from skillopt_airflow.optimizer.sections import buffer_section, edits_section, prompt_of, section
 
 
 class RewrittenBody(BaseModel):
@@ -19,14 +20,15 @@ class RewrittenBody(BaseModel):
     body: str = Field(description="The whole new text of the skill before its first protected region.")
 
 
-def rewrite(optimizer: Optimizer, skill: str, patch: Patch) -> Patch:
+def rewrite(optimizer: Optimizer, skill: str, patch: Patch, buffer: StepBuffer) -> Patch:
     """Replace all edits of the patch by one that rewrites the body; without edits there is no call.
 
-    An unusable answer leaves the edits as they are, to be applied one by one, and the patch's fallback says so.
+    `buffer` is what the epoch's steps tried so far. An unusable answer leaves the edits as they are, to be applied one
+    by one, and the patch's fallback says so.
     """
     if not patch.edits:
         return patch
-    prompt = prompt_of(section("skill", skill), edits_section(patch.edits))
+    prompt = prompt_of(section("skill", skill), edits_section(patch.edits), buffer_section(buffer))
     try:
         body = optimizer.ask("rewrite", prompts.load("rewrite"), prompt, RewrittenBody).body
     except ModelOutputError as error:

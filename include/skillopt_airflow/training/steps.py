@@ -12,7 +12,7 @@ from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Edit, JsonObject, Note, Patch, Rollout, Split
+from skillopt_airflow.core.types import Edit, JsonObject, Note, Patch, Rollout, Score, Split
 from skillopt_airflow.optimizer.aggregate import aggregate as merge_patches
 from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.consolidate import consolidate
@@ -126,7 +126,9 @@ def _select(run: TrainingRun, moment: Moment) -> None:
         merged = run.store.get_model(keys.merged_patch, Patch)
         budget = edit_budget(moment.step, run.record.total_steps, run.config.optimizer)
         if _chooses_rate(run) and budget is not None:
-            chosen = learning_rate(models.optimizer, skill, merged, budget, state.meta_skill)
+            chosen = learning_rate(
+                models.optimizer, skill, merged, budget, _scores(run, moment), state.buffer, state.meta_skill
+            )
             run.store.put_model(keys.learning_rate, chosen)
             log.info("the optimizer chose learning rate %d: %s", chosen.rate, chosen.reason)
             budget = chosen.rate
@@ -140,10 +142,11 @@ def _apply(run: TrainingRun, moment: Moment, screened: bool) -> list[JsonObject]
     """Apply the edits; return the chunks of the candidate's screen or evaluation, none if it equals the skill."""
     keys = run.keys.moment(moment)
     with optimizing(run, moment, "update") as models:
-        skill = run.skill(run.state_before(moment).current.version)
+        state = run.state_before(moment)
+        skill = run.skill(state.current.version)
         patch = run.store.get_model(keys.ranked_edits, Patch)
         if run.config.optimizer.skill_update_mode == "rewrite_from_suggestions":
-            patch = rewrite(models.optimizer, skill.text, patch)
+            patch = rewrite(models.optimizer, skill.text, patch, state.buffer)
         chunks = propose(run, moment, _with_notes(run, models, skill, patch))
         if screened:
             chunks = screen_chunks(run, moment) if chunks else []
@@ -174,6 +177,11 @@ def _rolled_out(run: TrainingRun, moment: Moment) -> list[list[Rollout]]:
     seen = ReflectedItems(item_ids=tuple(scored), failed=sum(map(is_failure, scored.values())))
     fixed = _fixed(run, moment, seen).item_ids
     return [[stored[item.id] for item in part if item.id in fixed] for part in slices]
+
+
+def _scores(run: TrainingRun, moment: Moment) -> list[Score]:
+    rollouts = [rollout for part in _rolled_out(run, moment) for rollout in part]
+    return [rollout.score for rollout in rollouts if rollout.score is not None]
 
 
 def _fixed(run: TrainingRun, moment: Moment, seen: ReflectedItems) -> ReflectedItems:

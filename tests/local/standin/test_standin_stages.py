@@ -161,9 +161,12 @@ def test_tidying_keeps_the_first_of_equal_lines_and_what_the_skill_asks_for() ->
 @pytest.mark.parametrize(("supports", "rate"), [([1, 1, 1], 1), ([2, 1, 3], 2), ([2] * 9, 4), ([], 1)])
 def test_the_learning_rate_is_how_many_edits_several_minibatches_propose(supports: list[int], rate: int) -> None:
     edits = [{"index": i, "op": "append", "content": "- x", "support_count": n} for i, n in enumerate(supports)]
-    answer = asked("learning_rate", section("skill", "x"), section("most", "4"), json_section("edits", edits))
+    shown = (section("skill", "x"), section("most", "4"), json_section("edits", edits))
+    answer = asked("learning_rate", *shown, json_section("step_buffer", []))
     assert answer["learning_rate"] == rate
     assert "proposed by more than one minibatch" in answer["reason"]
+    rejected = [{"step": 1, "rejected_edits": [{"op": "append", "content": "- y"}]}]
+    assert asked("learning_rate", *shown, json_section("step_buffer", rejected))["learning_rate"] == 1
 
 
 def test_deep_reflection_asks_once_an_item_and_the_target_explains_itself() -> None:
