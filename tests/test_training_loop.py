@@ -1,13 +1,16 @@
 """Whole trainings without Airflow: in-process models, a store in memory; each mechanism on and off."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
 from skillopt_airflow.core.edits import EditApplyReport
@@ -97,6 +100,28 @@ def test_failure_only_reflects_on_no_success() -> None:
     both(), failures()
     assert set(sections(both, "reflect", "outcome")) == {"failure", "success"}
     assert set(sections(failures, "reflect", "outcome")) == {"failure"}
+
+
+def test_analysts_see_what_the_benchmark_says_of_itself_and_a_run_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = tmp_path / "searchqa"
+    shutil.copytree(benchmarks.folder("searchqa"), copied)
+    shutil.copy(benchmarks.seed_skill("searchqa"), copied)
+    monkeypatch.setenv(benchmarks.LIST_VARIABLE, str(copied))
+    told = Training.of(train__num_epochs=1)
+    told()
+    text = (copied / "guidance" / "reflect.md").read_text(encoding="utf-8").strip()
+    assert sections(told, "reflect", "benchmark_guidance") == [text] * stages(told)["reflect"]
+    assert sections(told, "merge", "benchmark_guidance") == []
+    shutil.rmtree(copied / "guidance")
+    items = {split: told.run.items(split) for split in DATA_SPLITS}
+    with pytest.raises(ConfigError, match=r"changed since: .*the benchmark's guidance; trigger a new run"):
+        check_same_inputs(told.run, items, told.run.skill(0), told.run.record.image)
+    untold = Training.of(train__num_epochs=1)
+    untold()
+    assert stages(untold)["reflect"] > 0
+    assert sections(untold, "reflect", "benchmark_guidance") == []
 
 
 def test_deep_reflection_asks_the_target_and_shows_what_it_said() -> None:

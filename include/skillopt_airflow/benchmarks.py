@@ -21,6 +21,8 @@ LIST_VARIABLE = "SKILLOPT_BENCHMARKS"
 """Environment variable: the benchmarks that there are, separated by commas. Each is a name in benchmarks/ or the
 absolute path of a folder elsewhere; unset or empty, there are all of benchmarks/."""
 SEED_FILE = "initial.md"
+GUIDED_STAGES = ("reflect", "deep_reflect", "merge", "rank", "rewrite", "slow_update", "meta_skill", "meta_reflect")
+"""Calls of the optimizer that a benchmark may add a text to: `guidance/<stage>.md` in its folder."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?<!_epoch)(?<!_epoch_end)")
 """A name becomes a part of DAG ids, where trainings add _epoch and _epoch_end, and of keys in S3."""
 
@@ -65,6 +67,22 @@ def seed_skill(name: str) -> Path:
     """Return the file of a benchmark's seed skill: in skills/ for one of benchmarks/, else in its own folder."""
     place, home = folder(name), project()
     return (home / "skills" / name if place.parent == home / "benchmarks" else place) / SEED_FILE
+
+
+def guidance(name: str) -> dict[str, str]:
+    """Return what a benchmark tells the optimizer about itself, by stage: its files guidance/<stage>.md.
+
+    Raises:
+        ConfigError: a file there is named after no stage, or is blank.
+    """
+    found = {}
+    for file in sorted((folder(name) / "guidance").glob("*")):
+        text = file.read_text(encoding="utf-8").strip() if file.suffix == ".md" and file.stem in GUIDED_STAGES else ""
+        if not text:
+            known = ", ".join(f"{stage}.md" for stage in GUIDED_STAGES)
+            raise ConfigError(f"{file}: expected a text for one of the optimizer's calls, in a file {known}")
+        found[file.stem] = text
+    return found
 
 
 def load(name: str, task: "TaskGroup | None" = None) -> Benchmark:

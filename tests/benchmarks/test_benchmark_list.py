@@ -61,6 +61,25 @@ def test_the_seed_skill_lies_in_skills_or_beside_the_adapter(tmp_path: Path, mon
     assert benchmarks.seed_skill("searchqa") == benchmarks.project() / "skills" / "searchqa" / "initial.md"
 
 
+def test_guidance_is_a_file_a_stage_and_other_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = make(tmp_path / "mine")
+    listed(monkeypatch, mine)
+    assert benchmarks.guidance("mine") == {}
+    (mine / "guidance").mkdir()
+    (mine / "guidance" / "reflect.md").write_text("Look at the feedback.\n")
+    assert benchmarks.guidance("mine") == {"reflect": "Look at the feedback."}
+    for name, text in (("reflection.md", "x"), ("merge.txt", "x"), ("merge.md", " ")):
+        (mine / "guidance" / name).write_text(text)
+        with pytest.raises(ConfigError, match=rf"guidance/{name}: expected a text .* in a file reflect\.md, "):
+            benchmarks.guidance("mine")
+        (mine / "guidance" / name).unlink()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours_tell_the_analysts_what_a_failure_looks_like(name: str) -> None:
+    assert "feedback" in benchmarks.guidance(name)["reflect"] or "score" in benchmarks.guidance(name)["reflect"]
+
+
 def test_two_of_one_name_are_refused_and_the_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = make(tmp_path / "a" / "mine"), make(tmp_path / "b" / "mine")
     listed(monkeypatch, one, "searchqa", other, "searchqa")

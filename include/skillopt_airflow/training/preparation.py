@@ -188,8 +188,9 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     changed = [f"the {split} split" for split in now if split not in before or before[split] != now[split]]
     changed += ["the seed skill"] if run.skill(0).sha256 != seed.sha256 else []
     # Not by `run.record`, which is settled anew.
-    former = run.store.get_model(run.keys.config, RunRecord).image
-    changed += ["the sandbox image"] if former != image else []
+    former = run.store.get_model(run.keys.config, RunRecord)
+    changed += ["the sandbox image"] if former.image != image else []
+    changed += ["the benchmark's guidance"] if former.guidance != benchmarks.guidance(run.ref.benchmark) else []
     if changed:
         raise ConfigError(
             f"run {run.ref.run} has steps that rest on other inputs; changed since: {', '.join(changed)}; trigger a "
@@ -219,6 +220,7 @@ def settle(
         program=rollout_program(config, image, benchmarks.folder(run.ref.benchmark)),
         steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
+        guidance=benchmarks.guidance(run.ref.benchmark),
         smallest_gains=begun.smallest_gains,
         init_version=begun.init_version,
         stated=begun.stated,

@@ -82,6 +82,8 @@ class RunRecord(Document):
     steps_in_epoch: int
     prices: dict[Role, ModelPrice | None]
     """Prices at the time when the run began."""
+    guidance: dict[str, str] = Field(default_factory=dict)
+    """What the benchmark tells the optimizer about itself, by stage."""
     smallest_gains: tuple[SmallestGain, ...] = ()
     """What the gates of a training can be expected to find."""
     init_version: str = ""

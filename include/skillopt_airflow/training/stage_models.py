@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.optimizer.guided import GuidedOptimizer
 from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.answer_cache import RememberingOptimizer, RememberingTarget
@@ -32,11 +33,14 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, index: int = 0) -> 
     with timing.timed(run.store, keys, stage, index) as clock, ExitStack() as opened:
         try:
             yield Assistants(
-                optimizer=RememberingOptimizer(
-                    lambda: opened.enter_context(run.connections.optimizer(config, calls.append)),
-                    str(config.optimizer),
-                    run.store,
-                    keys.answers,
+                optimizer=GuidedOptimizer(
+                    RememberingOptimizer(
+                        lambda: opened.enter_context(run.connections.optimizer(config, calls.append)),
+                        str(config.optimizer),
+                        run.store,
+                        keys.answers,
+                    ),
+                    run.record.guidance,
                 ),
                 target=RememberingTarget(
                     lambda: opened.enter_context(run.connections.target(config, calls.append)),
