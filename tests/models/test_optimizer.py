@@ -101,6 +101,40 @@ def test_an_http_error_is_the_providers_and_no_answer(status: int) -> None:
     assert (call.http_status, call.prompt_tokens) == (status, 0)
 
 
+REFUSALS = (
+    (400, {"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools"}}),
+    (500, {"error": {"message": "tools param requires --jinja flag"}}),
+    (404, "No endpoints found that support tool use"),
+)
+
+
+@pytest.mark.parametrize(("status", "body"), REFUSALS)
+def test_a_server_without_tools_is_asked_for_plain_text_from_then_on(status: int, body: object) -> None:
+    texts = iter(["Sorry, what?", '```json\n{"order": [1, 0]}\n```', '{"order": [0]}'])
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if info.output_tools:
+            raise ModelHTTPError(status, "m", body)
+        assert '"order"' in str(info.instructions)
+        return ModelResponse(parts=[TextPart(next(texts))])
+
+    with optimizer(respond) as (connected, calls):
+        assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[1, 0])
+        assert connected.ask("rank", "Order them.", "the edits", Ranking) == Ranking(order=[0])
+    assert [call.http_status for call in calls] == [status, 200, 200, 200]
+
+
+def test_plain_text_that_never_fits_is_asked_for_twice() -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if info.output_tools:
+            raise ModelHTTPError(*REFUSALS[0][:1], "m", REFUSALS[0][1])
+        return ModelResponse(parts=[TextPart("I would rather not.")])
+
+    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError):
+        connected.ask("rank", "i", "p", Ranking)
+    assert [call.http_status for call in calls] == [400, 200, 200]
+
+
 def test_no_connection_to_the_provider() -> None:
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise ModelAPIError("m", "Connection error.")

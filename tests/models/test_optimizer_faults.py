@@ -18,7 +18,7 @@ def test_every_question_gets_its_answer_from_a_provider_that_keeps_failing(stand
     calls: list[ModelCall] = []
     with served(FaultyModel(standin_url, hang=2.0)) as server:
         model = OpenAIChatModel("stand-in-optimizer", provider=OpenAIProvider(base_url=server.base_url, api_key="none"))
-        with PydanticAIOptimizer(model, calls.append, max_attempts=12, call_timeout=0.5) as optimizer:
+        with PydanticAIOptimizer(model, calls.append, {"timeout": 0.5}, max_attempts=12) as optimizer:
             for number in range(45):
                 patch = Patch(edits=tuple(Edit(op="append", content=f"- rule {number} {n}") for n in range(3)))
                 ranked = select(optimizer, SKILL, patch, 2, "")

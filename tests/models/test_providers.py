@@ -11,8 +11,9 @@ from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.types import Message, ModelCall
-from skillopt_airflow.models.connection import check, optimizer_model, target_upstream
+from skillopt_airflow.models.connection import check, optimizer_model, target_dialect, target_upstream
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.models.target import PydanticAITarget
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
@@ -41,9 +42,11 @@ class Order(BaseModel):
 ARGUMENTS = {"order": [1, 0]}
 
 
-def optimize(conn_id: str, **settings: Any) -> Order:
+def optimize(conn_id: str, max_attempts: int = 1, **settings: Any) -> Order:
     calls: list[ModelCall] = []
-    with PydanticAIOptimizer(optimizer_model(conn_id, None), calls.append, **settings) as optimizer:
+    chosen = sampling_settings(target_dialect(conn_id, None), **settings)
+    model = optimizer_model(conn_id, None)
+    with PydanticAIOptimizer(model, calls.append, chosen, max_attempts=max_attempts) as optimizer:
         ordered = optimizer.ask("rank", "Order them.", "the edits", Order)
     assert [(call.http_status, call.prompt_tokens, call.completion_tokens) for call in calls] == [(200, 11, 3)]
     return ordered
@@ -368,7 +371,8 @@ def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) ->
     server = provider(dialects.openai(KEY, ARGUMENTS))
     for conn_id, model in (("skillopt_target", "openai-chat:gpt-5"), ("skillopt_optimizer", "openai:gpt-5")):
         connect(conn_id, host=f"{server.address}/v1", password=KEY, extra={"model": model})
-    knobs = {"harness": harness, "seed": 7, "reasoning_effort": "low", "optimizer_reasoning_effort": "high"}
+    knobs = {"harness": harness, "seed": 7, "reasoning_effort": "low"}
+    knobs |= {"optimizer_reasoning_effort": "max", "optimizer_max_tokens": 500}
     model = TrainConfig.from_layers({"model": knobs}).model
     models, calls = AirflowConnections(), list[ModelCall]()
     assert models.upstream(model).dialect == ("openai" if harness == "codex" else "openai-chat")
@@ -378,5 +382,5 @@ def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) ->
     assert (sent["reasoning_effort"], sent["seed"], sent["max_completion_tokens"]) == ("low", 7, 16384)
     with models.optimizer(model, calls.append) as optimizer:
         optimizer.ask("rank", "Order them.", "the edits", Order)
-    assert server.last.body["reasoning"]["effort"] == "high"
+    assert (server.last.body["reasoning"]["effort"], server.last.body["max_output_tokens"]) == ("max", 500)
     assert [call.role for call in calls] == ["target", "optimizer"]

@@ -108,6 +108,9 @@ def test_every_model_is_the_one_and_efforts_are_those_that_the_cli_knows():
     assert (variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"], variables["MAX_THINKING_TOKENS"]) == ("9", "0")
     assert command[command.index("--effort") + 1] == "low"
     assert command[-2:] == ["--", "/searchqa Which?"]
+    for effort in ("low", "xhigh", "max"):
+        command = list(harness(reasoning_effort=effort).command("Which?"))
+        assert command[command.index("--effort") + 1] == effort
     assert "--effort" not in harness().command("Which?")
     assert "MAX_THINKING_TOKENS" not in harness().variables()
 

@@ -263,6 +263,12 @@ class ModelGroup(Group):
     """Reasoning effort of the target; the provider's default when unset."""
     optimizer_reasoning_effort: Effort | None = None
     """Reasoning effort of the optimizer; the provider's default when unset."""
+    optimizer_temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    """Sampling temperature of the optimizer; the provider's default when unset."""
+    optimizer_max_tokens: Positive | None = None
+    """Most tokens of one answer of the optimizer, its thinking included; the provider's default when unset."""
+    optimizer_thinking: Literal["on", "off"] | None = None
+    """Switches the thinking of the optimizer; the provider's default when unset."""
     thinking: Literal["on", "off"] | None = None
     """Switches the thinking of the target on servers with a chat template for it (Qwen on vLLM); theirs when unset."""
     seed: int | None = None

@@ -7,8 +7,8 @@ from pydantic import JsonValue
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 
-Effort = Literal["minimal", "low", "medium", "high"]
-"""How much a model thinks before it answers."""
+Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model thinks before it answers; not every model has the highest ones."""
 THOUGHT_END = "</think>"
 
 

@@ -1,11 +1,13 @@
 """The optimizer model: structured answers through pydantic-ai, with retries and a usage row for each request."""
 
+import logging
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from json import JSONDecodeError
 from typing import cast
 
-from pydantic_ai import Agent, ToolOutput
+from pydantic_ai import Agent, PromptedOutput, ToolOutput
 from pydantic_ai.exceptions import (
     ContentFilterError,
     FallbackExceptionGroup,
@@ -22,15 +24,22 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
 from skillopt_airflow.core.http_failures import may_pass
 from skillopt_airflow.core.protocols import Output
-from skillopt_airflow.core.sampling import Effort, sampling_settings
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
 
+log = logging.getLogger(__name__)
+
 OUTPUT_RETRIES = 2
+TEXT_RETRIES = 1
+"""A model without tools seldom gets better than its second answer."""
 
 
 class _NoAnswer(ModelError):
     """The response is no answer in the provider's format."""
+
+
+class _NoTools(ModelError):
+    """The server, or its model, takes no tools, by which structured answers are asked for."""
 
 
 class PydanticAIOptimizer(MeteredModel):
@@ -42,9 +51,8 @@ class PydanticAIOptimizer(MeteredModel):
     Args:
         model: the model.
         on_call: called after every call, once a request.
-        reasoning_effort: the provider's default when None.
+        settings: see `sampling_settings`; none leaves all to the provider.
         max_attempts: tries of one call, also of an answer that is none; boto3 keeps its own number of five.
-        call_timeout: seconds of one try.
     """
 
     role = "optimizer"
@@ -53,18 +61,18 @@ class PydanticAIOptimizer(MeteredModel):
         self,
         model: Model,
         on_call: Callable[[ModelCall], None],
+        settings: JsonObject | None = None,
         *,
-        reasoning_effort: Effort | None = None,
         max_attempts: int = 1,
-        call_timeout: float | None = None,
     ) -> None:
         super().__init__(model, on_call)
         self._max_attempts = max_attempts
-        # The model may belong to any provider, or to several, so there is no single wire format.
-        settings = sampling_settings(None, reasoning_effort=reasoning_effort, timeout=call_timeout)
+        self._takes_tools = True
+        """Until the server refuses them: then answers are taken from plain text."""
+        chosen = {} if settings is None else {**settings}
         if "max_retries" not in model.unsupported_settings:
-            settings["max_retries"] = max_attempts - 1
-        self._settings = cast("ModelSettings", settings)
+            chosen["max_retries"] = max_attempts - 1
+        self._settings = cast("ModelSettings", chosen)
 
     def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
         """Return the answer to one structured call.
@@ -81,12 +89,22 @@ class PydanticAIOptimizer(MeteredModel):
         return output
 
     def _ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+        if self._takes_tools:
+            try:
+                return self._answer(stage, instructions, prompt, output_type)
+            except _NoTools as refusal:
+                log.info("%s; from here on the optimizer answers in plain text, by the schema in its prompt", refusal)
+                self._takes_tools = False
+        return self._answer(stage, instructions, prompt, output_type)
+
+    def _answer(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+        with_tools = self._takes_tools
         agent: Agent[None, Output] = Agent(
             self._model,
-            output_type=ToolOutput(output_type, name=f"{stage}_result"),
+            output_type=ToolOutput(output_type, name=f"{stage}_result") if with_tools else PromptedOutput(output_type),
             instructions=instructions,
             model_settings=self._settings,
-            retries={"output": OUTPUT_RETRIES},
+            retries={"output": OUTPUT_RETRIES if with_tools else TEXT_RETRIES},
         )
         garbage = f"{stage}: the optimizer model's server answered something else"
         with self._metered(stage) as metered:
@@ -95,9 +113,8 @@ class PydanticAIOptimizer(MeteredModel):
                 metered.status = 200
             except ModelHTTPError as error:
                 metered.status = error.status_code
-                raise _kind(error)(
-                    f"{stage}: the optimizer model answered {error.status_code}: {error.message}"
-                ) from error
+                kind = _NoTools if with_tools and _refuses_tools(error) else _kind(error)
+                raise kind(f"{stage}: the optimizer model answered {error.status_code}: {error.message}") from error
             except ModelAPIError as error:
                 kind = _NoAnswer if isinstance(error.__cause__, JSONDecodeError) else _kind(error)
                 raise kind(f"{stage}: the optimizer model did not answer: {error}") from error
@@ -116,6 +133,15 @@ class PydanticAIOptimizer(MeteredModel):
                 # The provider's client stumbled over JSON that is no answer.
                 raise _NoAnswer(f"{garbage}: {error!r}") from error
         return output
+
+
+def _refuses_tools(error: ModelHTTPError) -> bool:
+    """Return whether the request failed because of its tools, which servers say in many words and with many codes.
+
+    Ollama: 400 "... does not support tools"; llama.cpp: 500 "tools param requires --jinja flag"; OpenRouter: 404 "No
+    endpoints found that support tool use"; vLLM: 400 '"auto" tool choice requires ...'.
+    """
+    return "tool" in f"{error.message} {error.body}".lower() and error.status_code != HTTPStatus.TOO_MANY_REQUESTS
 
 
 def _kind(error: Exception) -> type[ModelError]:

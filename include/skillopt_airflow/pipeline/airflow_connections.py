@@ -48,15 +48,21 @@ class AirflowConnections:
 
     def optimizer(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
         """Open the optimizer behind pydantic-ai."""
-        from skillopt_airflow.models.connection import optimizer_model
+        from skillopt_airflow.models.connection import optimizer_model, target_dialect
         from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 
         return PydanticAIOptimizer(
             optimizer_model(model.optimizer_conn_id, model.optimizer),
             on_call,
-            reasoning_effort=model.optimizer_reasoning_effort,
+            sampling_settings(
+                target_dialect(model.optimizer_conn_id, model.optimizer),
+                max_tokens=model.optimizer_max_tokens,
+                temperature=model.optimizer_temperature,
+                reasoning_effort=model.optimizer_reasoning_effort,
+                thinking=model.optimizer_thinking,
+                timeout=model.call_timeout,
+            ),
             max_attempts=model.max_attempts,
-            call_timeout=model.call_timeout,
         )
 
     def target(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Target]":

@@ -11,8 +11,8 @@ from skillopt_airflow.rollout.cli import CLIHarness, Trace, events
 
 TOOLS = "Bash,Read,Write,Edit,Glob,Grep,Skill"
 """Its other tools need the network, a person who answers, or a session that goes on."""
-EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
-"""The CLI knows no effort below low."""
+LEAST_EFFORT = "low"
+"""The CLI knows no effort below it."""
 _ARGUMENT = re.compile(r"(?<!\\)\$(?=\d|ARGUMENTS\b)")
 _COMMAND = re.compile(r"(?<!\S)!(?=`)")
 _COMMANDS = re.compile(r"^(\s*```)!", re.MULTILINE)
@@ -28,7 +28,8 @@ class ClaudeCodeHarness(CLIHarness):
     def command(self, task: str) -> Sequence[str]:
         """Return the command; the prompt follows `--`, so that none is read as an option."""
         settings = self.settings
-        effort = ["--effort", EFFORTS[settings.reasoning_effort]] if settings.reasoning_effort else []
+        wanted = LEAST_EFFORT if settings.reasoning_effort == "minimal" else settings.reasoning_effort
+        effort = [] if wanted is None else ["--effort", wanted]
         prompt = f"/{skill_folder.skill_name(settings.benchmark)} {task}"
         command = ["claude", "--print", "--output-format", "stream-json", "--verbose", "--model", settings.model]
         command += ["--tools", TOOLS, "--dangerously-skip-permissions", "--no-session-persistence", *effort]
