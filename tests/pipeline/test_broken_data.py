@@ -169,7 +169,7 @@ def test_a_training_in_more_chunks_than_airflow_makes_tasks_of_is_refused_before
 def test_so_is_an_evaluation(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reached, "image", lambda self, config: "sha256:here")
     knobs = {"evaluation.draws": 30, "sandbox.items_per_container": 1, "evaluation.val_limit": 20}
-    question = Question(skill="seed", other="champion", split=Split.VAL)
+    question = Question(skill="seed", other="champion", splits=(Split.VAL,))
     with pytest.raises(
         ConfigError, match=r"^the rollouts of 2 skills: 1200 chunks, .* or lower evaluation\.draws = 30$"
     ):

@@ -103,7 +103,7 @@ def test_rows_that_are_no_fault_do_not_stop_a_night() -> None:
 def test_broken_rollouts_stop_a_score() -> None:
     training = Training(configured("searchqa", {"evaluation.test_limit": 6}), name="evaluate-1")
     training.prepare()
-    question = Question(skill="seed", other="", split=Split.TEST)
+    question = Question(skill="seed", other="", splits=(Split.TEST,))
     training.run_containers(scoring_plan(training.run, question, [SkillDocument(SEED)]))
     assert scorecard(training.run, question).skill.items == 6
     spoil(training.store, lambda rows: rows[0].update(hard=2.0), SkillDocument(SEED).sha256)

@@ -63,8 +63,9 @@ def test_more_chunks_than_airflow_makes_tasks_of(knobs: dict[str, Any], said: st
 
 def test_the_demand_of_skills_on_items() -> None:
     config = TrainConfig.from_layers(nest({"evaluation.draws": 3}))
-    assert scoring_demand(config, 2, 41).chunks == 2 * 3 * 2
-    assert scoring_demand(config, 3, 41).chunks == 3 * 3 * 4
+    assert scoring_demand(config, 2, [41]).chunks == 2 * 3 * 2
+    assert scoring_demand(config, 3, [41]).chunks == 3 * 3 * 4
+    assert scoring_demand(config, 2, [41, 41]).chunks == 2 * 2 * 3 * 2
 
 
 @pytest.mark.slow

@@ -16,12 +16,14 @@ from skillopt_airflow.pipeline.graph import dag_of, evaluations
 if TYPE_CHECKING:
     from skillopt_airflow.training.scorecard import Question
 
+ALL_SPLITS = "all"
 KINDS = "`seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or the text of a skill"
 
 DOC = """
-Scores a skill on a split of **{benchmark}**: its mean with a 95 % interval and, if `compare_to` names a second skill,
-the paired comparison. The result is `evaluation.json` below `s3://{bucket}/{prefix}runs/{benchmark}/`, and in the log
-of the last task. Rollouts that are stored already, of a training for instance, are not paid again.
+Scores a skill on a split of **{benchmark}**, or on all of them: its mean with a 95 % interval and, if `compare_to`
+names a second skill, the paired comparison. The result is `evaluation.json` below
+`s3://{bucket}/{prefix}runs/{benchmark}/`, and in the log of the last task. Rollouts that are stored already, of a
+training for instance, are not paid again.
 """
 
 
@@ -48,7 +50,7 @@ def form(config: TrainConfig) -> dict[str, Param]:
             format="multiline",
             description=f"What to compare it with, or empty: {KINDS}.",
         ),
-        "split": Param("test", type="string", enum=[split.value for split in DATA_SPLITS]),
+        "split": Param("test", type="string", enum=[*(split.value for split in DATA_SPLITS), ALL_SPLITS]),
     }
     knobs = params.form(config)
     kept = {path: knob for path, knob in knobs.items() if path.partition(".")[0] in ("evaluation", "model", "data")}
@@ -87,4 +89,6 @@ def _question(form: Mapping[str, Any]) -> "Question":
     from skillopt_airflow.training.scorecard import Question
 
     skill, other, split = (form[field] for field in Question.FORM)
-    return Question(skill=skill, other="" if other is None else other, split=Split(split))
+    # The one that nothing was selected on comes first.
+    splits = (Split.TEST, Split.VAL, Split.TRAIN) if split == ALL_SPLITS else (Split(split),)
+    return Question(skill=skill, other="" if other is None else other, splits=splits)

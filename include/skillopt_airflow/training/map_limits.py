@@ -1,6 +1,6 @@
 """The limit on mapped tasks: Airflow makes them of lists up to a length, so no plan may have more chunks than that."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from skillopt_airflow.core.config import TrainConfig
@@ -51,9 +51,9 @@ def publishing_demand(config: TrainConfig, items: int) -> Demand:
     return Demand("publishing", _chunks(config, items, config.publishing.draws, skills=2), ("publishing.draws",))
 
 
-def scoring_demand(config: TrainConfig, skills: int, items: int) -> Demand:
-    """Return the plan of skills on items with every draw of an evaluation."""
-    chunks = _chunks(config, items, config.evaluation.draws, skills)
+def scoring_demand(config: TrainConfig, skills: int, sizes: Sequence[int]) -> Demand:
+    """Return the plan of skills on the items of splits, of these sizes, with every draw of an evaluation."""
+    chunks = sum(_chunks(config, items, config.evaluation.draws, skills) for items in sizes)
     return Demand(f"the rollouts of {skills} skills", chunks, ("evaluation.draws",))
 
 

@@ -87,7 +87,7 @@ def prepare_night(
     else:
         trained = _trained_on(run, config, artifacts)
         quality = checked_fresh(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
-        check_mappable(config, [scoring_demand(config, len(ROLES), len(items[Split.FRESH]))], most_chunks)
+        check_mappable(config, [scoring_demand(config, len(ROLES), [len(items[Split.FRESH])])], most_chunks)
     image = run.connections.image(config)
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
     settle(run, config, items, quality, image, run.connections.prices(config))

@@ -108,7 +108,8 @@ def prepare_scoring(run: TrainingRun, config: TrainConfig, question: Question, m
     items = store_files(run, items, _files(run, config))
     settle(run, config, items, quality, image, run.connections.prices(config))
     if not config.model.batch:
-        demand = scoring_demand(config, len(set(skills)), len(run.item_refs(question.split)))
+        sizes = [len(run.item_refs(split)) for split in question.splits]
+        demand = scoring_demand(config, len(set(skills)), sizes)
         check_mappable(config, [demand], most_chunks)
     return scoring_plan(run, question, skills)
 

@@ -3,6 +3,8 @@
 import logging
 from typing import ClassVar
 
+from pydantic import Field
+
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.measured_score import MeasuredScore, require_coverage
 from skillopt_airflow.core.paired import PairedTable, paired
@@ -42,28 +44,35 @@ class Scorecard(Document):
     other: SkillScore | None = None
     paired: PairedTable | None = None
     """`skill` against `other`, on the items that both have a score for."""
+    other_splits: tuple["Scorecard", ...] = Field(default=(), exclude_if=lambda cards: not cards)
+    """The results on the other splits, where all were asked for."""
 
 
 class Question(Value):
-    """The skills that are scored, and the split; `other` may be empty."""
+    """The skills that are scored, and the splits, of which the first is the result's; `other` may be empty."""
 
     FORM: ClassVar[tuple[str, str, str]] = ("skill", "compare_to", "split")
     """The fields of the form that ask it."""
 
     skill: str
     other: str
-    split: Split
+    splits: tuple[Split, ...]
 
 
 def scoring_plan(run: TrainingRun, question: Question, skills: list[SkillDocument]) -> list[JsonObject]:
     """Store the skills as the run's versions 0 and 1, and plan their rollouts; equal texts share theirs."""
-    keys, item_ids = [], ids(run.item_refs(question.split))
+    keys: list[str] = []
     for version, skill in enumerate(skills):
         key = run.keys.skill(version)
         run.store.put_text(key, skill.text)
         if skill not in skills[:version]:
             keys.append(key)
-    chunks = chunks_of(run.config, "score", keys, question.split, item_ids, range(run.config.evaluation.draws))
+    draws = range(run.config.evaluation.draws)
+    chunks = [
+        chunk
+        for split in question.splits
+        for chunk in chunks_of(run.config, "score", keys, split, ids(run.item_refs(split)), draws)
+    ]
     return store_plan(run, run.timeline[0], "score", chunks)
 
 
@@ -73,16 +82,23 @@ def scorecard(run: TrainingRun, question: Question) -> Scorecard:
     Raises:
         DataError: rows cannot be concluded from, or too few items have a score.
     """
+    first, *others = (_scorecard(run, question, split) for split in question.splits)
+    card = first.model_copy(update={"other_splits": tuple(others)})
+    run.store.put_model(run.keys.scorecard, card)
+    return card
+
+
+def _scorecard(run: TrainingRun, question: Question, split: Split) -> Scorecard:
     rules = run.config.evaluation
     sources = [question.skill, question.other] if question.other else [question.skill]
     names = ("first", "second")[: len(sources)]
     skills = {name: run.skill(version) for version, name in enumerate(names)}
-    run.merge_parts(question.split, skills.values())
-    check_measured(run, question.split, skills)
-    evaluations = [measured(run, question.split, run.skill(version)) for version in range(len(sources))]
+    run.merge_parts(split, skills.values())
+    check_measured(run, split, skills)
+    evaluations = [measured(run, split, run.skill(version)) for version in range(len(sources))]
     scores = []
     for version, (source, evaluation) in enumerate(zip(sources, evaluations, strict=True)):
-        require_coverage(evaluation, rules, source[:60])
+        require_coverage(evaluation, rules, f"{source[:60]} on the {split} split")
         scores.append(SkillScore.of(evaluation, rules, source=source, sha256=run.skill(version).sha256))
     compared = paired(evaluations[0], evaluations[1], rules) if question.other else None
     card = Scorecard(
@@ -90,17 +106,15 @@ def scorecard(run: TrainingRun, question: Question) -> Scorecard:
         run=run.ref.run,
         target=str(run.config.model.target),
         harness=run.config.model.harness,
-        split=question.split,
+        split=split,
         metric=rules.gate_metric,
         skill=scores[0],
         other=scores[1] if question.other else None,
         paired=compared,
     )
-    run.store.put_model(run.keys.scorecard, card)
     for score in scores:
-        log.info(
-            "%s: %.4f [%.4f, %.4f] on %d items", score.source[:60], score.score, score.low, score.high, score.items
-        )
+        named = f"{split}, {score.source[:60]}"
+        log.info("%s: %.4f [%.4f, %.4f] on %d items", named, score.score, score.low, score.high, score.items)
     if compared is not None:
         log.info(
             "%d wins, %d losses, %d ties; difference %+.4f [%+.4f, %+.4f]",

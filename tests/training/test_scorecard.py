@@ -1,0 +1,34 @@
+"""Skills scored on one split and on all, in one process."""
+
+import pytest
+
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.pipeline.evaluate_dag import _question
+from skillopt_airflow.training.preparation import prepare_scoring
+from skillopt_airflow.training.scorecard import Scorecard, scorecard
+from tests.training.in_process import Training
+
+pytestmark = pytest.mark.slow
+
+BETTER = "# Better\n\nPrefer a phrase that stands close to the words of the clue.\n"
+
+
+def scored(split: str) -> tuple[Training, Scorecard]:
+    training = Training.of(train__preflight=False)
+    question = _question({"skill": BETTER, "compare_to": "seed", "split": split})
+    training.run_containers(prepare_scoring(training.run, training.config, question, 1024))
+    return training, scorecard(training.run, question)
+
+
+def test_all_splits_are_scored_at_once_and_the_unselected_one_comes_first() -> None:
+    training, card = scored("all")
+    assert [one.split for one in (card, *card.other_splits)] == [Split.TEST, Split.VAL, Split.TRAIN]
+    sizes = {split: len(training.run.item_refs(split)) for split in (Split.TEST, Split.VAL, Split.TRAIN)}
+    assert {one.split: one.skill.items for one in (card, *card.other_splits)} == sizes
+    assert all(one.paired is not None for one in card.other_splits)
+    assert training.store.get_model(training.run.keys.scorecard, Scorecard) == card
+    assert training.rollouts["score"] == 2 * sum(sizes.values())
+    _, alone = scored("val")
+    assert (alone.split, alone.other_splits) == (Split.VAL, ())
+    assert "other_splits" not in alone.to_json()
+    assert alone == card.other_splits[0]
