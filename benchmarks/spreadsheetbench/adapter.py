@@ -10,7 +10,6 @@ from typing import NamedTuple
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import identity_at, text_at
-from skillopt_airflow.core.scoring.extraction import RegexMatch
 from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
 
 INPUT, OUTPUT, GOLDEN = "input.xlsx", "output.xlsx", "golden.xlsx"
@@ -29,7 +28,36 @@ _BY_CODE = """
 Reply with one Python program in a ```python block. It runs with openpyxl and pandas at hand, without network, and
 finds the path of the workbook in the variable INPUT_PATH and the path to save to in OUTPUT_PATH. You are told what it
 prints, and may look at the workbook before you change it; the work ends once a workbook is saved."""
-_BLOCK = RegexMatch(pattern=r"(?is)```(?:python|py)[^\S\n]*\n(.*?)(?:```|\Z)")
+SHEETS, ROWS, COLUMNS, CHARS = 8, 5, 15, 40
+"""Limits of the preview: sheets, and of each the first rows and columns, and characters of a text."""
+_PREVIEW = f"""The workbook begins like this; shown are at most {SHEETS} sheets, of each the first {ROWS} rows and
+{COLUMNS} columns, of a text {CHARS} characters, and of a formula the value that was kept.
+
+{{shown}}"""
+_PREVIEW_PROGRAM = f"""
+import json
+import warnings
+
+from openpyxl import load_workbook
+
+warnings.simplefilter("ignore")
+book = load_workbook(INPUT_PATH, data_only=True)
+for sheet in book.worksheets[:{SHEETS}]:
+    rows, columns = sheet.max_row, sheet.max_column
+    print(f"Sheet {{json.dumps(sheet.title, ensure_ascii=False)}}: {{rows}} rows, {{columns}} columns")
+    shown = sheet.iter_rows(max_row=min(rows, {ROWS}), max_col=min(columns, {COLUMNS}), values_only=True)
+    for number, cells in enumerate(shown, start=1):
+        plain = [cell if cell is None or isinstance(cell, (int, float)) else str(cell)[:{CHARS}] for cell in cells]
+        print(f"{{number}}: {{json.dumps(plain, ensure_ascii=False)}}")
+if len(book.worksheets) > {SHEETS}:
+    print(f"and {{len(book.worksheets) - {SHEETS}}} more sheets")
+"""
+_BLOCK = re.compile(r"```(?P<info>[^\n`]*)\n(?P<code>.*?)(?:```|\Z)", re.DOTALL)
+_PYTHON = ("python", "python3", "py", "py3")
+_BEGINS_AS_PROGRAM = re.compile(
+    r"(?:\s*#[^\n]*\n)*\s*(?:import\s+[\w.]+(?:\s+as\s+\w+)?\s*[,;#\n]|from\s+[\w.]+\s+import\s)"
+)
+"""The beginning of a program: comments at most before an import."""
 _CORNER = r"\$?([A-Z]{1,3})\$?(\d*)"
 _QUOTED = re.compile("'[^'!]*'!")
 _CELLS = re.compile(rf"{_CORNER}(?::{_CORNER})?", re.IGNORECASE)
@@ -102,6 +130,13 @@ class SpreadsheetBench:
 
         return (run_python,)
 
+    async def shown_files(self, public: JsonObject, workspace: Workspace) -> str:
+        """Return the sheets of the workbook with their sizes and first rows, or that it cannot be read."""
+        printed, _, ended = (await workspace.run_python(_program(_PREVIEW_PROGRAM, workspace))).rpartition("\n")
+        if ended != "[exit status 0]":
+            return "There is no preview of the workbook, since openpyxl does not read it as it is."
+        return _PREVIEW.format(shown=printed.strip())
+
     async def follow_up(self, public: JsonObject, response: str, workspace: Workspace) -> str | None:
         """Run the program of a reply; return what it printed, or None if there is a result now or was no program."""
         code = self.answer(response)
@@ -113,8 +148,16 @@ class SpreadsheetBench:
         return f"Your program ran and saved nothing as OUTPUT_PATH yet. Its output:\n\n{printed}"
 
     def answer(self, response: str) -> str:
-        """Return the last Python block of a response; empty if it has none."""
-        return _BLOCK.extract(response)
+        """Return the program of a response; empty if it has none.
+
+        It is the last block in fences that says it is Python, else the last that says nothing, else all of a response
+        that begins like a program.
+        """
+        blocks = [(block["info"].lower().split()[:1], block["code"]) for block in _BLOCK.finditer(response)]
+        python = [code for info, code in blocks if info and info[0] in _PYTHON]
+        plain = [code for info, code in blocks if not info]
+        bare = [response] if not blocks and _BEGINS_AS_PROGRAM.match(response) else []
+        return next((codes[-1].strip() for codes in (python, plain, bare) if codes), "")
 
     def score(self, item: Item, trajectory: Trajectory) -> Score:
         """Refuse: a trajectory does not tell what is in the workbook. See `score_files`.

@@ -1,4 +1,5 @@
 import asyncio
+import datetime
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from openpyxl import Workbook
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, Cells, answer_cells
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.protocols import FollowsUp, JudgesFiles, OffersTools
+from skillopt_airflow.core.protocols import FollowsUp, JudgesFiles, OffersTools, ShowsFiles
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 
 RECORD: JsonObject = {
@@ -53,6 +54,7 @@ def workspace(tmp_path: Path) -> Folders:
 def test_it_has_what_harnesses_and_host_look_for() -> None:
     assert BENCHMARK.runs_code
     assert isinstance(BENCHMARK, FollowsUp)
+    assert isinstance(BENCHMARK, ShowsFiles)
     assert isinstance(BENCHMARK, OffersTools)
     assert isinstance(BENCHMARK, JudgesFiles)
 
@@ -119,9 +121,26 @@ def test_the_prompt_has_instruction_and_position_and_the_skill_apart() -> None:
         ("```python\na = 1\n```", "a = 1"),
         ("```python\na = 1\n```\nno, rather\n```py \nb = 2\n```\n```text\nc\n```", "b = 2"),
         ("```python\nprint('cut off", "print('cut off"),
+        ("So:\n```\na = 1\n```\n", "a = 1"),
+        ("```python3\na = 1\n```", "a = 1"),
+        ("``` Python \na = 1\n```", "a = 1"),
+        ("```python title='x'\na = 1\n```", "a = 1"),
+        ("```py\na = 1\n```\nIt prints\n```\n7\n```", "a = 1"),
+        ("```json\n{}\n```\nno program", ""),
+        (
+            "import openpyxl\nbook = openpyxl.load_workbook(INPUT_PATH)\n",
+            "import openpyxl\nbook = openpyxl.load_workbook(INPUT_PATH)",
+        ),
+        (
+            "# Load it.\nfrom openpyxl import load_workbook\nx = 1",
+            "# Load it.\nfrom openpyxl import load_workbook\nx = 1",
+        ),
+        ("import pandas as pd, re\nx = 1", "import pandas as pd, re\nx = 1"),
+        ("From what I see, the workbook is done.", ""),
+        ("import the workbook first", ""),
     ],
 )
-def test_the_last_python_block_is_the_answer(response: str, code: str) -> None:
+def test_the_last_program_is_the_answer(response: str, code: str) -> None:
     assert BENCHMARK.answer(response) == code
 
 
@@ -136,6 +155,30 @@ def test_a_conversation_goes_on_until_a_workbook_is_saved(workspace: Folders) ->
     assert (Path(workspace.outputs) / "output.xlsx").is_file()
     assert asyncio.run(BENCHMARK.follow_up({}, "I am done.", workspace)) is None
     assert len(workspace.programs) == 3
+
+
+def test_the_target_sees_sheets_sizes_and_first_rows(workspace: Folders) -> None:
+    workbook = Workbook()
+    for number in range(9):
+        sheet = workbook.create_sheet(f"S {number}")
+        for row in range(7):
+            sheet.append([f"row {row}", row, None, 0.5, "=A1", datetime.date(2026, 1, 2), "é" * 50, *range(20)])
+    workbook.save(Path(workspace.inputs) / "input.xlsx")
+    shown = asyncio.run(BENCHMARK.shown_files({}, workspace))
+    assert "at most 8 sheets, of each the first 5 rows and\n15 columns, of a text 40 characters" in shown
+    assert (
+        'Sheet "Sheet": 1 rows, 1 columns\n1: [null]\nSheet "S 0": 7 rows, 27 columns\n1: ["row 0", 0, null, 0.5'
+        in shown
+    )
+    assert '"2026-01-02 00:00:00", "' + "é" * 40 + '", 0, 1, 2, 3, 4, 5, 6, 7]\n' in shown
+    assert "row 4" in shown
+    assert "row 5" not in shown
+    assert shown.endswith("and 2 more sheets")
+
+
+def test_a_workbook_that_cannot_be_read_has_no_preview(workspace: Folders) -> None:
+    (Path(workspace.inputs) / "input.xlsx").write_bytes(b"no workbook")
+    assert asyncio.run(BENCHMARK.shown_files({}, workspace)).startswith("There is no preview")
 
 
 def test_the_tool_runs_programs_with_both_paths(workspace: Folders) -> None:

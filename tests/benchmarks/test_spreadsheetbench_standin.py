@@ -1,5 +1,6 @@
 """The stand-in on workbooks: its programs run on the sample for real, directive by directive."""
 
+import asyncio
 import json
 import runpy
 from pathlib import Path
@@ -14,6 +15,7 @@ from local.standin.chat_wire import complete
 from local.standin.directives import DIRECTIVES, recognise
 from local.standin.reader import respond
 from skillopt_airflow.core.types import Item, Score
+from skillopt_airflow.rollout.workspace import ItemFolders
 
 SAMPLE = Path(__file__).parents[2] / "benchmarks" / "spreadsheetbench" / "sample"
 OURS = [directive for directive in DIRECTIVES.values() if directive.subject == "workbooks"]
@@ -40,6 +42,15 @@ def scored(item: Item, folder: Path, *names: str) -> Score:
     program.write_text(code)
     runpy.run_path(str(program), {"INPUT_PATH": str(source), "OUTPUT_PATH": str(output)})
     return compare(str(golden), str(output), answer_cells(str(item.public["answer_position"])))
+
+
+def test_a_preview_of_the_workbook_changes_nothing_that_it_does(tmp_path: Path) -> None:
+    for item in ITEMS[:4]:
+        (source,) = SAMPLE.glob(f"spreadsheet/{item.id}/*init.xlsx")
+        (tmp_path / "input.xlsx").write_bytes(source.read_bytes())
+        shown = asyncio.run(BENCHMARK.shown_files(item.public, ItemFolders(tmp_path, tmp_path, 60)))
+        assert "Sheet " in shown
+        assert respond("", f"{prompt(item)}\n\n{shown}") == respond("", prompt(item))
 
 
 @pytest.mark.parametrize("directive", OURS, ids=lambda directive: directive.name)

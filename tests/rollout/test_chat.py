@@ -36,6 +36,19 @@ def run(
     return run_item(answer, partial(ChatHarness, RolloutSettings(**PLAIN | settings), benchmark), ITEM, outputs)
 
 
+class Librarian(SearchQA):
+    """Shows the item's files."""
+
+    async def shown_files(self, public: JsonObject, workspace: Workspace) -> str:
+        return f"{public['question']}: {len(workspace.input_names())} files"
+
+
+def test_what_a_benchmark_shows_of_the_files_ends_the_opening():
+    trajectory, (asked,) = run(lambda asked: completion("<answer>Eiffel</answer>"), Librarian())
+    assert trajectory.messages[1].content.endswith("\n\nWhich tower?: 0 files")
+    assert asked.body["messages"][1]["content"] == trajectory.messages[1].content
+
+
 def test_an_item_becomes_one_request_and_its_answer():
     trajectory, requests = run(lambda asked: completion("Hm. <answer>Eiffel</answer>"), temperature=0.0)
 

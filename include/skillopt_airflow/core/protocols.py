@@ -87,6 +87,15 @@ class FollowsUp(Protocol):
 
 
 @runtime_checkable
+class ShowsFiles(Protocol):
+    """A benchmark that shows the target of the chat harness something of the item's files, which it cannot open."""
+
+    async def shown_files(self, public: JsonObject, workspace: Workspace) -> str:
+        """Return what ends the last of the messages that open the conversation; empty if there is nothing to show."""
+        ...
+
+
+@runtime_checkable
 class OffersTools(Protocol):
     """A benchmark that has tools for the harness `tools`."""
 

@@ -2,7 +2,7 @@
 
 import time
 
-from skillopt_airflow.core.protocols import Benchmark, FollowsUp, Workspace
+from skillopt_airflow.core.protocols import Benchmark, FollowsUp, ShowsFiles, Workspace
 from skillopt_airflow.core.types import Message, Trajectory
 from skillopt_airflow.rollout.chat_target import ChatTarget
 from skillopt_airflow.rollout.reply import Reply
@@ -31,7 +31,7 @@ class ChatHarness:
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         """Return an item's trajectory; a failure of the provider becomes its status."""
         started, clock = time.time(), time.monotonic()
-        messages = list(self._benchmark.messages(item.public, skill))
+        messages = await self._opening(item, skill, workspace)
         replies: list[Reply] = []
         while len(replies) < self._max_turns:
             reply = await self._target.ask(messages)
@@ -57,3 +57,11 @@ class ChatHarness:
             started=started,
             seconds=time.monotonic() - clock,
         )
+
+    async def _opening(self, item: PublicItem, skill: str, workspace: Workspace) -> list[Message]:
+        messages = list(self._benchmark.messages(item.public, skill))
+        if isinstance(self._benchmark, ShowsFiles):
+            *before, last = messages
+            shown = await self._benchmark.shown_files(item.public, workspace)
+            messages = [*before, last.model_copy(update={"content": f"{last.content}\n\n{shown}".rstrip()})]
+        return messages
