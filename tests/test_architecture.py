@@ -180,7 +180,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.training.rollback": "tests/training/test_publication.py",
     "skillopt_airflow.training.preparation": "tests/test_training_loop.py",
     "skillopt_airflow.training.run": "tests/training/test_data_items.py",
-    "skillopt_airflow.training.scorecard": "tests/training/test_data_checks.py",
     "skillopt_airflow.training.steps": "tests/test_training_loop.py",
     "skillopt_airflow.training.transfer": "tests/training/test_nights.py",
     "skillopt_airflow.training.trial": "tests/local/test_try_benchmark.py",
