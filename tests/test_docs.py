@@ -5,12 +5,14 @@ import re
 import shlex
 from copy import deepcopy
 from functools import cache
+from pathlib import Path
 
 import pytest
 import yaml
 from airflow.sdk import DAG
 from command_blocks import BLOCKS, PROJECT
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, fields_by_path
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
@@ -41,15 +43,19 @@ def dag_of(dag_id: str) -> DAG:
     if dag_id == "cleanup":
         return cleanup_dag(["searchqa"], {"searchqa": benchmark_config("searchqa")})
     family, _, benchmark = dag_id.partition("_")
-    return FACTORIES[family](benchmark, config_of(benchmark))
+    return FACTORIES[family](benchmark, benchmark_config(benchmark))
 
 
-def config_of(benchmark: str) -> TrainConfig:
-    """The configuration of a benchmark, also of the one that the recipe copies from examples/."""
-    example = PROJECT / "examples" / benchmark / "benchmark" / "benchmark.yaml"
-    if example.exists():
-        return TrainConfig.from_layers(yaml.safe_load(example.read_text(encoding="utf-8")))
-    return benchmark_config(benchmark)
+@pytest.fixture(autouse=True)
+def copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmark that the recipe copies from examples/ is where it was copied from."""
+    own = benchmarks.folder
+
+    def folder(name: str) -> Path:
+        example = PROJECT / "examples" / name / "benchmark"
+        return example if example.exists() else own(name)
+
+    monkeypatch.setattr(benchmarks, "folder", folder)
 
 
 @pytest.mark.parametrize("command", AIRFLOW)
@@ -66,7 +72,7 @@ def test_airflow_understands_the_command_and_its_dag_takes_what_it_is_given(comm
     filled = form.validate()
     assert {key: filled[key] for key in conf} == conf
     if asked.dag_id.startswith("train_") and conf:
-        config = config_of(asked.dag_id.removeprefix("train_"))
+        config = benchmark_config(asked.dag_id.removeprefix("train_"))
         assert params.run_config(config, conf) != config
     if asked.subcommand == "unpause":
         assert dag.is_paused_upon_creation
@@ -90,7 +96,6 @@ def test_the_connection_that_gets_alerts_leads_to_its_address(monkeypatch: pytes
 
 
 def test_the_settings_that_pages_show_are_configurations() -> None:
-    import yaml
 
     shown = [
         yaml.safe_load(block)
