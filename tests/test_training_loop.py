@@ -305,6 +305,34 @@ def test_the_pair_policy_says_which_items_the_slow_update_sees(policy: str, grou
         assert {name for name, entries in json.loads(text).items() if entries} <= groups
 
 
+def test_slow_update_and_meta_skill_see_both_skills_and_both_trajectories() -> None:
+    training = Training.of(train__num_epochs=3, evaluation__use_gate=False)
+    training()
+    run = training.run
+    ends = [run.state(moment) for moment in run.timeline if moment.kind == "step" and moment.step in (2, 4)]
+    before, now = (run.skill(state.current.version).text for state in ends)
+    assert before != now
+    for stage in ("slow_update", "meta_skill"):
+        assert sections(training, stage, "previous_skill")[0].strip() == before.strip()
+        assert sections(training, stage, "skill")[0].strip() == now.strip()
+        groups = json.loads(sections(training, stage, "comparison")[0]).values()
+        shown = [item for items in groups for item in items]
+        assert shown
+        assert all(item["messages"] and item["messages_before"] and item["feedback_before"] for item in shown)
+
+
+@pytest.mark.parametrize("policy", ["changed", "unchanged"])
+def test_the_items_that_a_policy_leaves_out_are_filled_up(policy: str) -> None:
+    def shown(samples: int) -> list[int]:
+        training = Training.of(optimizer__longitudinal_pair_policy=policy, optimizer__slow_update_samples=samples)
+        training()
+        assert training.rollouts["longitudinal"] <= 2 * samples
+        texts = sections(training, "slow_update", "comparison")
+        return [sum(len(items) for items in json.loads(text).values()) for text in texts]
+
+    assert all(0 < count <= 4 for count in shown(4))
+
+
 def test_the_meta_skill_reaches_later_calls_and_never_the_skill() -> None:
     training = Training.of(train__num_epochs=3)
     training()

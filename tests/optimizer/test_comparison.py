@@ -64,7 +64,8 @@ def test_every_item_is_in_one_group_or_counted(pairs: dict[str, tuple[float | No
 
 def test_what_the_optimizer_is_shown() -> None:
     messages = (Message(role="system", content="the skill"), Message(role="user", content="<b>"))
-    before = {"a": rollout("a", 0.0, answer="x")}
+    earlier = (Message(role="system", content="the skill before"), Message(role="user", content="before"))
+    before = {"a": rollout("a", 0.0, feedback="half right", answer="x", messages=earlier)}
     after = {"a": rollout("a", 1.0, answer="y", messages=messages)}
     assert json_section(comparison_section(compare(before, after, ["a"], "mixed")), "comparison") == {
         "improved": [
@@ -74,9 +75,26 @@ def test_what_the_optimizer_is_shown() -> None:
                 "after": {"hard": 1.0, "soft": 1.0, "answer": "y"},
                 "feedback": "feedback on a",
                 "messages": [{"role": "user", "content": "<b>"}],
+                "feedback_before": "half right",
+                "messages_before": [{"role": "user", "content": "before"}],
             }
         ],
         "regressed": [],
         "persistent_failure": [],
         "stable_success": [],
     }
+
+
+def test_a_trajectory_that_both_skills_share_is_shown_once() -> None:
+    one = {"a": rollout("a", 1.0, messages=(Message(role="user", content="x"),))}
+    [item] = compare(one, one, ["a"], "mixed").stable_success
+    assert (item.feedback_before, item.messages_before) == ("", ())
+
+
+@pytest.mark.parametrize(("policy", "seen"), [("changed", "bcf"), ("unchanged", "ade"), ("mixed", "abc")])
+def test_what_a_policy_leaves_out_is_filled_up_from_other_items(policy: PairPolicy, seen: str) -> None:
+    before = {name: rollout(name, 0.0) for name in "abcdefgh"}
+    after = {name: rollout(name, 1.0 if name in "bcfgh" else 0.0) for name in "abcdefgh"}
+    comparison = compare(before, after, ["a", "b", "c"], policy, more=["d", "e", "f", "g", "nowhere"])
+    assert sorted("".join(ids_of(comparison).values())) == sorted(seen)
+    assert comparison.unscored == 0

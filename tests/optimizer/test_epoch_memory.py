@@ -36,7 +36,7 @@ SKILL = "# Skill\n<!-- SLOW_UPDATE_START -->\nguidance\n<!-- SLOW_UPDATE_END -->
 
 
 def remembered(answer: dict[str, Any] | Exception) -> Memory:
-    return meta_skill(ScriptedOptimizer(answer), "former", COMPARISON, STEPS)
+    return meta_skill(ScriptedOptimizer(answer), "former", "# Now", "# Before", COMPARISON, STEPS)
 
 
 def proposed(answer: dict[str, Any] | Exception) -> Patch:
@@ -45,11 +45,20 @@ def proposed(answer: dict[str, Any] | Exception) -> Patch:
 
 def test_what_the_memory_is_written_from() -> None:
     optimizer = ScriptedOptimizer({"memory": " short rules win\n"})
-    assert meta_skill(optimizer, "former", COMPARISON, STEPS) == Memory(text="short rules win")
+    assert meta_skill(optimizer, "former", "# Now", "# Before", COMPARISON, STEPS) == Memory(text="short rules win")
     ((stage, prompt),) = optimizer.calls
     assert (stage, section(prompt, "memory")) == ("meta_skill", "former")
     assert [item["item_id"] for item in json_section(prompt, "comparison")["regressed"]] == ["a"]
     assert json_section(prompt, "epoch_steps") == SHOWN
+    assert (section(prompt, "skill"), section(prompt, "previous_skill")) == ("# Now", "# Before")
+
+
+def test_a_skill_that_the_epoch_left_as_it_was_is_shown_once() -> None:
+    optimizer = ScriptedOptimizer({"memory": "x"})
+    meta_skill(optimizer, "", "# Now", "# Now", COMPARISON, STEPS)
+    ((_, prompt),) = optimizer.calls
+    assert prompt.count("# Now") == 1
+    assert "<previous_skill>" not in prompt
 
 
 @pytest.mark.parametrize(
@@ -66,14 +75,14 @@ def test_a_miss_keeps_the_former_memory(answer: dict[str, Any] | Exception, why:
 
 def test_nothing_to_learn_from_needs_no_call() -> None:
     optimizer = ScriptedOptimizer()
-    assert meta_skill(optimizer, "former", Comparison(), []) == Memory(text="former")
+    assert meta_skill(optimizer, "former", "# Now", "# Before", Comparison(), []) == Memory(text="former")
     assert meta_reflect(optimizer, SKILL, [], 2) == Patch()
     assert optimizer.calls == []
 
 
 def test_one_of_the_two_is_enough_for_the_memory() -> None:
     for comparison, steps in ((COMPARISON, []), (Comparison(), STEPS)):
-        assert meta_skill(ScriptedOptimizer({"memory": "m"}), "", comparison, steps).text == "m"
+        assert meta_skill(ScriptedOptimizer({"memory": "m"}), "", "# Now", "# Before", comparison, steps).text == "m"
 
 
 def test_meta_reflection_proposes_edits_from_the_epoch() -> None:

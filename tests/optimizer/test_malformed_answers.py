@@ -59,8 +59,8 @@ STAGES: dict[str, Callable[[Optimizer], str]] = {
     "rewrite": lambda optimizer: rewrite(optimizer, SKILL, Patch(edits=EDITS), StepBuffer()).fallback,
     "deep_reflect": lambda optimizer: questions(optimizer, SKILL, [rollout("a")]).fallback,
     "consolidate": lambda optimizer: consolidate(optimizer, SKILL, NOTES, 1).fallback,
-    "slow_update": lambda optimizer: slow_update(optimizer, SKILL, "former", COMPARISON).fallback,
-    "meta_skill": lambda optimizer: meta_skill(optimizer, "former", COMPARISON, STEPS).fallback,
+    "slow_update": lambda optimizer: slow_update(optimizer, SKILL, SKILL, "former", COMPARISON).fallback,
+    "meta_skill": lambda optimizer: meta_skill(optimizer, "former", SKILL, SKILL, COMPARISON, STEPS).fallback,
     "meta_reflect": lambda optimizer: meta_reflect(optimizer, SKILL, STEPS, 4).fallback,
 }
 REQUIRED = {

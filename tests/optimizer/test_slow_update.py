@@ -12,16 +12,17 @@ COMPARISON = compare({"a": rollout("a", 0.0)}, {"a": rollout("a", 1.0)}, ["a"], 
 
 
 def updated(answer: dict[str, Any] | Exception) -> Guidance:
-    return slow_update(ScriptedOptimizer(answer), "# Skill", "former", COMPARISON)
+    return slow_update(ScriptedOptimizer(answer), "# Skill", "# Before", "former", COMPARISON)
 
 
 def test_what_the_optimizer_is_shown() -> None:
     optimizer = ScriptedOptimizer({"guidance": "\n- new\n", "reason": "a improved"})
-    guidance = slow_update(optimizer, "# Skill", "former", COMPARISON)
+    guidance = slow_update(optimizer, "# Skill", "# Before", "former", COMPARISON)
     assert guidance == Guidance(text="- new", reason="a improved")
     ((stage, prompt),) = optimizer.calls
     assert stage == "slow_update"
     assert (section(prompt, "skill"), section(prompt, "guidance")) == ("# Skill", "former")
+    assert section(prompt, "previous_skill") == "# Before"
     assert [item["item_id"] for item in json_section(prompt, "comparison")["improved"]] == ["a"]
 
 
@@ -49,7 +50,7 @@ def test_an_unusable_answer_leaves_the_former_guidance() -> None:
 
 def test_without_a_compared_item_there_is_no_call() -> None:
     optimizer = ScriptedOptimizer()
-    guidance = slow_update(optimizer, "# Skill", "former", Comparison(unscored=20))
+    guidance = slow_update(optimizer, "# Skill", "# Before", "former", Comparison(unscored=20))
     assert (guidance.text, guidance.fallback) == ("former", "")
     assert optimizer.calls == []
 

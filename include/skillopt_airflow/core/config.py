@@ -89,7 +89,8 @@ class OptimizerGroup(Group):
     slow_update_gate: bool = True
     """The guidance passes the gate like a step's edits; false measures it and takes it in any case."""
     longitudinal_pair_policy: Literal["mixed", "changed", "unchanged"] = "mixed"
-    """Items of the comparison that the optimizer sees: all, those whose outcome changed, or the others."""
+    """Items of the comparison that the optimizer sees: all, those whose outcome changed, or the others. Where these are
+    fewer than were sampled, training items that ran under both skills anyway fill them up."""
     use_meta_skill: bool = True
     """Keep a memory of the same comparison for later optimizer calls; it never enters the skill."""
     use_meta_reflect: bool = False

@@ -6,7 +6,7 @@ from typing import Literal
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.types import Message, Rollout, Score, UnitInterval, Value
-from skillopt_airflow.optimizer.sections import json_section
+from skillopt_airflow.optimizer.sections import json_section, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import conversation
 
 PairPolicy = Literal["mixed", "changed", "unchanged"]
@@ -22,13 +22,16 @@ class Outcome(Value):
 
 
 class ComparedItem(Value):
-    """An item under both skills; feedback and messages are those under the later one."""
+    """An item under both skills; feedback and messages are those under the later one where the name says no other."""
 
     item_id: str
     before: Outcome
     after: Outcome
     feedback: str
     messages: tuple[Message, ...]
+    feedback_before: str = ""
+    messages_before: tuple[Message, ...] = ()
+    """Empty, like the feedback, where both skills had the very same trajectory."""
 
 
 class Comparison(Document):
@@ -54,33 +57,63 @@ _SEEN: dict[PairPolicy, tuple[OutcomeGroup, ...]] = {
 
 
 def compare(
-    before: Mapping[str, Rollout], after: Mapping[str, Rollout], item_ids: Sequence[str], policy: PairPolicy
+    before: Mapping[str, Rollout],
+    after: Mapping[str, Rollout],
+    item_ids: Sequence[str],
+    policy: PairPolicy,
+    more: Sequence[str] = (),
 ) -> Comparison:
-    """OutcomeGroup the items by their hard scores, in the order of `item_ids`; the policy says which groups stay.
+    """Group the items by their hard scores, in the order of `item_ids`; the policy says which groups stay.
 
-    Without a score on both sides an item says nothing about the skills, so it is counted and left out.
+    Without a score on both sides an item says nothing about the skills, so it is counted and left out. Where the groups
+    that stay hold fewer than were sampled, items of `more` that have both scores fill them up.
     """
     groups: dict[OutcomeGroup, list[ComparedItem]] = {group: [] for group in _SEEN["mixed"]}
     unscored = 0
     for item_id in item_ids:
-        earlier, later = before.get(item_id), after.get(item_id)
-        if earlier is None or later is None or earlier.score is None or later.score is None:
+        found = _compared(item_id, before, after)
+        if found is None:
             unscored += 1
-            continue
-        compared = ComparedItem(
-            item_id=item_id,
-            before=_outcome(earlier, earlier.score),
-            after=_outcome(later, later.score),
-            feedback=later.score.feedback,
-            messages=conversation(later),
-        )
-        groups[_group(earlier.score, later.score)].append(compared)
+        else:
+            groups[found[0]].append(found[1])
+    for item_id in more:
+        if sum(len(groups[group]) for group in _SEEN[policy]) >= len(item_ids):
+            break
+        found = _compared(item_id, before, after)
+        if found is not None:
+            groups[found[0]].append(found[1])
     return Comparison(unscored=unscored, **{group: tuple(groups[group]) for group in _SEEN[policy]})
 
 
 def comparison_section(comparison: Comparison) -> str:
     """Show the groups with their items."""
     return json_section("comparison", comparison.model_dump(mode="json", exclude={"unscored"}))
+
+
+def compared_skills(skill: str, previous: str) -> str:
+    """Show the last skill of the previous epoch, unless it is the present one, and the present one."""
+    former = "" if previous == skill else section("previous_skill", previous)
+    return prompt_of(former, section("skill", skill))
+
+
+def _compared(
+    item_id: str, before: Mapping[str, Rollout], after: Mapping[str, Rollout]
+) -> tuple[OutcomeGroup, ComparedItem] | None:
+    """Return the item with its group; None without a score on both sides."""
+    earlier, later = before.get(item_id), after.get(item_id)
+    if earlier is None or later is None or earlier.score is None or later.score is None:
+        return None
+    same = earlier == later
+    compared = ComparedItem(
+        item_id=item_id,
+        before=_outcome(earlier, earlier.score),
+        after=_outcome(later, later.score),
+        feedback=later.score.feedback,
+        messages=conversation(later),
+        feedback_before="" if same else earlier.score.feedback,
+        messages_before=() if same else conversation(earlier),
+    )
+    return _group(earlier.score, later.score), compared
 
 
 def _outcome(rollout: Rollout, score: Score) -> Outcome:

@@ -8,7 +8,7 @@ from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.types import Edit, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
-from skillopt_airflow.optimizer.comparison import Comparison, comparison_section
+from skillopt_airflow.optimizer.comparison import Comparison, compared_skills, comparison_section
 from skillopt_airflow.optimizer.sections import prompt_of, section
 
 REGION = "SLOW_UPDATE"
@@ -29,11 +29,14 @@ class GuidanceAnswer(BaseModel):
     reason: str = Field(default="", description="What the comparison showed, in one or two sentences.")
 
 
-def slow_update(optimizer: Optimizer, skill: str, guidance: str, comparison: Comparison) -> Guidance:
-    """Ask for new guidance; the former one stays if nothing can be compared or the answer is unusable."""
+def slow_update(optimizer: Optimizer, skill: str, previous: str, guidance: str, comparison: Comparison) -> Guidance:
+    """Ask for new guidance; the former one stays if nothing can be compared or the answer is unusable.
+
+    `previous` is the last skill of the previous epoch.
+    """
     if comparison.empty:
         return Guidance(text=guidance, reason="the comparison holds no item to learn from")
-    prompt = prompt_of(section("skill", skill), section("guidance", guidance), comparison_section(comparison))
+    prompt = prompt_of(compared_skills(skill, previous), section("guidance", guidance), comparison_section(comparison))
     try:
         answer = optimizer.ask("slow_update", prompts.load("slow_update"), prompt, GuidanceAnswer)
     except ModelOutputError as error:

@@ -84,9 +84,20 @@ def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
 
 
 def _compared(run: TrainingRun, moment: Moment) -> Comparison:
-    items = _sampled(run, moment)
+    """Compare the last skills of two epochs on the sampled items.
+
+    Where the policy leaves some of these out, other items that happen to have run under both skills fill up.
+    """
+    sampled, policy = _sampled(run, moment), run.config.optimizer.longitudinal_pair_policy
+    items = sampled if policy == "mixed" else run.item_refs(Split.TRAIN)
     before, after = (run.stored(Split.TRAIN, run.skill(version), 0, items) for version in _pair(run, moment))
-    return compare(before, after, ids(items), run.config.optimizer.longitudinal_pair_policy)
+    item_ids = ids(sampled)
+    return compare(before, after, item_ids, policy, more=sorted((before.keys() & after.keys()) - {*item_ids}))
+
+
+def _previous(run: TrainingRun, moment: Moment) -> str:
+    """Return the skill with which the previous epoch ended."""
+    return run.skill(_pair(run, moment)[0]).text
 
 
 def _guidance(run: TrainingRun, moment: Moment, models: Assistants, compared: Comparison) -> Patch:
@@ -94,7 +105,9 @@ def _guidance(run: TrainingRun, moment: Moment, models: Assistants, compared: Co
         return Patch()
     skill = run.skill(run.state_before(moment).current.version)
     former = skill.region("SLOW_UPDATE")
-    guidance = write_guidance(models.optimizer, skill.text, former if former is not None else "", compared)
+    guidance = write_guidance(
+        models.optimizer, skill.text, _previous(run, moment), former if former is not None else "", compared
+    )
     log.info("slow update: %s", guidance.reason)
     return Patch(edits=(guidance_edit(guidance),), fallback=guidance.fallback)
 
@@ -103,7 +116,14 @@ def _memory(run: TrainingRun, moment: Moment, models: Assistants, compared: Comp
     """Store what the optimizer keeps in mind from now on; return the fallback."""
     if not remembers(run, moment):
         return ""
-    former = run.state_before(moment).meta_skill
-    memory = meta_skill(models.optimizer, former, compared, epoch_steps(run, moment.epoch))
+    state = run.state_before(moment)
+    memory = meta_skill(
+        models.optimizer,
+        state.meta_skill,
+        run.skill(state.current.version).text,
+        _previous(run, moment),
+        compared,
+        epoch_steps(run, moment.epoch),
+    )
     run.store.put_text(run.keys.meta_skill(moment.epoch), memory.text)
     return memory.fallback

@@ -280,7 +280,8 @@ def _shown_chars(config: TrainConfig, steps_in_epoch: int, trajectory: float, sk
     gradient, rules = config.gradient, config.optimizer
     edits = gradient.merge_batch_size * rules.learning_rate * EDIT_CHARS
     bodies = most_minibatches(config.train.batch_size, gradient.minibatch_size, config.train.accumulation) * skill_chars
-    comparison = rules.slow_update_samples * trajectory
+    # Both trajectories of an item; and the previous skill, which a call sees besides the present one.
+    comparison = 2 * rules.slow_update_samples * trajectory + skill_chars
     return {
         "preflight": 0,
         "deep_reflect": _probes(config) * trajectory,
