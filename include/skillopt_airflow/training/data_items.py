@@ -133,17 +133,16 @@ def _items(
     benchmark: Benchmark, split: Split, records: Sequence[JsonObject], unusable: Mapping[int, str]
 ) -> list[Item]:
     """Return the records as items; `unusable` says of some, by row (1-based), why they are none."""
-    items = []
-    for row, record in enumerate(records, start=1):
+
+    def item(row: int, record: JsonObject) -> Item:
+        if row in unusable:
+            return _unusable(_id(benchmark, split, row, record), unusable[row])
         try:
-            items.append(
-                _unusable(_id(benchmark, split, row, record), unusable[row])
-                if row in unusable
-                else benchmark.item(record)
-            )
+            return benchmark.item(record)
         except DataError as error:
-            items.append(_unusable(benchmark.identity(record), str(error)))
-    return items
+            return _unusable(benchmark.identity(record), str(error))
+
+    return [item(row, record) for row, record in enumerate(records, start=1)]
 
 
 def _id(benchmark: Benchmark, split: Split, row: int, record: JsonObject) -> str:
