@@ -13,6 +13,7 @@ import pytest
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
+from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelOutputError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision
@@ -215,6 +216,18 @@ def test_the_rewrite_modes_write_the_body_anew_and_keep_where_its_lines_come_fro
     seen = [json.loads(text) for text in sections(training, "rewrite", "step_buffer")]
     assert bool(seen) == (mode == "rewrite_from_suggestions")
     assert not seen or max(map(len, seen)) == 1
+
+
+def test_a_measured_candidate_is_told_with_its_score_per_token() -> None:
+    training = Training.of()
+    training()
+    verdicts = decisions(training)
+    for name, verdict in verdicts.items():
+        assert (verdict.density is None) == (verdict.coverage < 1.0)
+        if verdict.density is not None:
+            skill = SkillDocument(candidate(training, name))
+            assert verdict.density == pytest.approx(1000 * verdict.against_current.score / tokens_of(skill))
+    assert any(verdict.density for verdict in verdicts.values())
 
 
 def test_without_the_gate_every_change_is_taken_and_still_measured() -> None:

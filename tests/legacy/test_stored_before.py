@@ -293,12 +293,16 @@ def test_the_unfinished_training_goes_on_to_its_publication() -> None:
 
 
 def _findings(document: Any) -> Any:
-    """The document without what was worked out of its findings by another formula: intervals, and groups."""
+    """The document without what its findings did not include, or had by another formula."""
     if isinstance(document, list):
         return [_findings(entry) for entry in document]
     if not isinstance(document, dict):
         return document
-    return {key: _findings(value) for key, value in document.items() if key not in ("low", "high", "groups")}
+    return {
+        key: _findings(value)
+        for key, value in document.items()
+        if key not in ("low", "high", "groups", "density", "run")
+    }
 
 
 def _planned(body: bytes) -> list[tuple[str, int, str]]:

@@ -16,9 +16,10 @@ def view() -> ReportView:
 def test_the_paragraph_tells_what_came_out(view: ReportView) -> None:
     told = summary.outcome(view)
     assert told == (
-        "The best skill, version 6, scores 0.8125 on the selection split, where the seed scores 0.5500. On the test "
-        "split, which had no say in the choice, it scores 0.7375 against 0.5375 (+0.2000). The gate accepted 6 of 14 "
-        "candidates. The run published v0003-0123456789ab."
+        "The best skill, version 6, scores 0.8125 on the selection split, where the seed scores 0.5500. It has about "
+        "418 tokens; its score for each 1,000 of them is 1.944. On the test split, which had no say in the choice, it "
+        "scores 0.7375 against 0.5375 (+0.2000). The gate accepted 6 of 14 candidates. The run published "
+        "v0003-0123456789ab."
     )
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from skillopt_airflow.core.density import density
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.pipeline.evaluate_dag import _question
 from skillopt_airflow.training.preparation import prepare_scoring
@@ -32,3 +33,4 @@ def test_all_splits_are_scored_at_once_and_the_unselected_one_comes_first() -> N
     assert (alone.split, alone.other_splits) == (Split.VAL, ())
     assert "other_splits" not in alone.to_json()
     assert alone == card.other_splits[0]
+    assert alone.skill.density == density(alone.skill.score, training.run.skill(0))

@@ -29,6 +29,8 @@ class GateDecision(Document):
     """The policy's p-value, E-value or t; None if it computes none, or did not get that far."""
     bound: float | None = None
     """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
+    density: float | None = Field(default=None, exclude_if=lambda found: found is None)
+    """The candidate's score for each 1,000 tokens of its text; None if it was not measured on all items."""
     screen: Screening | None = Field(default=None, exclude_if=lambda found: found is None)
     """The candidate on its step's batch, where that ran before the selection split."""
 

@@ -5,8 +5,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from skillopt_airflow.core.budget import StageCost
+from skillopt_airflow.core.density import density, tokens_of
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import StepSeconds
+from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.report.view import ReportView
 
 SECONDS = 60
@@ -122,9 +124,11 @@ def _best(view: ReportView) -> str:
     if view.best_version == 0:
         seed = score(view.seed.score)
         return f"No candidate was better than the seed skill, which scores {seed} on the selection split."
+    skill = SkillDocument(view.skill)
     return (
         f"The best skill, version {view.best_version}, scores {score(view.best.score)} on the selection split, where "
-        f"the seed scores {score(view.seed.score)}."
+        f"the seed scores {score(view.seed.score)}. It has about {tokens_of(skill):,} tokens; "
+        f"its score for each 1,000 of them is {density(view.best.score, skill):.3f}."
     )
 
 

@@ -3,6 +3,7 @@
 import logging
 
 from skillopt_airflow.core.buffer import ReflectedItems, entry_of
+from skillopt_airflow.core.density import density
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened, to_confirm
@@ -91,6 +92,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         run.merge_parts(Split.VAL, [candidate])
         run.merge_parts(Split.TRAIN, on_batch, [0])
         evaluation, decision = _screen_and_judge(run, moment, before, candidate)
+        decision = decision.model_copy(update={"density": _density(run, candidate, evaluation)})
         number = before.newest + 1
         state = advance(
             before, moment, Measured(version=number, sha256=candidate.sha256, evaluation=evaluation), decision
@@ -112,6 +114,12 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             log.warning("the run stops here: %s", state.stopped)
     run.commit(moment, state, newest=run.is_newest(moment))
     return state
+
+
+def _density(run: TrainingRun, candidate: SkillDocument, evaluation: Evaluation) -> float | None:
+    """Return the candidate's score per tokens; None if its evaluation does not cover the split."""
+    rules = run.config.evaluation
+    return density(evaluation.gate_mean(rules), candidate) if covers(evaluation, rules) else None
 
 
 def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import BATCH_SHARE, Prices, Role
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.density import CHARS_PER_TOKEN
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.timeline import timeline
@@ -17,8 +18,6 @@ from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
 from skillopt_airflow.training.speculation import first_speculation
 
-CHARS_PER_TOKEN = 4
-"""Characters of a token in English text, roughly; other languages and code have fewer."""
 ROLLOUT_TOKENS = 200
 """A likely answer of the target; at most it is model.max_tokens."""
 OPTIMIZER_TOKENS = 700

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from skillopt_airflow.core.density import density
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.measured_score import MeasuredScore, require_coverage
 from skillopt_airflow.core.paired import PairedTable, paired
@@ -29,6 +30,8 @@ class SkillScore(MeasuredScore):
     items: int
     """Number of items that have a score."""
     failures: dict[Status, int]
+    density: float | None = None
+    """Score for each 1,000 tokens of the skill; None where the document does not say."""
 
 
 class Scorecard(Document):
@@ -99,7 +102,9 @@ def _scorecard(run: TrainingRun, question: Question, split: Split) -> Scorecard:
     scores = []
     for version, (source, evaluation) in enumerate(zip(sources, evaluations, strict=True)):
         require_coverage(evaluation, rules, f"{source[:60]} on the {split} split")
-        scores.append(SkillScore.of(evaluation, rules, source=source, sha256=run.skill(version).sha256))
+        skill = run.skill(version)
+        dense = density(evaluation.gate_mean(rules), skill)
+        scores.append(SkillScore.of(evaluation, rules, source=source, sha256=skill.sha256, density=dense))
     compared = paired(evaluations[0], evaluations[1], rules) if question.other else None
     card = Scorecard(
         benchmark=run.ref.benchmark,
