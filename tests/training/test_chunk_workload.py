@@ -84,7 +84,8 @@ def test_a_chunk_whose_first_items_are_refused_ends_there(monkeypatch: pytest.Mo
     key = trained.run.rollout_key(Split.VAL, trained.run.skill(0), 0)
     stored = trained.run.rollouts.errors(key, "run", work.items)
     assert {row.trajectory.status for row in stored.values()} == {Status.MODEL_ERROR}
-    assert 8 <= len(stored) == server.calls < 20
+    # Of a call that was under way at the end there is no row.
+    assert 8 <= len(stored) <= server.calls < 20
 
 
 def test_items_that_fail_where_others_did_not_fail_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
