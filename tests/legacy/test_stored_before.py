@@ -298,11 +298,7 @@ def _findings(document: Any) -> Any:
         return [_findings(entry) for entry in document]
     if not isinstance(document, dict):
         return document
-    return {
-        key: _findings(value)
-        for key, value in document.items()
-        if key not in ("low", "high", "groups", "density", "run")
-    }
+    return {key: _findings(value) for key, value in document.items() if key not in ("low", "high", "groups", "density")}
 
 
 def _planned(body: bytes) -> list[tuple[str, int, str]]:
