@@ -76,7 +76,7 @@ def guidance(name: str) -> dict[str, str]:
         ConfigError: a file there is named after no stage, or is blank.
     """
     found = {}
-    for file in sorted((folder(name) / "guidance").glob("*")):
+    for file in sorted((folder(name) / "guidance").glob("[!.]*")):
         text = file.read_text(encoding="utf-8").strip() if file.suffix == ".md" and file.stem in GUIDED_STAGES else ""
         if not text:
             known = ", ".join(f"{stage}.md" for stage in GUIDED_STAGES)

@@ -67,6 +67,7 @@ def test_guidance_is_a_file_a_stage_and_other_files_are_named(tmp_path: Path, mo
     assert benchmarks.guidance("mine") == {}
     (mine / "guidance").mkdir()
     (mine / "guidance" / "reflect.md").write_text("Look at the feedback.\n")
+    (mine / "guidance" / ".swp").write_text("an editor's")
     assert benchmarks.guidance("mine") == {"reflect": "Look at the feedback."}
     for name, text in (("reflection.md", "x"), ("merge.txt", "x"), ("merge.md", " ")):
         (mine / "guidance" / name).write_text(text)
