@@ -14,6 +14,7 @@ from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import decide, judge, to_confirm
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.gate_policies.policy import evidence_of
+from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.paired import interval, paired, signs
 from skillopt_airflow.core.power import smallest_gain
 from skillopt_airflow.core.sign_test import sign_test
@@ -25,8 +26,13 @@ TRIALS: Mapping[int, int] = {17: 2000, 40: 2000, 200: 1000, 1000: 300}
 """Trials of a row, by its number of items."""
 PROTECTED = tuple(f"item-{place:04d}" for place in range(5))
 """Items on which no_regression allows no loss."""
-TESTS = ("mcnemar", "signs alone", "e_process", "E-value of the signs")
-"""The tests of means, and those of wins and losses that they are compared with."""
+POLICIES_WITH_LEVEL = ("mcnemar", "e_process")
+FIRST_LOOK = ", first look"
+TESTS = (
+    *("mcnemar", "signs alone", f"mcnemar{FIRST_LOOK}"),
+    *("e_process", "E-value of the signs", f"e_process{FIRST_LOOK}"),
+)
+"""The tests of means at alpha, those of wins and losses that they are compared with, and how a first look publishes."""
 OFTEN_A_LITTLE = "a little better on nine items of ten, much worse on one"
 
 ROUNDING = 1e-12
@@ -60,10 +66,12 @@ def found(world: str, items: int, draws: int, gain: float, trials: int) -> dict[
             else Contest.of(WORLDS[world], items, gain, random)
         )
         candidate, current = contest.measured(draws, random)
-        chosen = [rules(policy, draws) for policy in ("mcnemar", "e_process")]
+        chosen = [rules(policy, draws) for policy in POLICIES_WITH_LEVEL]
         evidence = evidence_of(candidate, current, chosen[0])
         wins, losses = signs(evidence.differences.values())
         accepted.update(one.gate_policy for one in chosen if judge(evidence, one).action.accepted)
+        looks = [one.model_copy(update={"gate_alpha": level_of(1, ALPHA)}) for one in chosen]
+        accepted.update(f"{one.gate_policy}{FIRST_LOOK}" for one in looks if judge(evidence, one).action.accepted)
         if evidence.table.better:
             accepted["signs alone"] += sign_test(wins, losses) <= ALPHA
             accepted["E-value of the signs"] += log_sign_evidence(wins, losses) >= -math.log(ALPHA)
@@ -154,7 +162,8 @@ def _gains(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
     ]
     return tables.Section(
         "Candidates that are better",
-        "Share that is accepted: the power of the tests of means beside that of wins against losses.",
+        "Share that is accepted: the power of the tests of means beside that of wins against losses, and at the level "
+        f"of the first look of a publication, {level_of(1, ALPHA):.2g}.",
         ("items", "answers", "draws", "gain", *TESTS),
         [
             (items, world, draws, f"{100 * gain:+.0f}", *cells)
@@ -189,7 +198,7 @@ def _intervals(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
 
 
 def _smallest(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
-    cases = [(policy, items, draws) for items in SIZES for draws in (1, 3) for policy in ("mcnemar", "e_process")]
+    cases = [(policy, items, draws) for items in SIZES for draws in (1, 3) for policy in POLICIES_WITH_LEVEL]
     shares = spread(_at_smallest, *zip(*cases, strict=True), [trials[items] for _, items, _ in cases])
     return tables.Section(
         "The smallest gain that a run says its gate finds",
