@@ -5,7 +5,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    StaleElementReferenceException,
+    TimeoutException,
+)
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -50,9 +54,18 @@ class Page:
 
     def click(self, locator: Locator) -> None:
         element = self.shown(locator)
-        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
         self.until(element.is_enabled, f"enabled {locator[1]}")
-        element.click()
+
+        def clicked() -> bool:
+            self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+            try:
+                element.click()
+            except ElementClickInterceptedException:
+                # A section that is still opening moves what lies below it.
+                return False
+            return True
+
+        self.until(clicked, f"way to {locator[1]}")
 
     def text(self) -> str:
         return self.driver.find_element(By.TAG_NAME, "body").text
