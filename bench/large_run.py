@@ -35,7 +35,7 @@ RULE = "Answer with one word."
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process finds the run."""
+    """The place where a process finds the run."""
 
     endpoint: str
     data: str

@@ -1,4 +1,4 @@
-"""What a step costs beyond its model calls, at 4 epochs of 10 steps and of 50, and what a task's process parses."""
+"""The cost of a step beyond its model calls, at 4 epochs of 10 steps and of 50, and of what a task's process parses."""
 
 import subprocess
 import sys

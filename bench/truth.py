@@ -26,7 +26,6 @@ TRIALS: Mapping[int, int] = {17: 2000, 40: 2000, 200: 1000, 1000: 300}
 """Trials of a row, by its number of items."""
 PROTECTED = tuple(f"item-{place:04d}" for place in range(5))
 """Items on which no_regression allows no loss."""
-POLICIES_WITH_LEVEL = ("mcnemar", "e_process")
 FIRST_LOOK = ", first look"
 TESTS = (
     *("mcnemar", "signs alone", f"mcnemar{FIRST_LOOK}"),
@@ -66,7 +65,7 @@ def found(world: str, items: int, draws: int, gain: float, trials: int) -> dict[
             else Contest.of(WORLDS[world], items, gain, random)
         )
         candidate, current = contest.measured(draws, random)
-        chosen = [rules(policy, draws) for policy in POLICIES_WITH_LEVEL]
+        chosen = [rules(policy, draws) for policy in truth_publishing.TESTS]
         evidence = evidence_of(candidate, current, chosen[0])
         wins, losses = signs(evidence.differences.values())
         accepted.update(one.gate_policy for one in chosen if judge(evidence, one).action.accepted)
@@ -198,7 +197,7 @@ def _intervals(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
 
 
 def _smallest(spread: Spread, trials: Mapping[int, int]) -> tables.Section:
-    cases = [(policy, items, draws) for items in SIZES for draws in (1, 3) for policy in POLICIES_WITH_LEVEL]
+    cases = [(policy, items, draws) for items in SIZES for draws in (1, 3) for policy in truth_publishing.TESTS]
     shares = spread(_at_smallest, *zip(*cases, strict=True), [trials[items] for _, items, _ in cases])
     return tables.Section(
         "The smallest gain that a run says its gate finds",

@@ -1,4 +1,4 @@
-"""What is published of skills that were chosen on a selection split, in worlds in which everything is known."""
+"""Simulations of publishing skills that were chosen on a selection split, in worlds in which everything is known."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -227,7 +227,8 @@ def _edited(skill: Skill, base: Sequence[Rates], world: Answers, search: Search,
         val, test = (np.clip(rates + change, 0.0, 1.0) for rates in (skill.val, skill.test))
         return Skill(val, test, min(1.0, max(0.0, skill.rate + change)))
     if not world.fixed:
-        return skill._replace(rate=skill.rate)
+        # Another skill, although it answers alike.
+        return Skill(*skill)
     share = 1.0 if search == "40 side by side" else REWRITTEN
     val, test = (
         np.where(random.random(len(old)) < share, _answered(rates, world, random), old)
