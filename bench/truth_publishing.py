@@ -34,7 +34,7 @@ EFFECT = 0.02
 """Standard deviation of an edit's effect on the rate of right answers, where edits help or harm."""
 Test = Literal["mcnemar", "e_process"]
 TESTS: tuple[Test, ...] = ("mcnemar", "e_process")
-TRIALS: Mapping[int, int] = {17: 500, 40: 400, 200: 200, 1000: 80}
+TRIALS: Mapping[int, int] = {17: 500, 40: 500, 200: 400, 1000: 160}
 """Champions of a row, each with TRIES searches, by the number of items of each split."""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from random import Random
 
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
@@ -116,5 +116,6 @@ def _name(place: int) -> str:
     return f"item-{place:04d}"
 
 
+@lru_cache(maxsize=1000)
 def _item_score(score: float) -> ItemScore:
     return ItemScore.model_construct(hard=score, soft=score)

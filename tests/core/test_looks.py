@@ -25,9 +25,11 @@ TRIES = 10
 def test_all_looks_together_keep_the_level(alpha: float, looks: int) -> None:
     levels = [level_of(number, alpha) for number in range(1, looks + 1)]
     assert levels == sorted(levels, reverse=True)
-    # What is left for later looks is what the sum of 1 / k^2 lacks, between 1 / (n + 1) and 1 / n.
-    left = 6 * alpha / math.pi**2
-    assert alpha - left / looks <= math.fsum(levels) <= alpha - left / (looks + 1)
+    assert levels[0] == pytest.approx(0.8 * alpha)
+    # What is left for later looks is what the sum of 1 / k^2 over all but the first lacks: 1 / n to 1 / (n - 1).
+    left = alpha / 5 * 6 / math.pi**2
+    lowest = alpha - left / (looks - 1) if looks > 1 else 0.8 * alpha
+    assert lowest <= math.fsum(levels) <= alpha - left / looks + 1e-12
 
 
 def test_equal_items_have_one_fingerprint_in_any_order() -> None:
@@ -46,7 +48,7 @@ def test_a_look_says_which_it_is() -> None:
         entered=datetime(2026, 11, 20, tzinfo=UTC),
     )
     assert str(look) == "look 2 at these 1,400 items"
-    assert look.level == pytest.approx(0.05 * 6 / (4 * math.pi**2))
+    assert look.level == pytest.approx(0.05 / 5 * 6 / math.pi**2)
 
 
 def a_deterministic_target(random: Random, right: float = 0.5) -> list[float]:
@@ -81,8 +83,9 @@ def test_the_best_of_many_that_change_nothing_is_published_in_at_most_alpha(poli
         on_val += published(best, rival, 1, policy, SELECTED_ON)
         tries = (best_of_many(random) for _ in range(TRIES))
         together += any(published(one, rival, look, policy, OTHERS) for look, one in enumerate(tries, start=1))
-    assert once / RUNS <= 0.05
-    assert together / RUNS <= 0.05
+    # Two standard errors above alpha; chosen on the items that it is judged by, the same skill passes far more often.
+    most = 0.05 + 2 * math.sqrt(0.05 * 0.95 / RUNS)
+    assert max(once, together) / RUNS <= most
     # Where it was selected the same test is no test.
     assert policy != "mcnemar" or on_val / RUNS > 0.2
 

@@ -14,7 +14,7 @@ def test_a_training_has_two_gates_unless_candidates_are_taken_without_one() -> N
     chosen = config(evaluation__gate_policy="confirm", publishing__gate_alpha=0.01, publishing__draws=3)
     candidates, publishing = gates_of(chosen)
     assert (candidates.rules, candidates.fewest) == (chosen.evaluation, 5)
-    assert (publishing.rules.gate_policy, publishing.rules.draws, publishing.fewest) == ("mcnemar", 3, 8)
+    assert (publishing.rules.gate_policy, publishing.rules.draws, publishing.fewest) == ("mcnemar", 3, 7)
     ungated = config(evaluation__use_gate=False)
     assert [gate.knob for gate in gates_of(ungated)] == ["publishing.gate_policy"]
     assert publishing_rules(ungated.evaluation, ungated.publishing).use_gate
@@ -25,10 +25,10 @@ def test_a_gate_that_no_result_could_pass_is_refused() -> None:
     with pytest.raises(
         ConfigError,
         match=r"publishing\.gate_policy = mcnemar could accept nothing: the items of the test split come from 4 groups"
-        ", and it needs at least 6",
+        ", and it needs at least 5",
     ):
         check_groups(config(), groups)
-    check_groups(config(publishing__gate_alpha=0.11), groups)
+    check_groups(config(publishing__gate_alpha=0.08), groups)
     check_groups(config(), groups | {Split.TEST: ["a", "a", "", "", "", "", ""]})
 
 

@@ -82,7 +82,7 @@ def test_the_first_skill_is_published_if_it_beats_the_seed_where_nothing_was_sel
     assert skill == trained.skill()
     assert manifest.gate_history[-1]["moment"] == "publish"
     assert manifest.gate_history[-1]["policy"] == "mcnemar"
-    assert manifest.gate_history[-1]["reason"].endswith("; look 1 at these 60 items, level 0.03")
+    assert manifest.gate_history[-1]["reason"].endswith("; look 1 at these 60 items, level 0.04")
     assert (published.split, published.look) == (Split.TEST, 1)
     gate = manifest.publish_gate
     assert gate is not None

@@ -8,6 +8,9 @@ from pydantic import AwareDatetime, Field
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.types import Split, Value, canonical_json, sha256
 
+FIRST_LOOK = 0.8
+"""Share of alpha that the first look at some items has."""
+
 
 class Question(Value):
     """Who is compared with whom, and how; asked again about the same items it is the same look."""
@@ -47,8 +50,14 @@ class Look(Document):
 
 
 def level_of(number: int, alpha: float) -> float:
-    """Return the level of a look (1-based): those of all looks, however many there will be, sum up to alpha."""
-    return 6 * alpha / (math.pi * number) ** 2
+    """Return the level of a look (1-based): those of all looks, however many there will be, sum up to alpha.
+
+    Most items are looked at once, so the first look has most of alpha. The others share the rest as 1, 1/4, 1/9 and so
+    on (alpha spending: Lan and DeMets, Biometrika 70, 1983).
+    """
+    if number == 1:
+        return FIRST_LOOK * alpha
+    return (1 - FIRST_LOOK) * alpha * 6 / (math.pi * (number - 1)) ** 2
 
 
 def items_fingerprint(fingerprints: Iterable[str]) -> str:
