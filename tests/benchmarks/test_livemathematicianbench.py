@@ -185,7 +185,7 @@ def test_the_quality_suite_takes_the_real_records_and_names_one_that_comes_twice
     )
     assert check("real", splits).success
     twice = splits | {"val": [*splits["val"], splits["train"][0]]}
-    with pytest.raises(DataError, match=r"the same id is used more than once in train row 1 .* val row 18"):
+    with pytest.raises(DataError, match=r"the same id is used by an earlier record \(train row 1\) in val row 18"):
         check("real", twice).raise_for_failures()
 
 

@@ -98,12 +98,12 @@ def left(store: LocalStore, run: str, split: Split) -> QualityReport:
         pytest.param(without("id"), r"no id can be told \(id: expected .*\) in val row 3 \(id None\)", id="no id"),
         pytest.param(
             lambda rows: rows[2].update(id=rows[0]["id"]),
-            "same id is used more than once in val row 1 .* val row 3",
+            r"same id is used by an earlier record \(val row 1\) in val row 3",
             id="twice",
         ),
         pytest.param(
             lambda rows: rows[2].update(sample(Split.TRAIN)[4]),
-            "same id is used more than once in train row 5 .* val row 3",
+            r"same id is used by an earlier record \(train row 5\) in val row 3",
             id="in two splits",
         ),
         pytest.param(without("question"), r"question is missing, .* in val row 3 \(id ", id="no question"),
@@ -229,7 +229,9 @@ def stretched(records: Records) -> Records:
             id="no references",
         ),
         pytest.param(
-            lambda rows: rows[2].update(id=rows[0]["id"]), "same id is used more than once in fresh row 1", id="twice"
+            lambda rows: [row.update(id=rows[0]["id"]) for row in rows[1:3]] and rows,
+            r"same id is used by an earlier record \(fresh row 1\) in fresh row 2 .*, fresh row 3",
+            id="twice",
         ),
     ],
 )

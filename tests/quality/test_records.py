@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.types import Split, canonical_json
 from skillopt_airflow.quality.quality_report import CHARS_QUOTED, QualityReport
 from skillopt_airflow.quality.records import MAX_CHARS, check_splits
@@ -53,20 +54,25 @@ def test_good_records_pass_and_the_report_is_json() -> None:
     assert QualityReport.model_validate_json(report.model_dump_json()) == report
     assert {result.expectation for result in report.expectations} >= {
         "expect_column_to_exist",
-        "expect_column_values_to_be_unique",
+        "expect_column_values_to_be_null",
         "expect_table_row_count_to_be_between",
     }
 
 
 def test_an_id_that_is_used_twice_is_named_within_and_across_splits() -> None:
     report = check(good(train=[record("a"), record("b"), record("a")], test=[record("b")]))
-    assert failing(report) == {
-        ("id", "train", 1, "a"),
-        ("id", "train", 3, "a"),
-        ("id", "train", 2, "b"),
-        ("id", "test", 1, "b"),
-    }
-    with pytest.raises(DataError, match=r"the same id is used more than once in train row 1 \(id a\), "):
+    assert failing(report) == {("id", "train", 3, "a"), ("id", "test", 1, "b")}
+    with pytest.raises(
+        DataError,
+        match=r"the same id is used by an earlier record \(train row 1; train row 2\) in train row 3 \(id a\), test ",
+    ):
+        report.raise_for_failures()
+
+
+def test_a_record_that_cannot_be_read_is_asked_nothing_else() -> None:
+    report = check(good(val=[record("c"), UnreadableRecord("x.jsonl: line 2: not JSON")]))
+    assert failing(report) == {("whole record", "val", 2, "val-row-2")}
+    with pytest.raises(DataError, match=r"a record cannot be read \(x\.jsonl: line 2: not JSON\) in val row 2 "):
         report.raise_for_failures()
 
 
@@ -101,7 +107,6 @@ def test_an_identity_may_come_from_any_columns() -> None:
     splits = {"train": rows, "val": [{"month": "1", "no": 2, "split": "?", "row": "?"}]}
     report = check_splits("x", splits, lambda row: f"{row['month']}:{row['no']}", ("month", "id", "split"), ())
     assert failing(report) == {
-        ("id", "train", 2, "1:2"),
         ("id", "val", 1, "1:2"),
         # The column `id` is missing there, and nowhere but in val is there a column `split`.
         ("id", "train", 3, "2:1"),

@@ -1,6 +1,7 @@
 import datetime
 import io
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.store.record_files import FORMATS, parsed
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
@@ -78,27 +80,43 @@ def test_a_parquet_file_keeps_its_types_and_what_is_null_is_missing() -> None:
         ("x.json", b'[\n{"id": "a"},\n{"id" "b"}]', r"x\.json: line 3, column 7: not JSON"),
         ("x.json", b"", r"x\.json: line 1, column 1: not JSON"),
         ("x.json", b'{"id": "a"}', r"x\.json: expected an array of records, got an object"),
-        ("x.json", b'[{"id": "a"}, "b"]', r"x\.json: record 2: expected an object .* got a text"),
         ("x.json", b'[{"id": NaN}]', r"x\.json: not JSON \(NaN is no JSON number\)"),
-        ("x.json", b'[{"id": "\\ud800"}]', r"x\.json: record 1: holds half of a surrogate pair"),
         ("x.json", b'[{"id": "\xe9"}]', r"x\.json: is not UTF-8 text \(.* at byte 9\)"),
-        ("x.jsonl", b'{"id": "a"}\n\n{"id": }\n', r"x\.jsonl: line 3: not JSON .* one record a line"),
-        ("x.jsonl", b'{"id": Infinity}', r"x\.jsonl: line 1: not JSON \(Infinity is no JSON number\)"),
-        ("x.jsonl", b"[1]", r"x\.jsonl: record 1: expected an object .* got an array"),
         ("x.csv", b"", r"x\.csv: line 1: expected a header"),
         ("x.csv", b"id,id\n", r"x\.csv: line 1: expected a header of different column names"),
         ("x.csv", b"id,\n", r"x\.csv: line 1: expected a header"),
-        ("x.csv", b"id,q\n1,a\n2,b,c\n", r"x\.csv: line 3: 3 cells, and the header has 2 columns \(id, q\); put quot"),
         ("x.csv", b'id,q\n1,"a\n', r"x\.csv: line 2: not CSV \(unexpected end of data\)"),
         ("x.csv", b"id,q\n1,\xe9\n", r"x\.csv: is not UTF-8 text"),
         ("x.parquet", b"id,q\n", r"x\.parquet: not a Parquet file"),
-        ("x.parquet", parquet(q=["a", "b"], x=[b"\0", None]), r"x\.parquet: record 1, column x: .*, got bytes"),
-        ("x.parquet", parquet(x=[1.0, float("inf")]), r"x\.parquet: record 2, column x: inf is no JSON number"),
     ],
 )
 def test_a_file_that_holds_no_records_is_named(name: str, content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         parsed(name, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "broken", "message"),
+    [
+        ("x.json", b'[{"id": "a"}, "b"]', 2, r"x\.json: record 2: expected an object .* got a text"),
+        ("x.json", b'[{"id": "\\ud800"}, {"id": "b"}]', 1, r"x\.json: record 1: holds half of a surrogate pair"),
+        ("x.jsonl", b'{"id": "a"}\n\n{"id": }\n', 2, r"x\.jsonl: line 3: not JSON .* one record a line"),
+        ("x.jsonl", b'{"id": Infinity}\n{}', 1, r"x\.jsonl: line 1: not JSON \(Infinity is no JSON number\)"),
+        ("x.jsonl", b'{"id": "a"}\n"\xe9"\n', 2, r"x\.jsonl: line 2: not JSON \('utf-8' codec can't decode"),
+        ("x.jsonl", b"{}\n[1]", 2, r"x\.jsonl: record 2: expected an object .* got an array"),
+        ("x.csv", b"id,q\n1,a\n2,b,c\n", 2, r"x\.csv: line 3: 3 cells, and the header has 2 columns \(id, q\); put q"),
+        ("x.parquet", parquet(q=["a", "b"], x=[b"\0", None]), 1, r"x\.parquet: record 1, column x: .*, got bytes"),
+        ("x.parquet", parquet(x=[1.0, float("inf")]), 2, r"x\.parquet: record 2, column x: inf is no JSON number"),
+    ],
+)
+def test_one_record_that_cannot_be_read_says_why_and_the_others_are_read(
+    name: str, content: bytes, broken: int, message: str
+) -> None:
+    records = parsed(name, content)
+    assert len(records) == 2
+    assert [isinstance(record, UnreadableRecord) for record in records] == [broken == 1, broken == 2]
+    (reason,) = [record.reason for record in records if isinstance(record, UnreadableRecord)]
+    assert re.match(message, reason)
 
 
 @pytest.mark.parametrize("extension", FORMATS)

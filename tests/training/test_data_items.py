@@ -6,6 +6,7 @@ import pytest
 
 from skillopt_airflow.core.config import StorageGroup
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.types import DATA_SPLITS, Item, ItemFile, JsonObject, Split, Status
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.files import DataFiles, FileStore
@@ -84,11 +85,21 @@ def test_few_records_of_no_use_become_items_that_say_why() -> None:
     )
 
 
-def test_more_of_them_or_an_id_that_two_have_refuse_the_split() -> None:
+def test_so_are_a_line_that_cannot_be_read_and_the_second_record_with_an_id() -> None:
+    items, quality = questions({3: UnreadableRecord("x.jsonl: line 4: not JSON"), 9: record(8)})
+    assert quality.success
+    assert {item.id: item.unusable for item in items if item.unusable} == {
+        "val-row-4": "x.jsonl: line 4: not JSON",
+        "val-row-10": "the same id is used by an earlier record (val row 9)",
+    }
+    assert (items[8].id, items[8].unusable) == ("q8", "")
+
+
+def test_more_of_them_refuse_the_split() -> None:
     with pytest.raises(DataQualityError, match=r"context is .* in val row 1 \(id q0\), val row 2 \(id q1\), val row 3"):
         questions({number: record(number, context=" ") for number in range(3)})
-    with pytest.raises(DataQualityError, match="the same id is used more than once in val row 1"):
-        questions({0: record(1)})
+    with pytest.raises(DataQualityError, match=r"the same id is used by an earlier record \(val row 1\) in val row 2 "):
+        questions(dict.fromkeys(range(1, 4), record(0)))
 
 
 def test_a_record_that_the_benchmark_cannot_read_is_one_too(run: TrainingRun) -> None:

@@ -13,6 +13,14 @@ MAX_SHOWN = 80
 """Characters of an unusable value that an error shows."""
 
 
+class UnreadableRecord(JsonObject):
+    """The place of a record that cannot be read: an empty record, and the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
+
+
 def text_at(record: JsonObject, *path: Step) -> str:
     """Return the text at a key, or at the end of a path.
 

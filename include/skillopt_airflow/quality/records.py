@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.types import JsonObject, canonical_json
 from skillopt_airflow.quality.quality_report import CHARS_QUOTED, ROWS_NAMED, FailingRow, QualityReport, quoted
 from skillopt_airflow.quality.sizes import Need
@@ -23,8 +24,9 @@ is one line of at most 4 MiB (include/skillopt_airflow/sandbox/untrusted_output.
 
 TOLERATED = 0.05
 """Share of a split's records that may be of no use, each a failed item of its own; with more the split is refused."""
+_UNREADABLE = "why it cannot be read"
 _UNIDENTIFIED = "why it has no id"
-_UNIQUE = "expect_column_values_to_be_unique"
+_EARLIER = "earlier record with its id"
 _CHARS = "characters"
 # Keeps what a record calls its columns apart from what this module does.
 _TEXT, _LIST = "text ", "list "
@@ -40,9 +42,10 @@ def check_splits(
 ) -> QualityReport:
     """Run the suite over the raw records of all splits.
 
-    It expects of each record an id that is used once over all splits, the columns, texts that are not blank, lists of
-    at least one text of which none is blank, and at most MAX_CHARS characters; of each split a row, and its needs. It
-    is a success, too, if all that fails is a share of each split's records that is TOLERATED.
+    It expects of each record that it could be read, an id that no record before it has in any split, the columns,
+    texts that are not blank, lists of at least one text of which none is blank, and at most MAX_CHARS characters; of
+    each split a row, and its needs. It is a success, too, if all that fails is a share of each split's records that is
+    TOLERATED.
 
     Args:
         source: the data set's address, for messages.
@@ -60,6 +63,8 @@ def check_splits(
             return f"{int(value):,} characters, most of them in {longest}"
         if column == "id":
             return ""
+        if column in {_EARLIER, _UNREADABLE}:
+            return str(value)
         return quoted(record.get(column.removeprefix(_TEXT).removeprefix(_LIST)))
 
     with quiet():
@@ -87,10 +92,9 @@ def unusable_records(report: QualityReport) -> dict[str, dict[int, str]]:
 def _tolerating(report: QualityReport) -> QualityReport:
     """Return the report as a success if all that fails are few records.
 
-    A column that no record has, a split that is too small, and an id that two records have are no single record's.
+    A column that no record has and a split that is too small are no single record's.
     """
-    missed = [result for result in report.expectations if not result.success]
-    of_records = all(result.failing and result.expectation != _UNIQUE for result in missed)
+    of_records = all(result.failing for result in report.expectations if not result.success)
     few = all(len(rows) <= TOLERATED * report.rows[split] for split, rows in unusable_records(report).items())
     return report.model_copy(update={"success": of_records and few})
 
@@ -98,7 +102,8 @@ def _tolerating(report: QualityReport) -> QualityReport:
 def _frame(splits: Records, identity: Identity, texts: Sequence[str], lists: Sequence[str]) -> "pd.DataFrame":
     """Return one row a record: its place, its id or why it has none, its size, and the lengths of what it must hold.
 
-    A length is None for what is unusable; a column that no record has is left out.
+    A length is None for what is unusable; a column that no record has is left out. Of a record that cannot be read
+    nothing else is asked.
     """
     import pandas as pd
 
@@ -107,18 +112,28 @@ def _frame(splits: Records, identity: Identity, texts: Sequence[str], lists: Seq
         **{_TEXT + column: (column, _chars) for column in texts if column in present},
         **{_LIST + column: (column, _entries) for column in lists if column in present},
     }
-    rows: list[dict[str, str | int | None]] = [
-        {
-            "split": split,
-            "row": row,
-            **_identified(identity, record),
+    places: dict[str, str] = {}
+
+    def told(split: str, row: int, record: JsonObject) -> dict[str, str | int | None]:
+        if isinstance(record, UnreadableRecord):
+            fine = dict.fromkeys((_CHARS, *readers), 1)
+            return {"id": f"{split}-row-{row}", _UNREADABLE: record.reason, **fine}
+        found, here = _identified(identity, record), f"{split} row {row}"
+        first = here if found["id"] is None else places.setdefault(found["id"], here)
+        lengths = {name: read(record.get(column)) for name, (column, read) in readers.items()}
+        return {
+            **found,
+            _EARLIER: None if first == here else first,
             _CHARS: len(canonical_json(record)),
-            **{name: read(record.get(column)) for name, (column, read) in readers.items()},
+            **lengths,
         }
+
+    rows = [
+        {"split": split, "row": row, **told(split, row, record)}
         for split, records in splits.items()
         for row, record in enumerate(records, start=1)
     ]
-    return pd.DataFrame(rows, columns=[*PLACE, _UNIDENTIFIED, _CHARS, *readers])
+    return pd.DataFrame(rows, columns=[*PLACE, _UNREADABLE, _UNIDENTIFIED, _EARLIER, _CHARS, *readers])
 
 
 def _sizes(splits: Records, needs: Sequence[Need]) -> Iterator[Any]:
@@ -137,10 +152,16 @@ def _sizes(splits: Records, needs: Sequence[Need]) -> Iterator[Any]:
 def _identities(frame: "pd.DataFrame") -> Iterator[Any]:
     from great_expectations import expectations as gxe
 
-    reasons = frame[_UNIDENTIFIED].dropna().unique()
-    problem = f"no id can be told ({'; '.join(reasons[:ROWS_NAMED])})"
+    problem = f"a record cannot be read ({_reasons(frame, _UNREADABLE)})"
+    yield gxe.ExpectColumnValuesToBeNull(column=_UNREADABLE, meta=about("whole record", problem))
+    problem = f"no id can be told ({_reasons(frame, _UNIDENTIFIED)})"
     yield gxe.ExpectColumnValuesToNotBeNull(column="id", meta=about("id", problem))
-    yield gxe.ExpectColumnValuesToBeUnique(column="id", meta=about("id", "the same id is used more than once"))
+    problem = f"the same id is used by an earlier record ({_reasons(frame, _EARLIER)})"
+    yield gxe.ExpectColumnValuesToBeNull(column=_EARLIER, meta=about("id", problem))
+
+
+def _reasons(frame: "pd.DataFrame", column: str) -> str:
+    return "; ".join(frame[column].dropna().unique()[:ROWS_NAMED])
 
 
 def _columns(frame: "pd.DataFrame", texts: Sequence[str], lists: Sequence[str]) -> Iterator[Any]:
@@ -160,7 +181,7 @@ def _columns(frame: "pd.DataFrame", texts: Sequence[str], lists: Sequence[str]) 
     yield gxe.ExpectColumnValuesToBeBetween(column=_CHARS, max_value=MAX_CHARS, meta=about("whole record", problem))
 
 
-def _identified(identity: Identity, record: JsonObject) -> dict[str, str | int | None]:
+def _identified(identity: Identity, record: JsonObject) -> dict[str, str | None]:
     try:
         return {"id": identity(record), _UNIDENTIFIED: None}
     except DataError as error:

@@ -13,16 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.types import JsonObject, canonical_json
 
 BATCH = 2000
 
 
 def parsed(address: str, content: bytes) -> list[JsonObject]:
-    """Return the records of a file whose name ends like one of FORMATS.
+    """Return the records of a file whose name ends like one of FORMATS; one that cannot be read says why and where.
 
     Raises:
-        DataError: it holds something else; the text names the file, and the row and column as far as they are known.
+        DataError: the file as a whole is in another format; the text names it, and the line as far as it is known.
     """
     extension = next(extension for extension in FORMATS if address.endswith(extension))
     return [_record(address, row, value) for row, value in enumerate(FORMATS[extension](address, content), start=1)]
@@ -42,18 +43,16 @@ def _json_array(address: str, content: bytes) -> list[object]:
 
 def _json_lines(address: str, content: bytes) -> list[object]:
     # Line by line, so that a large file is not in memory as a text, too; only b"\n" ends a line.
-    lines = enumerate(io.BytesIO(content), start=1)
-    values, place = [], 0
-    for number, raw in lines:
-        line = _text(address, raw, place)
-        place += len(raw)
-        if not line.strip():
-            continue
+    values: list[object] = []
+    for number, raw in enumerate(io.BytesIO(content), start=1):
         try:
-            values.append(json.loads(line, parse_constant=_refuse))
+            line = raw.decode("utf-8" if number > 1 else "utf-8-sig")
+            if line.strip():
+                values.append(json.loads(line, parse_constant=_refuse))
         except ValueError as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            raise DataError(f"{address}: line {number}: not JSON ({reason}); expected one record a line") from error
+            problem = f"{address}: line {number}: not JSON ({reason}); expected one record a line"
+            values.append(UnreadableRecord(problem))
     return values
 
 
@@ -67,11 +66,12 @@ def _csv(address: str, content: bytes) -> list[object]:
             raise DataError(f"{address}: line 1: expected a header of different column names, got {columns}")
         for cells in reader:
             if cells and len(cells) != len(columns):
-                raise DataError(
+                problem = (
                     f"{address}: line {reader.line_num}: {len(cells)} cells, and the header has {len(columns)} columns "
                     f"({', '.join(columns)}); put quotation marks around a cell that holds a comma"
                 )
-            if cells:
+                records.append(UnreadableRecord(problem))
+            elif cells:
                 records.append({column: cell for column, cell in zip(columns, cells, strict=True) if cell})
     except csv.Error as error:
         raise DataError(f"{address}: line {reader.line_num}: not CSV ({error})") from error
@@ -86,16 +86,17 @@ def _parquet(address: str, content: bytes) -> list[object]:
         rows = [row for batch in batches for row in batch.to_pylist()]
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{address}: not a Parquet file ({error})") from error
-    records: list[object] = []
-    for number, row in enumerate(rows, start=1):
-        record = {}
-        for column, value in row.items():
-            try:
-                record[column] = _plain(value)
-            except ValueError as error:
-                raise DataError(f"{address}: record {number}, column {column}: {error}") from error
-        records.append({column: value for column, value in record.items() if value is not None})
-    return records
+    return [_plain_row(address, number, row) for number, row in enumerate(rows, start=1)]
+
+
+def _plain_row(address: str, number: int, row: Mapping[str, object]) -> object:
+    record = {}
+    for column, value in row.items():
+        try:
+            record[column] = _plain(value)
+        except ValueError as error:
+            return UnreadableRecord(f"{address}: record {number}, column {column}: {error}")
+    return {column: value for column, value in record.items() if value is not None}
 
 
 FORMATS: Mapping[str, Callable[[str, bytes], list[object]]] = {
@@ -126,21 +127,22 @@ def _plain(value: object) -> object:
     raise ValueError(f"expected texts, numbers, dates, lists or structures of them, got {type(value).__name__}")
 
 
-def _text(address: str, content: bytes, place: int = 0) -> str:
-    """Return a file's text, or that of a part of it that begins at this place."""
+def _text(address: str, content: bytes) -> str:
     try:
-        return content.decode("utf-8" if place else "utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{address}: is not UTF-8 text ({error.reason} at byte {place + error.start})") from error
+        raise DataError(f"{address}: is not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
 def _record(address: str, row: int, value: object) -> JsonObject:
     if not isinstance(value, dict):
-        raise DataError(f"{address}: record {row}: expected an object with the benchmark's columns, got {_kind(value)}")
+        return UnreadableRecord(
+            f"{address}: record {row}: expected an object with the benchmark's columns, got {_kind(value)}"
+        )
     try:
         canonical_json(value).encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"{address}: record {row}: holds half of a surrogate pair, which is no character") from error
+    except UnicodeEncodeError:
+        return UnreadableRecord(f"{address}: record {row}: holds half of a surrogate pair, which is no character")
     return value
 
 

@@ -7,6 +7,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
 from skillopt_airflow.core.types import Item, JsonObject, Split
 from skillopt_airflow.training.data_checks import stop_if_failed
@@ -78,7 +79,8 @@ def checked_items(
     )
     stop_if_failed(run, quality)
     unusable = unusable_records(quality)
-    items = {split: _items(benchmark, split, rows, unusable[split]) for split, rows in records.items()}
+    seen: set[str] = set()
+    items = {split: _items(benchmark, split, rows, unusable[split], seen) for split, rows in records.items()}
     _check_few_unusable(f"{source}: ", items)
     return items, quality
 
@@ -130,26 +132,40 @@ def _group(benchmark: Benchmark, record: JsonObject) -> str:
 
 
 def _items(
-    benchmark: Benchmark, split: Split, records: Sequence[JsonObject], unusable: Mapping[int, str]
+    benchmark: Benchmark, split: Split, records: Sequence[JsonObject], unusable: Mapping[int, str], seen: set[str]
 ) -> list[Item]:
-    """Return the records as items; `unusable` says of some, by row (1-based), why they are none."""
+    """Return the records as items.
+
+    Args:
+        benchmark: reads them.
+        split: where they are.
+        records: those of the split.
+        unusable: why some are no items, by row (1-based).
+        seen: the ids of the items so far, to which these are added.
+    """
 
     def item(row: int, record: JsonObject) -> Item:
+        identity = _id(benchmark, record)
+        own = identity if identity and identity not in seen else f"{split}-row-{row}"
+        seen.add(own)
+        if isinstance(record, UnreadableRecord):
+            return _unusable(own, record.reason)
         if row in unusable:
-            return _unusable(_id(benchmark, split, row, record), unusable[row])
+            return _unusable(own, unusable[row])
         try:
             return benchmark.item(record)
         except DataError as error:
-            return _unusable(benchmark.identity(record), str(error))
+            return _unusable(own, str(error))
 
     return [item(row, record) for row, record in enumerate(records, start=1)]
 
 
-def _id(benchmark: Benchmark, split: Split, row: int, record: JsonObject) -> str:
+def _id(benchmark: Benchmark, record: JsonObject) -> str:
+    """Return a record's id, or an empty text if it has none."""
     try:
-        return benchmark.identity(record)
+        return "" if isinstance(record, UnreadableRecord) else benchmark.identity(record)
     except DataError:
-        return f"{split}-row-{row}"
+        return ""
 
 
 def _unusable(item_id: str, why: str) -> Item:

@@ -10,6 +10,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import SandboxGroup, TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
@@ -133,6 +134,8 @@ def first_items(
         raise DataError(f"data.uri = {config.data.uri}: the {split} split has no records")
     items = []
     for row, record in enumerate(records, start=1):
+        if isinstance(record, UnreadableRecord):
+            raise DataError(record.reason)
         try:
             items.append(adapter.item(record))
         except Exception as error:  # noqa: BLE001 - the benchmark's own code, which is what is being tried
