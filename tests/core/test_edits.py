@@ -196,6 +196,7 @@ HALVES = "<!-- SLOW_UPDATE_<!-- APPENDIX_END -->START -->"
         (Edit(op="insert_after", anchor="a", content=f"{NOTES}\n"), f"a\nnote\n{REGION}\n"),
         (Edit(op="replace", anchor="a", content=f"b{END}"), f"b\n{REGION}\n"),
         (Edit(op="rewrite", content=f"x\n{NOTES}"), f"x\n\nnote\n{REGION}\n"),
+        (Edit(op="rewrite", content=f"x\n{REGION}\n"), f"x\n{REGION}\n"),
         (Edit(op="region", anchor="SLOW_UPDATE", content=f"{START}\nnew\n{END}"), f"a\n{START}\nnew\n{END}\n"),
     ],
 )

@@ -290,12 +290,17 @@ def test_a_minibatch_rewrites_the_whole_body() -> None:
     assert patch.fallback == ""
 
 
+def test_a_body_with_the_marker_of_a_region_is_taken() -> None:
+    patch = reflected({"body": SKILL}, REWRITE)
+    assert ([edit.content for edit in patch.edits], patch.fallback) == ([SKILL], "")
+
+
 @pytest.mark.parametrize(
     ("body", "flaw"),
     [
         ("\n", "is blank"),
         ("x" * 100_001, "has 100,001 characters, 100,000 are allowed"),
-        (SKILL, "holds the marker of a protected region"),
+        ("<!-- SLOW_UPDATE_START -->\n", "is blank"),
     ],
 )
 def test_an_unusable_body_proposes_nothing(body: str, flaw: str) -> None:

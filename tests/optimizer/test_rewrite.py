@@ -51,13 +51,19 @@ def test_successes_alone_rewrite_as_successes() -> None:
     [
         ("", "the body is blank"),
         (" \n", "the body is blank"),
-        ("# New\n<!-- SLOW_UPDATE_START -->", "the body holds the marker of a protected region"),
+        ("<!-- SLOW_UPDATE_START -->\n", "the body is blank"),
         ("x" * 10_000_000, "the body has 10,000,000 characters, 100,000 are allowed"),
     ],
 )
 def test_an_unusable_body_leaves_the_edits_as_they_are(body: str, why: str) -> None:
     patch = rewrite(ScriptedOptimizer({"body": body}), "# Skill", PATCH, BUFFER)
     assert patch == PATCH.model_copy(update={"fallback": f"rank: x; rewrite: {why}"})
+
+
+def test_a_body_with_the_marker_of_a_region_is_taken() -> None:
+    body = "# New\n<!-- SLOW_UPDATE_START -->"
+    patch = rewrite(ScriptedOptimizer({"body": body}), "# Skill", PATCH, BUFFER)
+    assert ([edit.content for edit in patch.edits], patch.fallback) == ([body], PATCH.fallback)
 
 
 def test_an_unusable_answer_leaves_the_edits_as_they_are() -> None:

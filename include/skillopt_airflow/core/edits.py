@@ -1,6 +1,7 @@
 """Applying edits to a skill, and the report that explains every change (paper section 3.4)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Literal
 
 from skillopt_airflow.core.documents import Document
@@ -111,7 +112,9 @@ def _rewrite(document: SkillDocument, edit: Edit) -> _Splice:
     """Replace the body alone; the blank lines that lead to a region, or the last line end, stay."""
     end = len(document.body.rstrip("\r\n"))
     tail = "" if document.text.startswith(("\n", "\r\n"), end) else "\n"
-    return Span(0, end), _content(edit) + tail, "applied"
+    # A region that was copied along with the body stays where it is.
+    content = reduce(lambda text, region: text.replace(region, ""), document.regions.values(), edit.content)
+    return Span(0, end), _content(edit.model_copy(update={"content": content})) + tail, "applied"
 
 
 def _region(document: SkillDocument, edit: Edit) -> _Splice:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-from skillopt_airflow.core.skill import has_marker
-
 MOST_OF_SKILL = 100_000
 """Characters that one answer may bring into a skill, far above any skill that a model could follow."""
 MOST_OF_MEMORY = 20_000
@@ -24,11 +22,6 @@ def flaw_of(text: str, most: int) -> str:
     if len(text) > most:
         return f"has {len(text):,} characters, {most:,} are allowed"
     return "" if is_unicode(text) else "holds half a character"
-
-
-def flaw_of_skill(text: str, most: int) -> str:
-    """Return the reason to keep a text out of the skill, or an empty string."""
-    return "holds the marker of a protected region" if has_marker(text) else flaw_of(text, most)
 
 
 def flaw_of_note(text: str) -> str:

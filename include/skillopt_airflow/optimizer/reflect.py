@@ -10,7 +10,7 @@ from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
-from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.skill import SkillDocument, without_markers
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (
@@ -20,7 +20,6 @@ from skillopt_airflow.optimizer.answers import (
     clipped,
     flaw_of,
     flaw_of_note,
-    flaw_of_skill,
     joined,
     one_line,
     said,
@@ -170,7 +169,8 @@ def _stage(rules: OptimizerGroup) -> ReflectStage:
 def _rewritten(answer: Rewriting, minibatch: Minibatch) -> Patch:
     """Return a patch of one edit that replaces the body."""
     patterns, flaws = _patterns(answer.failure_patterns, minibatch)
-    flaw = flaw_of_skill(answer.body, MOST_OF_SKILL)
+    # Applying the edit takes the markers out, and its report says so.
+    flaw = flaw_of(without_markers(answer.body), MOST_OF_SKILL)
     if flaw:
         fallback = said(f"reflect_rewrite {minibatch.name}", [f"the body {flaw}", *flaws])
         return Patch(failure_patterns=patterns, fallback=fallback)

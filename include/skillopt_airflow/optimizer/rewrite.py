@@ -7,10 +7,11 @@ from pydantic import BaseModel, Field
 from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.skill import without_markers
 from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.aggregate import unite
-from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, MOST_OF_SKILL, clipped, flaw_of_skill, joined, said
+from skillopt_airflow.optimizer.answers import MOST_OF_SENTENCES, MOST_OF_SKILL, clipped, flaw_of, joined, said
 from skillopt_airflow.optimizer.sections import buffer_section, edits_section, prompt_of, section
 
 
@@ -33,7 +34,8 @@ def rewrite(optimizer: Optimizer, skill: str, patch: Patch, buffer: StepBuffer) 
         body = optimizer.ask("rewrite", prompts.load("rewrite"), prompt, RewrittenBody).body
     except ModelOutputError as error:
         return _as_edits(patch, str(error))
-    flaw = flaw_of_skill(body, MOST_OF_SKILL)
+    # Applying the edit takes the markers out, and its report says so.
+    flaw = flaw_of(without_markers(body), MOST_OF_SKILL)
     return (
         _as_edits(patch, f"the body {flaw}") if flaw else patch.model_copy(update={"edits": (_of(body, patch.edits),)})
     )
