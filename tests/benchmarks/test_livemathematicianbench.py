@@ -167,7 +167,14 @@ def test_all_real_items_load_and_their_right_choice_scores_one() -> None:
     for item, record in zip(items, records, strict=True):
         right, text = str(item.reference["label"]), record["mcq"]["correct_choice"]["text"]
         assert lettered(item.public["choices"])[right] == text
-        for said in (right, text, f"{right}. {text}", f"{right} {text}", f"{right} because {text}"):
+        for said in (
+            right,
+            text,
+            f"{right}. {text}",
+            f"I choose {right}. {text}",
+            f"{right} {text}",
+            f"{right} because {text}",
+        ):
             trajectory = Trajectory(
                 item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(f"<answer>{said}</answer>")
             )

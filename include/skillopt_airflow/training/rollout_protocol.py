@@ -5,7 +5,7 @@ from pathlib import Path
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import canonical_json, sha256
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Protocol of the project's own images. Raise it when the rollout program makes another rollout of the same input, for
 instance by another prompt, another loop of calls, another release of an agent CLI, or another answer or score that
 core/scoring makes of the same response: stored rollouts are made again."""

@@ -16,9 +16,13 @@ from skillopt_airflow.core.types import JsonObject, Score
 
 MAX_ANSWER_SHOWN = 200
 """Characters of an answer without a recognised choice that the feedback repeats."""
-_CUE = r"(?:(?:the|my|correct|right|best|final|strongest|choice|option|answer|letter|statement|is)\b[\s:]*)*"
+_CUE = (
+    r"(?:(?:i(?:['’](?:d|ll|m))?|so|thus|hence|therefore|would|will|must|choose|pick|select|say|think|believe|go|going|with|"
+    r"that|it(?:['’]s)?|be|the|my|correct|right|best|final|strongest|choice|option|answer|letter|statement|is)\b[\s:,]*)*"
+)
+_CLAIM = r"(?:is(?: the)?(?: (?:right|correct|true|best|strongest))?(?: (?:choice|option|answer|statement|one))?[.!]?)?"
 _LETTER = re.compile(r"[\s*(\[]*(?P<label>[A-Za-z])[\s*)\].:]*")
-_LABEL = re.compile(rf"{_CUE}[\s*$(\[]*(?P<label>[A-Z])[\s*$)\].:!]*(?:is (?:right|correct|true)\.?)?", re.IGNORECASE)
+_LABEL = re.compile(rf"{_CUE}[\s*$(\[]*(?P<label>[A-Z])[\s*$)\].:!]*{_CLAIM}", re.IGNORECASE)
 _LABEL_AND_MORE = re.compile(
     rf"(?i:{_CUE})[*(\[]*(?P<label>[A-Z])\b(?P<mark>[*)\].:]*)[\s,;–—-]*(?P<more>(?P<reason>(?i:because|since|as)\b)?.+)"
 )
