@@ -1,9 +1,11 @@
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.config import DataGroup
 from skillopt_airflow.core.types import Item, Split
-from skillopt_airflow.store.data_manifest import data_manifest
+from skillopt_airflow.store.data_manifest import ListedItems, SplitList, data_manifest
 
 ITEMS = [Item(id=name, public={"q": name}, reference={"a": [name]}) for name in "abc"]
 
@@ -28,6 +30,25 @@ def test_a_manifest_tells_where_the_items_come_from() -> None:
 def test_a_split_folder_has_no_ratio_and_seed() -> None:
     manifest = data_manifest(DataGroup(split_mode="split_dir"), splits(ITEMS))
     assert (manifest.split_ratio, manifest.split_seed) == (None, None)
+
+
+def test_a_listed_split_tells_where_the_list_is() -> None:
+    listed = DataGroup(split_mode="manifest", split_manifest="s3://b/data_manifest.json")
+    manifest = data_manifest(listed, splits(ITEMS))
+    assert (manifest.split_manifest, manifest.split_ratio) == ("s3://b/data_manifest.json", None)
+    assert "split_manifest" not in data_manifest(DataGroup(), splits(ITEMS)).to_json()
+
+
+def test_what_splits_a_data_set_alike_is_read_of_a_manifest_or_written_by_hand() -> None:
+    body = json.dumps(data_manifest(DataGroup(), splits(ITEMS)).to_json())
+    read = SplitList.model_validate_json(body).splits
+    assert {split: part.ids for split, part in read.items()} == {
+        Split.TRAIN: ("a", "b", "c"),
+        Split.VAL: ("a",),
+        Split.TEST: (),
+    }
+    by_hand = SplitList.model_validate_json('{"splits": {"train": {"ids": ["a"]}}}')
+    assert by_hand.splits == {Split.TRAIN: ListedItems(ids=("a",))}
 
 
 @given(st.permutations(ITEMS))

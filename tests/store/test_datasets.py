@@ -6,7 +6,9 @@ import pytest
 
 from skillopt_airflow.core.config import DataGroup, RegateGroup
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.store.datasets import partition_uri, read_partition, read_records
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.store.data_manifest import ListedItems, SplitList
+from skillopt_airflow.store.datasets import partition_uri, read_partition, read_records, read_split_list
 from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
@@ -82,6 +84,19 @@ def test_a_split_folder_may_have_one_for_publishing(folder: Path, s3_client: "S3
 def test_what_is_not_there_is_named(folder: Path, s3_client: "S3Client", uri: str, mode: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_records(uri, folder, mode, s3_client)  # type: ignore[arg-type]
+
+
+def test_a_manifest_splits_a_file_or_a_folder(folder: Path, bucket: str, s3_client: "S3Client") -> None:
+    assert read_records("lines.jsonl", folder, "manifest", s3_client) == {"all": RECORDS}
+    assert set(read_records("sample", folder, "manifest", s3_client)) == {"train", "val", "test"}
+    (folder / "m.json").write_text('{"splits": {"train": {"ids": ["a"]}}}')
+    expected = SplitList(splits={Split.TRAIN: ListedItems(ids=("a",))})
+    for uri in ("m.json", (folder / "m.json").as_uri()):
+        assert read_split_list(uri, folder, s3_client) == expected
+    with pytest.raises(DataError, match=r"^data\.split_manifest = one file\.json: .* is no manifest, such as"):
+        read_split_list("one file.json", folder, s3_client)
+    with pytest.raises(DataError, match=rf"^data\.split_manifest = s3://{bucket}/none: nothing is stored as"):
+        read_split_list(f"s3://{bucket}/none", folder, s3_client)
 
 
 def test_a_missing_object_is_named(folder: Path, bucket: str, s3_client: "S3Client") -> None:

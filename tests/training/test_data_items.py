@@ -116,6 +116,33 @@ def test_a_record_that_the_benchmark_cannot_read_is_one_too(run: TrainingRun) ->
         checked_items(run, config, "data", {Split.VAL: [*rows[:4], broken, broken | {"id": 5}, *rows[6:]]})
 
 
+def test_the_manifest_of_a_run_splits_other_data_in_the_same_way(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [record(number) for number in range(60)]
+    (tmp_path / "all.json").write_text(json.dumps(rows))
+    knobs = {"train__num_epochs": 1, "data__limit": None, "evaluation__val_limit": None, "evaluation__test_limit": None}
+    first = Training.of(data__uri=str(tmp_path / "all.json"), data__split_mode="ratio", **knobs)
+    first.prepare()
+    manifest = tmp_path / "data_manifest.json"
+    manifest.write_text(first.run.store.get_text(first.run.keys.data_manifest))
+    changed = rows[7] | {"question": "another?"}
+    lines = [*reversed([changed if row is rows[7] else row for row in rows]), record(60)]
+    (tmp_path / "more.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n{")
+    listed = {"data__split_mode": "manifest", "data__split_manifest": str(manifest)}
+    caplog.set_level("INFO")
+    second = Training.of(data__uri=str(tmp_path / "more.jsonl"), **listed, **knobs)
+    second.prepare()
+    for split in DATA_SPLITS:
+        ids = [[ref.id for ref in training.run.item_refs(split)] for training in (first, second)]
+        assert ids[0] == ids[1]
+    assert "2 of 62 records are in no split of data.split_manifest" in caplog.text
+    assert caplog.text.count("and other contents than it had then") == 1
+    (tmp_path / "fewer.json").write_text(json.dumps(rows[1:]))
+    with pytest.raises(DataError, match=rf"^data\.split_manifest = {manifest}: ids that no record has: q0$"):
+        Training.of(data__uri=str(tmp_path / "fewer.json"), **listed, **knobs).prepare()
+
+
 def test_such_an_item_fails_in_a_training_without_a_rollout_and_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

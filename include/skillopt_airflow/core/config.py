@@ -301,15 +301,24 @@ class DataGroup(Group):
 
     uri: ObjectName = "sample"
     """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder."""
-    split_mode: Literal["ratio", "split_dir"] = "ratio"
+    split_mode: Literal["ratio", "split_dir", "manifest"] = "ratio"
     """ratio cuts one file (.json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or another of
-    these, and publish/items.json if it is there."""
+    these, and publish/items.json if it is there; manifest takes from either what split_manifest lists."""
+    split_manifest: ObjectName | None = None
+    """Address, like uri, of a JSON document that lists the ids of each split, such as another run's data_manifest.json;
+    for split_mode manifest."""
     split_ratio: Annotated[str, Field(pattern=r"^\d+:\d+:\d+(:\d+)?$")] = "2:1:7"
     """Parts of train, val and test in ratio mode; a fourth is that of publish."""
     split_seed: int = 42
     """Seed of the shuffle before a ratio split."""
     limit: Positive | None = None
     """Use only the first so many items of every split; all when unset."""
+
+    @model_validator(mode="after")
+    def _manifest(self) -> Self:
+        if (self.split_mode == "manifest") != (self.split_manifest is not None):
+            raise ValueError("split_mode manifest and split_manifest need each other: set both or neither")
+        return self
 
     @field_validator("split_ratio")
     @classmethod

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
+from skillopt_airflow.core.split_by_list import place_id
 from skillopt_airflow.core.types import JsonObject, canonical_json
 from skillopt_airflow.quality.quality_report import CHARS_QUOTED, ROWS_NAMED, FailingRow, QualityReport, quoted
 from skillopt_airflow.quality.sizes import Need
@@ -117,7 +118,7 @@ def _frame(splits: Records, identity: Identity, texts: Sequence[str], lists: Seq
     def told(split: str, row: int, record: JsonObject) -> dict[str, str | int | None]:
         if isinstance(record, UnreadableRecord):
             fine = dict.fromkeys((_CHARS, *readers), 1)
-            return {"id": f"{split}-row-{row}", _UNREADABLE: record.reason, **fine}
+            return {"id": place_id(split, row), _UNREADABLE: record.reason, **fine}
         found, here = _identified(identity, record), f"{split} row {row}"
         first = here if found["id"] is None else places.setdefault(found["id"], here)
         lengths = {name: read(record.get(column)) for name, (column, read) in readers.items()}

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from pydantic import BaseModel, Field
+
 from skillopt_airflow.core.config import DataGroup
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.groups import count_groups
@@ -31,7 +33,25 @@ class DataManifest(Document):
     split_seed: int | None
     """None unless a file was cut by ratio."""
     limit: int | None
+    split_manifest: str = Field(default="", exclude_if=lambda address: not address)
+    """Address of the manifest that listed the items, if one did."""
     splits: dict[Split, SplitManifest]
+
+
+class ListedItems(BaseModel):
+    """The items of one split, as whoever wants them lists them."""
+
+    ids: tuple[str, ...]
+    """In the split's order."""
+    fingerprint: str = ""
+    """What they were, see `items_fingerprint`; empty where nobody says."""
+
+
+class SplitList(BaseModel):
+    """What is read of a manifest to split a data set in the same way: that of a run, or one written by hand."""
+
+    contract: int = Field(default=1, le=DataManifest.contract)
+    splits: dict[Split, ListedItems]
 
 
 def data_manifest(data: DataGroup, splits: Mapping[Split, Sequence[Item]]) -> DataManifest:
@@ -43,6 +63,7 @@ def data_manifest(data: DataGroup, splits: Mapping[Split, Sequence[Item]]) -> Da
         split_ratio=data.split_ratio if cut else None,
         split_seed=data.split_seed if cut else None,
         limit=data.limit,
+        split_manifest=data.split_manifest if data.split_manifest is not None else "",
         splits={split: _split_manifest(items) for split, items in splits.items()},
     )
 

@@ -5,16 +5,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
+from pydantic import ValidationError
+
 from skillopt_airflow.core.config import DataGroup, RegateGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError
 from skillopt_airflow.core.types import ALL_DATA_SPLITS, JsonObject, Split
+from skillopt_airflow.store.data_manifest import SplitList
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.record_files import FORMATS, parsed
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-SplitMode = Literal["ratio", "split_dir"]
+SplitMode = Literal["ratio", "split_dir", "manifest"]
 Fetch = Callable[[], bytes]
 
 ALL = "all"
@@ -29,13 +32,13 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
         uri: a local path, relative ones from `root`, a file:// or an s3:// address.
         root: the benchmark's folder.
         split_mode: ratio wants one file of records, split_dir a folder with the folders train, val and test,
-            and publish where there is one.
+            and publish where there is one; manifest takes either.
         client: reads s3:// addresses.
 
     Raises:
         DataError: a folder, file or bucket is missing, or a file does not hold records.
     """
-    one_file = uri.endswith(tuple(FORMATS))
+    one_file = is_one_file(uri)
     if split_mode == "ratio" and not one_file:
         raise DataError(
             f"data.uri = {uri}: split_mode ratio expects one file that ends in {ENDINGS}; for a folder with "
@@ -46,13 +49,18 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
             f"data.uri = {uri}: split_mode split_dir expects a folder with train|val|test/items.json (or {ENDINGS}); "
             "for one file set data.split_mode to ratio"
         )
-    if split_mode == "ratio":
+    if one_file:
         return {ALL: read_file(uri, root, client)}
     folders = {split.value: f"{uri.rstrip('/')}/{split.value}" for split in ALL_DATA_SPLITS}
     optional = folders.pop(Split.PUBLISH)
     found = {split: read_file(_items_file(folder, root, client), root, client) for split, folder in folders.items()}
     published = read_partition(optional, root, client)
     return found if published is None else found | {Split.PUBLISH.value: published}
+
+
+def is_one_file(uri: str) -> bool:
+    """Return whether an address is that of a file of records, and not of a folder of splits."""
+    return uri.endswith(tuple(FORMATS))
 
 
 def read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:
@@ -65,11 +73,33 @@ def read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:
     return parsed(address, fetch())
 
 
+def read_split_list(uri: str, root: Path, client: "S3Client") -> SplitList:
+    """Return the manifest at an address; the arguments are those of `read_records`.
+
+    Raises:
+        DataError: it is missing, or holds something else.
+    """
+    address, fetch = _locate(uri, root, client)
+    try:
+        return SplitList.model_validate_json(fetch())
+    except DataError as error:
+        raise DataError(f"data.split_manifest = {uri}: {error}") from error
+    except ValidationError as error:
+        raise DataError(
+            f"data.split_manifest = {uri}: {address} is no manifest, such as a run's data_manifest.json ({error})"
+        ) from error
+
+
+def folder_of(data: DataGroup) -> str:
+    """Return the folder of a data set: that of its splits, or the one that its file is in."""
+    return data.uri.rpartition("/")[0] if is_one_file(data.uri) else data.uri
+
+
 def partition_uri(data: DataGroup, regate: RegateGroup, date: str) -> str:
     """Return the folder of the fresh items of a date (YYYY-MM-DD)."""
     folder = regate.fresh_uri
     if folder is None:
-        beside = data.uri if data.split_mode == "split_dir" else data.uri.rpartition("/")[0]
+        beside = folder_of(data)
         folder = f"{beside.rstrip('/')}/fresh" if beside else "fresh"
     return f"{folder.rstrip('/')}/date={date}"
 

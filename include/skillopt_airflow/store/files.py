@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config import DataGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError, StoreUnavailable
-from skillopt_airflow.store.datasets import located
+from skillopt_airflow.store.datasets import folder_of, located
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.store.objects import ObjectStore
 
@@ -35,7 +35,7 @@ class DataFiles:
     @classmethod
     def of(cls, data: DataGroup, root: Path, client: "S3Client") -> "DataFiles":
         """Return the files below the folder of the splits, or of the one file, that `data` names."""
-        return cls(data.uri if data.split_mode == "split_dir" else data.uri.rpartition("/")[0], root, client)
+        return cls(folder_of(data), root, client)
 
     def read(self, path: str) -> bytes:
         """Return the content of a file.

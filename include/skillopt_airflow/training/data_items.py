@@ -1,5 +1,6 @@
 """From the records of a data set to the items of a run, with their files; few that are of no use fail by themselves."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.record_fields import UnreadableRecord
+from skillopt_airflow.core.split_by_list import place_id, split_by_list
 from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
 from skillopt_airflow.core.types import Item, JsonObject, Split
 from skillopt_airflow.training.data_checks import stop_if_failed
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.quality.quality_report import QualityReport
     from skillopt_airflow.quality.sizes import Need
+    from skillopt_airflow.store.data_manifest import SplitList
     from skillopt_airflow.store.files import DataFiles
+
+log = logging.getLogger(__name__)
 
 Items = Mapping[Split, list[Item]]
 
@@ -41,15 +46,67 @@ def read_splits(name: str, config: TrainConfig, client: "S3Client") -> dict[Spli
     """
     from skillopt_airflow.store.datasets import ALL, read_records
 
-    data = config.data
-    read = read_records(data.uri, benchmarks.folder(name), data.split_mode, client)
-    if ALL in read:
+    data, root = config.data, benchmarks.folder(name)
+    read = read_records(data.uri, root, data.split_mode, client)
+    if data.split_manifest is not None:
+        splits = _listed(name, config, [record for rows in read.values() for record in rows], client)
+    elif ALL in read:
         benchmark = benchmarks.load(name, config.task)
         groups = [_group(benchmark, record) for record in read[ALL]]
         splits = split_by_ratio(read[ALL], data.split_ratio, data.split_seed, groups)
     else:
         splits = {Split(name): rows for name, rows in read.items()}
     return {split: take(rows, data.limit) for split, rows in splits.items()}
+
+
+def _listed(
+    name: str, config: TrainConfig, records: Sequence[JsonObject], client: "S3Client"
+) -> dict[Split, list[JsonObject]]:
+    """Return the records that the data set's manifest lists.
+
+    Raises:
+        DataError: it cannot be read, or does not fit the records.
+    """
+    benchmark, listed = benchmarks.load(name, config.task), split_list(name, config, client)
+    identities = [_id(benchmark, record) for record in records]
+    try:
+        splits = split_by_list(records, identities, {split: part.ids for split, part in listed.splits.items()})
+    except DataError as error:
+        raise DataError(f"data.split_manifest = {config.data.split_manifest}: {error}") from error
+    left_out = len(records) - sum(map(len, splits.values()))
+    if left_out > 0:
+        log.info("%d of %d records are in no split of data.split_manifest, and left out", left_out, len(records))
+    return splits
+
+
+def split_list(name: str, config: TrainConfig, client: "S3Client") -> "SplitList":
+    """Return the manifest that data.split_manifest leads to; an empty one where it is unset.
+
+    Raises:
+        DataError: it is missing, or no manifest.
+    """
+    from skillopt_airflow.store.data_manifest import SplitList
+    from skillopt_airflow.store.datasets import read_split_list
+
+    address = config.data.split_manifest
+    if address is None:
+        return SplitList(splits={})
+    return read_split_list(address, benchmarks.folder(name), client)
+
+
+def changed_since_listed(run: TrainingRun, config: TrainConfig, items: Items) -> list[str]:
+    """Return a sentence on each split whose items are not what they were when the manifest was written."""
+    from skillopt_airflow.store.data_manifest import data_manifest
+
+    if config.data.split_manifest is None or config.data.limit is not None:
+        return []
+    listed = split_list(run.ref.benchmark, config, run.connections.s3_client(config.storage)).splits
+    now = data_manifest(config.data, items).splits
+    return [
+        f"the {split} split has the ids that {config.data.split_manifest} lists, and other contents than it had then"
+        for split, part in listed.items()
+        if part.fingerprint and part.fingerprint != now[split].fingerprint
+    ]
 
 
 def checked_items(
@@ -146,7 +203,7 @@ def _items(
 
     def item(row: int, record: JsonObject) -> Item:
         identity = _id(benchmark, record)
-        own = identity if identity and identity not in seen else f"{split}-row-{row}"
+        own = identity if identity and identity not in seen else place_id(split, row)
         seen.add(own)
         if isinstance(record, UnreadableRecord):
             return _unusable(own, record.reason)

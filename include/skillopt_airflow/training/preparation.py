@@ -21,6 +21,7 @@ from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import store_quality
 from skillopt_airflow.training.data_items import (
     Items,
+    changed_since_listed,
     checked_items,
     read_items,
     read_splits,
@@ -226,10 +227,10 @@ def settle(
         init_version=begun.init_version,
         stated=begun.stated,
     )
-    failed = unusable_items(items)
-    for sentence in failed:
+    notes = [*unusable_items(items), *changed_since_listed(run, config, items)]
+    for sentence in notes:
         log.warning("%s", sentence)
-    store_quality(run, quality.model_copy(update={"notes": (*quality.notes, *failed)}))
+    store_quality(run, quality.model_copy(update={"notes": (*quality.notes, *notes)}))
     for split, rows in items.items():
         save_items(run.store, run.keys.items(split), rows)
     run.store.put_model(run.keys.data_manifest, data_manifest(config.data, items))

@@ -1,0 +1,60 @@
+"""Splits by a list of ids: the same records in the same splits and in the same order."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.record_fields import UnreadableRecord
+from skillopt_airflow.core.types import ALL_DATA_SPLITS, DATA_SPLITS, JsonObject, Split
+
+NAMED = 5
+"""Ids that an error names of each kind."""
+
+
+def split_by_list(
+    records: Sequence[JsonObject], ids: Sequence[str], listed: Mapping[Split, Sequence[str]]
+) -> dict[Split, list[JsonObject]]:
+    """Return the records that are listed, by split; the others are left out.
+
+    A record without an id of its own is listed by its place, see `place_id`, and is one that cannot be read here.
+
+    Args:
+        records: all of them.
+        ids: those of the records; empty for a record without one.
+        listed: ids by split.
+
+    Raises:
+        DataError: a split is missing or unknown; an id is listed twice, no record has it, or several have it.
+    """
+    absent = [*(f"no split {split}" for split in DATA_SPLITS if not listed.get(split))]
+    absent += [f"a split {split}, which no data set has" for split in listed if split not in ALL_DATA_SPLITS]
+    if absent:
+        raise DataError(f"it has {', '.join(absent)}; expected the splits train, val and test, and maybe publish")
+    by_id = dict(zip(reversed(ids), reversed(records), strict=True))
+    by_place: dict[str, JsonObject] = {
+        place_id(split, row): UnreadableRecord("the split was made when this record had no id of its own")
+        for split, wanted in listed.items()
+        for row in range(1, len(wanted) + 1)
+    }
+    found = by_place | by_id
+    named = Counter(name for wanted in listed.values() for name in wanted)
+    there = Counter(ids)
+    flaws = {
+        "listed more than once": [name for name, count in named.items() if count > 1],
+        "that no record has": [name for name in named if name not in found or not name],
+        "that several records have": [name for name in named if there[name] > 1],
+    }
+    problems = [f"ids {flaw}: {_shown(names)}" for flaw, names in flaws.items() if names]
+    if problems:
+        raise DataError("; ".join(problems))
+    return {split: [found[name] for name in wanted] for split, wanted in listed.items()}
+
+
+def place_id(split: str, row: int) -> str:
+    """Return the id of an item whose record has none of its own, by its row (1-based)."""
+    return f"{split}-row-{row}"
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"

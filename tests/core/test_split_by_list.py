@@ -1,0 +1,55 @@
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.record_fields import UnreadableRecord
+from skillopt_airflow.core.split_by_list import place_id, split_by_list
+from skillopt_airflow.core.split_by_ratio import split_by_ratio
+from skillopt_airflow.core.types import JsonObject, Split
+
+RECORDS: list[JsonObject] = [{"id": name} for name in "abcd"]
+LISTED = {Split.TRAIN: ("c", "a"), Split.VAL: ("d",), Split.TEST: ("b",)}
+
+
+@given(st.integers(3, 60), st.sampled_from(["2:1:7", "1:1:1:1"]), st.randoms())
+def test_a_split_that_is_listed_is_the_split_whatever_the_order_of_the_records(
+    count: int, ratio: str, order: Random
+) -> None:
+    records: list[JsonObject] = [{"id": str(number)} for number in range(count + 10)]
+    cut = split_by_ratio(records, ratio, 1)
+    listed = {split: [str(record["id"]) for record in rows] for split, rows in cut.items()}
+    order.shuffle(records)
+    assert split_by_list(records, [str(record["id"]) for record in records], listed) == cut
+
+
+def test_records_that_are_not_listed_are_left_out() -> None:
+    found = split_by_list([*RECORDS, {"id": "e"}, {}], [*"abcde", ""], LISTED)
+    assert found == {Split.TRAIN: [RECORDS[2], RECORDS[0]], Split.VAL: [RECORDS[3]], Split.TEST: [RECORDS[1]]}
+
+
+def test_a_record_without_an_id_keeps_its_place() -> None:
+    listed = LISTED | {Split.TRAIN: ("c", place_id(Split.TRAIN, 2))}
+    kept, lost = split_by_list(RECORDS, "abcd", listed)[Split.TRAIN]
+    assert kept == RECORDS[2]
+    assert isinstance(lost, UnreadableRecord)
+    with pytest.raises(DataError, match="ids that no record has: train-row-3"):
+        split_by_list(RECORDS, "abcd", LISTED | {Split.TRAIN: ("c", place_id(Split.TRAIN, 3))})
+
+
+@pytest.mark.parametrize(
+    ("ids", "listed", "message"),
+    [
+        ("abcd", {Split.TRAIN: "ab", Split.VAL: "c"}, "^it has no split test; expected the splits train, val and test"),
+        ("abcd", LISTED | {Split.FRESH: ("a",)}, "^it has a split fresh, which no data set has; expected"),
+        ("abcd", LISTED | {Split.VAL: ("d", "c", "d")}, "^ids listed more than once: c, d$"),
+        ("abcd", LISTED | {Split.VAL: tuple("uvwxyz")}, "^ids that no record has: u, v, w, x, y and 1 more$"),
+        ("abbd", LISTED, "^ids that no record has: c; ids that several records have: b$"),
+        ("ab d", LISTED | {Split.VAL: ("",)}, "^ids that no record has: c, $"),
+    ],
+)
+def test_what_does_not_fit_is_named(ids: str, listed: dict[Split, tuple[str, ...]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        split_by_list(RECORDS, [name.strip() for name in ids], listed)
