@@ -74,7 +74,7 @@ def test_a_gate_needs_its_items_unless_it_is_off() -> None:
 
 def test_so_does_the_one_before_publishing_at_its_own_level() -> None:
     (need,) = training_needs(config(publishing__gate_policy="mcnemar", publishing__gate_alpha=0.01))
-    assert (need.split, need.rows) == (Split.TEST, 8)
+    assert (need.split, need.rows) == (Split.TEST, 7)
     assert need.reason == "for publishing.gate_policy = mcnemar to accept anything"
-    with pytest.raises(ConfigError, match=r"at least 5 items are needed for publishing\.gate_policy = mcnemar"):
-        training_needs(config(publishing__gate_policy="mcnemar", publishing__gate_alpha=0.1, evaluation__test_limit=4))
+    with pytest.raises(ConfigError, match=r"at least 4 items are needed for publishing\.gate_policy = mcnemar"):
+        training_needs(config(publishing__gate_policy="mcnemar", publishing__gate_alpha=0.1, evaluation__test_limit=3))
