@@ -19,7 +19,7 @@ RULES = {
     kind: [yaml.safe_load(rule) for rule in re.findall(rf"^\| `(\{{{kind}: .*?\}})` \|", PAGE, re.MULTILINE)]
     for kind in ("from", "by")
 }
-RECORD: dict[str, Any] = {"id": "c1", "question": "Why?", "answer": "So.", "annexes": ["a/plan.txt"]}
+RECORD: dict[str, Any] = {"id": "c1", "question": "Why?", "answer": "So.", "annexes": ["a/plan.txt"], "scan": "a.png"}
 
 
 def task(section: dict[str, Any]) -> TaskGroup:

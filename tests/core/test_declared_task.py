@@ -58,6 +58,14 @@ task:
   score: {by: anls}
   files: ["contracts/{{ id }}-*.txt", annexes]
 """
+PICTURES = """
+task:
+  id: id
+  prompt: "Is {{ plan }} part of {{ others[0] }}?"
+  reference: answer
+  score: {by: exact}
+  pictures: [plan, others, "sites/{{ id }}.pdf"]
+"""
 SUM: JsonObject = {"question": "3 boxes of 6 eggs?", "answer": "3 x 6 = <<3*6=18>>18\n#### 18"}
 CAPITAL: JsonObject = {"number": 7, "question": "Which is a capital?", "options": ["Lyon", "Rome"], "correct": "Rome"}
 INVOICE: JsonObject = {
@@ -66,6 +74,13 @@ INVOICE: JsonObject = {
     "fields": {"sender": "ACME", "total": 1204.5, "x": 0},
 }
 CONTRACT: JsonObject = {"id": "c1", "question": "Who rents?", "answers": ["Ms Weber"], "annexes": ["a/plan 1.txt"]}
+
+PLANS: JsonObject = {
+    "id": "p1",
+    "plan": "plans/the-left-one.tif#page=2",
+    "others": ["a.jpeg", "b.webp"],
+    "answer": "yes",
+}
 
 
 def benchmark(source: str) -> Benchmark:
@@ -129,7 +144,7 @@ def test_a_record_without_an_id_is_known_by_what_it_holds() -> None:
 
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=4))
 def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> None:
-    for source in (NUMBER, CHOICE, EXTRACTION, FILES):
+    for source in (NUMBER, CHOICE, EXTRACTION, FILES, PICTURES):
         with pytest.raises(DataError, match=r"task\.|expected"):
             benchmark(source).item(record)
 
@@ -150,6 +165,9 @@ def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> 
         (EXTRACTION, INVOICE | {"fields": {"sender": "A"}}, r"^fields: expected an object with the field 'total'"),
         (FILES, CONTRACT | {"annexes": 5}, r"^annexes: expected the path of a file below the data's folder, or a list"),
         (FILES, CONTRACT | {"annexes": ["x/a.txt", "y/a.txt"]}, r"^task\.files: two files are called a\.txt"),
+        (PICTURES, PLANS | {"plan": 5}, r"^plan: expected the path of a file below the data's folder, or a list"),
+        (PICTURES, PLANS | {"others": ["x.png"] * 51}, r"^task\.pictures: an item may have 50 pictures, not 53"),
+        (PICTURES, {"id": "p", "answer": "yes"}, r"^task\.prompt: 'plan' is undefined"),
         (FILES, CONTRACT | {"annexes": ["x/.."]}, r"^task\.files: 'x/\.\.' does not end in the name of a file"),
     ],
 )
@@ -171,6 +189,32 @@ def test_files_go_to_the_target_under_plain_names() -> None:
     ]
     one = benchmark(FILES).item(CONTRACT | {"annexes": "b.md"}).files[1]
     assert (one.name, one.path) == ("b.md", "b.md")
+
+
+def test_pictures_stand_in_the_prompt_under_names_that_tell_nothing() -> None:
+    task = benchmark(PICTURES)
+    item = task.item(PLANS)
+    assert [(file.name, file.path, file.picture) for file in item.files] == [
+        ("picture-1.png", "plans/the-left-one.tif#page=2", True),
+        ("picture-2.jpg", "a.jpeg", True),
+        ("picture-3.png", "b.webp", True),
+        ("picture-4.png", "sites/p1.pdf", True),
+    ]
+    # What the prompt does not show comes before it.
+    assert task.messages(item.public, "Be short.")[1].content == (
+        "[picture: picture-3.png]\n[picture: picture-4.png]\n"
+        "Is [picture: picture-1.png] part of [picture: picture-2.jpg]?"
+    )
+    assert isinstance(task, OffersTools)
+    assert task.tools(item.public, ItemFolders(Path(), Path(), 1.0)) == ()
+    without = task.item(PLANS | {"plan": None, "others": ["a.png", "b.png"]} | {"plan": ""})
+    assert [file.name for file in without.files] == ["picture-1.png", "picture-2.png", "picture-3.png"]
+
+
+def test_the_fingerprint_of_an_item_without_pictures_is_as_it_was_before_there_were_any() -> None:
+    item = benchmark(FILES).item(CONTRACT)
+    assert "picture" not in item.model_dump_json()
+    assert "picture" in benchmark(PICTURES).item(PLANS).model_dump_json()
 
 
 def test_only_a_task_with_files_offers_tools() -> None:

@@ -1,6 +1,7 @@
 """The gateway's way to a provider with a wire format of its own, with Bedrock's as the example."""
 
 import asyncio
+import base64
 import json
 import threading
 from pathlib import Path
@@ -110,6 +111,22 @@ def test_every_role_and_a_text_in_pieces(server: DialectServer) -> None:
     assert sent["messages"][2]["content"][0]["toolResult"]["content"] == [{"text": "a city"}]
     assert sent["toolConfig"]["tools"][0]["toolSpec"]["inputSchema"] == {"json": {"type": "object"}}
     assert sent["inferenceConfig"] == {"maxTokens": 99, "topP": 0.5, "stopSequences": ["END"]}
+
+
+def test_a_picture_in_its_place(server: DialectServer) -> None:
+    picture = b"\x89PNG\r\n\x1a\nvery small"
+    url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+    pieces = [
+        {"type": "text", "text": "Is "},
+        {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+        {"type": "text", "text": " red?"},
+    ]
+    assert send(bedrock(server.address), messages=[{"role": "user", "content": pieces}]).status_code == 200
+    [turn] = server.last.body["messages"]
+    before, shown, after = turn["content"]
+    assert (before, after) == ({"text": "Is "}, {"text": " red?"})
+    assert shown["image"]["format"] == "png"
+    assert base64.b64decode(shown["image"]["source"]["bytes"]) == picture
 
 
 @pytest.mark.parametrize(

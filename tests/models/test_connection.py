@@ -335,6 +335,12 @@ def test_a_server_of_ones_own_is_asked_for_the_path_of_an_agent_cli(
         ("anthropic:m", {"seed": 0}, "model.seed = 0: requests to /v1/messages have no field"),
         ("openai-chat:m", {"seed": 7, "harness": "codex"}, "model.seed = 7: requests to /v1/responses have no field"),
         ("openai:m", {"thinking": "off"}, "model.thinking = 'off': requests to /v1/responses have no such switch"),
+        ("anthropic:m", {"image_detail": "low"}, "model.image_detail = 'low': requests to /v1/messages have no field"),
+        (
+            "openai:m",
+            {"harness": "codex", "image_detail": "low"},
+            "model.image_detail = 'low': the CLI of harness codex",
+        ),
         (
             "openai-chat:m",
             {"harness": "codex", "temperature": 0.0},
@@ -352,6 +358,7 @@ def test_knobs_that_the_target_would_never_be_told(
 
 
 def test_knobs_that_the_target_is_told(connect: Connect) -> None:
+    check_sampling(target_upstream(connect(extra={"model": "openai:m"}), None), ModelGroup(image_detail="original"))
     everything = ModelGroup(seed=7, thinking="on", temperature=0.5, reasoning_effort="low")
     check_sampling(target_upstream(connect(password="k"), None), everything)
     vllm = connect(host="http://127.0.0.1:9/v1", extra={"model": "vllm:Qwen/Qwen3-8B"})

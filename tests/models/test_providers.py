@@ -250,7 +250,7 @@ def test_thinking_that_the_template_opened_is_no_answer(connect: Connect, provid
     server = provider(dialects.vllm(parser=False, opened=False))
     conn_id = connect(host=f"{server.address}/v1", extra={"model": "openai-chat:Qwen/Qwen3.5-9B"})
     with PydanticAITarget(optimizer_model(conn_id, None), lambda call: None, {"max_tokens": 99}) as target:
-        answer = target.ask("follow_up", [Message(role="user", content="The capital of France?")])
+        answer = target.ask("follow_up", [Message(role="user", content="The capital of France?")], {})
     assert answer.strip() == "Paris"
 
 
@@ -377,7 +377,7 @@ def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) ->
     models, calls = AirflowConnections(), list[ModelCall]()
     assert models.upstream(model).dialect == ("openai" if harness == "codex" else "openai-chat")
     with models.target(model, calls.append) as target:
-        assert target.ask("follow_up", [Message(role="user", content="Why?")]) == "Paris"
+        assert target.ask("follow_up", [Message(role="user", content="Why?")], {}) == "Paris"
     sent = server.last.body
     assert (sent["reasoning_effort"], sent["seed"], sent["max_completion_tokens"]) == ("low", 7, 16384)
     with models.optimizer(model, calls.append) as optimizer:

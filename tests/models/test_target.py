@@ -1,10 +1,18 @@
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.pictures import mark
 from skillopt_airflow.core.types import Message, ModelCall
 from skillopt_airflow.models.target import PydanticAITarget
 
@@ -26,7 +34,7 @@ def test_the_whole_conversation_reaches_the_model_with_the_settings_of_a_rollout
 
     model = FunctionModel(respond, model_name="m")
     with PydanticAITarget(model, calls.append, {"temperature": 0.5, "max_tokens": 77}) as target:
-        assert target.ask("follow_up", CONVERSATION) == "because"
+        assert target.ask("follow_up", CONVERSATION, {}) == "because"
     [(messages, info)] = seen
     parts = [
         part for message in messages if isinstance(message, ModelRequest | ModelResponse) for part in message.parts
@@ -39,6 +47,22 @@ def test_the_whole_conversation_reaches_the_model_with_the_settings_of_a_rollout
     assert (call.prompt_tokens, call.completion_tokens) == (9, 2)
 
 
+def test_a_conversation_is_continued_with_the_pictures_that_it_began_with() -> None:
+    seen: list[ModelMessage] = []
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        seen.extend(messages)
+        return ModelResponse(parts=[TextPart("because")])
+
+    picture = b"\x89PNG\r\n\x1a\nvery small"
+    said = [("user", f"Is {mark('a.png')} red?"), ("assistant", "yes"), ("user", f"Why? {mark('a.png')}")]
+    with PydanticAITarget(FunctionModel(respond), [].append, {}) as target:
+        turns = [Message.model_validate({"role": role, "content": text}) for role, text in said]
+        target.ask("follow_up", turns, {"a.png": picture})
+    shown = [part.content for turn in seen for part in turn.parts if isinstance(part, UserPromptPart)]
+    assert shown == [["Is ", BinaryContent(picture, media_type="image/png"), " red?"], "Why? [picture: a.png]"]
+
+
 def test_a_provider_that_does_not_answer_is_a_model_error_and_still_a_call() -> None:
     calls: list[ModelCall] = []
 
@@ -49,5 +73,5 @@ def test_a_provider_that_does_not_answer_is_a_model_error_and_still_a_call() -> 
         PydanticAITarget(FunctionModel(refuse), calls.append, {"max_tokens": 7}) as target,
         pytest.raises(ModelError, match="follow_up: the target model did not answer"),
     ):
-        target.ask("follow_up", CONVERSATION)
+        target.ask("follow_up", CONVERSATION, {})
     assert [call.http_status for call in calls] == [503]

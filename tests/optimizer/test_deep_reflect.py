@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.types import Message
 from skillopt_airflow.optimizer.deep_reflect import FollowUps, Questions, follow_up, follow_ups, probes, questions
 from skillopt_airflow.optimizer.transcripts import FollowUp
@@ -27,7 +28,7 @@ class ScriptedTarget:
         self._answers = answers
         self.calls: list[tuple[str, tuple[Message, ...]]] = []
 
-    def ask(self, stage: str, messages: Sequence[Message]) -> str:
+    def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         self.calls.append((stage, tuple(messages)))
         answer = self._answers[messages[-1].content]
         if isinstance(answer, Exception):
@@ -106,13 +107,13 @@ def test_a_provider_that_does_not_answer_is_no_fallback_of_the_optimizer() -> No
 
 def test_the_conversation_goes_on_with_the_question() -> None:
     target = ScriptedTarget({"Why?": "Because."})
-    assert follow_up(target, ROLLOUTS[0], "Why?") == "Because."
+    assert follow_up(target, ROLLOUTS[0], "Why?", {}) == "Because."
     assert target.calls == [("follow_up", (*CONVERSATION, Message(role="user", content="Why?")))]
 
 
 def test_all_questions_are_asked_and_answered_in_order() -> None:
     target = ScriptedTarget({"A?": "a", "B?": "b"})
-    answered = follow_ups(target, ROLLOUTS, {"b": "B?", "a": "A?", "elsewhere": "C?"}, 2)
+    answered = follow_ups(target, ROLLOUTS, {"b": "B?", "a": "A?", "elsewhere": "C?"}, 2, {})
     assert answered == FollowUps(
         by_item={"a": FollowUp(question="A?", answer="a"), "b": FollowUp(question="B?", answer="b")}
     )
@@ -129,9 +130,9 @@ def test_all_questions_are_asked_and_answered_in_order() -> None:
     ],
 )
 def test_a_question_without_a_useful_answer_is_dropped_and_said(answer: str | Exception, why: str) -> None:
-    answered = follow_ups(ScriptedTarget({"A?": answer, "B?": "b"}), ROLLOUTS, {"a": "A?", "b": "B?"}, 1)
+    answered = follow_ups(ScriptedTarget({"A?": answer, "B?": "b"}), ROLLOUTS, {"a": "A?", "b": "B?"}, 1, {})
     assert answered == FollowUps(by_item={"b": FollowUp(question="B?", answer="b")}, fallback=f"follow_up: a: {why}")
 
 
 def test_nothing_asked() -> None:
-    assert follow_ups(ScriptedTarget({}), ROLLOUTS, {}, 4) == FollowUps()
+    assert follow_ups(ScriptedTarget({}), ROLLOUTS, {}, 4, {}) == FollowUps()

@@ -93,7 +93,7 @@ def both(
 
     async def main(gateway: str) -> tuple[Came, Came]:
         async with aclosing(ChatTarget(settings, gateway)) as target, aclosing(TargetModel(settings, gateway)) as model:
-            return await target.ask(messages), await model.ask(messages)
+            return await target.ask(messages, {}), await model.ask(messages, {})
 
     with ScriptedProvider(lambda asked: reply) as provider:
         came = asyncio.run(main(provider.base_url.removesuffix("/v1")))
@@ -127,7 +127,7 @@ def test_every_failure_has_the_same_words(reply: Reply):
     ],
 )
 def test_the_same_is_asked(messages: tuple[Message, ...], changed: dict[str, Any]):
-    assert request_body(RolloutSettings(**PLAIN | changed), messages) is not None
+    assert request_body(RolloutSettings(**PLAIN | changed), messages, {}) is not None
     _, (plainly, through) = both(completion("Eiffel"), messages, **changed)
     assert (plainly.path, plainly.body) == (through.path, through.body)
     assert "user-agent" not in plainly.headers, "it was not asked plainly"
@@ -152,14 +152,14 @@ def test_a_model_that_takes_other_settings_is_not_asked_plainly():
         or profile.get("openai_system_prompt_role")
     }
     assert len(particular) >= 10
-    plain = {name for name in names if request_body(RolloutSettings(**PLAIN | {"model": name}), ASKED) is not None}
+    plain = {name for name in names if request_body(RolloutSettings(**PLAIN | {"model": name}), ASKED, {}) is not None}
     assert not plain & particular
     assert {"gpt-4o", "gpt-4.1-mini"} <= plain
 
 
 def test_a_very_long_request_is_not_asked_plainly():
     messages = [Message(role="user", content="x" * MAX_BYTES)]
-    assert request_body(RolloutSettings(**PLAIN), messages) is None
+    assert request_body(RolloutSettings(**PLAIN), messages, {}) is None
 
 
 @pytest.mark.parametrize("gateway", ["http://127.0.0.1:1", "/nowhere/model.sock"])
@@ -168,7 +168,7 @@ def test_without_a_gateway_the_words_are_the_same(gateway: str):
 
     async def main() -> tuple[Came, Came]:
         async with aclosing(ChatTarget(settings, gateway)) as target, aclosing(TargetModel(settings, gateway)) as model:
-            return await target.ask(ASKED), await model.ask(ASKED)
+            return await target.ask(ASKED, {}), await model.ask(ASKED, {})
 
     plainly, through = asyncio.run(main())
     assert plainly == through

@@ -43,7 +43,7 @@ class Program(CLIHarness):
     def prepare(self, home: Path, skill: str) -> None:
         skill_folder.install(home / "skills", self.settings.benchmark, skill)
 
-    def command(self, task: str) -> Sequence[str]:
+    def command(self, task: str, pictures: Sequence[str]) -> Sequence[str]:
         return [sys.executable, "-c", self.code, task]
 
     def variables(self) -> Mapping[str, str]:

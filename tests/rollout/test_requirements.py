@@ -30,6 +30,13 @@ def test_files_need_an_agent():
         check_requirements(ModelGroup(harness="tools", max_turns=2), declared_with())
 
 
+def test_pictures_need_no_agent():
+    for harness in ("chat", "tools", "codex", "claude_code"):
+        check_requirements(
+            ModelGroup.model_validate({"harness": harness, "max_turns": 2}), declared_with(pictures=["path"])
+        )
+
+
 def test_the_tools_harness_needs_two_turns():
     with pytest.raises(ConfigError, match=r"model\.max_turns = 1: harness tools needs at least 2"):
         check_requirements(ModelGroup(harness="tools"), WITH_TOOLS)

@@ -20,6 +20,7 @@ from local.standin.chat_wire import complete
 from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.config import ModelGroup, StorageGroup, TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.protocols import FollowsUp, Output
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
@@ -117,7 +118,7 @@ class InProcessTarget:
     models: InProcessConnections
     on_call: OnCall
 
-    def ask(self, stage: str, messages: Sequence[Message]) -> str:
+    def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         self.models.questions.append((stage, messages))
         self.on_call(call("target", stage, sum(len(message.content) for message in messages)))
         system, *rest = [message.model_dump() for message in messages]

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
+from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Message
 from skillopt_airflow.optimizer.select import Ranking
@@ -99,7 +100,7 @@ class Talking:
     def __init__(self) -> None:
         self.asked = 0
 
-    def ask(self, stage: str, messages: Sequence[Message]) -> str:
+    def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         self.asked += 1
         return f"{stage} {self.asked}"
 
@@ -107,8 +108,10 @@ class Talking:
 def test_a_reply_of_the_target_is_paid_once() -> None:
     shelf, talking = LocalStore(), Talking()
 
-    def ask(text: str) -> str:
+    def ask(text: str, picture: bytes = b"") -> str:
         target = RememberingTarget(lambda: talking, "m", shelf, "answers/")  # type: ignore[arg-type]
-        return target.ask("follow_up", [Message(role="user", content=text)])
+        return target.ask("follow_up", [Message(role="user", content=text)], {"a.png": picture} if picture else {})
 
     assert [ask("why?"), ask("why?"), ask("how?")] == ["follow_up 1", "follow_up 1", "follow_up 2"]
+    # The same words about another picture are another question.
+    assert [ask("why?", b"red"), ask("why?", b"blue"), ask("why?", b"red")] == [f"follow_up {n}" for n in (3, 4, 3)]

@@ -15,7 +15,7 @@ from skillopt_airflow.core.config_group import Group
 from skillopt_airflow.core.config_layers import explain, merge_layers
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
-from skillopt_airflow.core.sampling import Effort
+from skillopt_airflow.core.sampling import Effort, ImageDetail
 from skillopt_airflow.core.task_group import RULE_KEYS, TaskGroup
 from skillopt_airflow.core.types import Split
 
@@ -270,6 +270,8 @@ class ModelGroup(Group):
     """Most tokens of one answer of the optimizer, its thinking included; the provider's default when unset."""
     optimizer_thinking: Literal["on", "off"] | None = None
     """Switches the thinking of the optimizer; the provider's default when unset."""
+    image_detail: ImageDetail | None = None
+    """How closely the target looks at pictures, for OpenAI's models; the provider's default when unset."""
     thinking: Literal["on", "off"] | None = None
     """Switches the thinking of the target on servers with a chat template for it (Qwen on vLLM); theirs when unset."""
     seed: int | None = None
@@ -446,4 +448,4 @@ def changed_paths(config: TrainConfig, other: TrainConfig) -> list[str]:
 def _values_by_path(dumped: Mapping[str, Any]) -> dict[str, Any]:
     """Return the knobs' values; those of a group that is None are None."""
     split = ((path, *path.split(".")) for path in fields_by_path())
-    return {path: None if dumped[group] is None else dumped[group][key] for path, group, key in split}
+    return {path: None if dumped[group] is None else dumped[group].get(key) for path, group, key in split}

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import count
 
 from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.pictures import mark, picture_suffix
 from skillopt_airflow.core.prompt_template import PromptTemplate
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.record_fields import unusable
@@ -26,13 +28,15 @@ from skillopt_airflow.core.types import (
 PROMPT, REFERENCE = "prompt", "reference"
 ID_CHARS = 16
 """Characters of the hash that is the id of a record without one."""
+MOST_PICTURES = 50
+"""Pictures of one item."""
 MAX_READ_CHARS = 20_000
 """Characters that one call of read_file returns."""
 
 
 def declared(task: TaskGroup) -> Benchmark:
-    """Return the benchmark that the section describes; one with files offers tools to read them."""
-    return DeclaredFilesTask(task) if task.files else DeclaredTask(task)
+    """Return the benchmark that the section describes; one with files or pictures can be given to an agent."""
+    return DeclaredFilesTask(task) if task.files or task.pictures else DeclaredTask(task)
 
 
 class DeclaredTask:
@@ -64,7 +68,7 @@ class DeclaredTask:
             DataError: a column is missing or not usable; the message names it.
         """
         task = self._section
-        public: JsonObject = {PROMPT: self._prompt.render(record)}
+        public: JsonObject = {PROMPT: self._prompt_of(record)}
         public |= {column: _present(record, column, "task.score") for column in task.score.columns}
         reference = _present(record, task.reference, "task.reference")
         try:
@@ -88,6 +92,9 @@ class DeclaredTask:
         task = self._section
         return task.score.judge(trajectory.answer, item.reference[REFERENCE], item.public)
 
+    def _prompt_of(self, record: JsonObject) -> str:
+        return self._prompt.render(record)
+
     @cached_property
     def _prompt(self) -> PromptTemplate:
         task = self._section
@@ -101,18 +108,29 @@ class DeclaredTask:
 
 
 class DeclaredFilesTask(DeclaredTask):
-    """Items with files, which an agent reads: by tools in harness tools, by its own means in an agent CLI."""
+    """Items with pictures, which the target is shown, or with files, which an agent reads.
+
+    In harness tools it does so by tools, in an agent CLI by its own means.
+    """
+
+    @property
+    def needs_agent(self) -> bool:
+        """True if there are files to read."""
+        return bool(self._section.files)
 
     def item(self, record: JsonObject) -> Item:
         """Return the item with its files; raise as `DeclaredTask.item` does."""
         item = super().item(record)
-        paths = [path for entry in self._section.files for path in _paths(entry, record)]
+        paths = [path for entry in self._section.files for path in _paths("task.files", entry, record)]
         files = tuple(ItemFile(name=_plain_name(path), path=path) for path in paths)
         names = [file.name for file in files]
         twice = sorted({name for name in names if names.count(name) > 1})
-        if twice or not files:
+        if twice or (self.needs_agent and not files):
             raise DataError(f"task.files: {f'two files are called {twice[0]}' if twice else 'the record has no file'}")
-        return item.model_copy(update={"files": files})
+        pictures = [file for shown in self._pictures(record).values() for file in shown]
+        if len(pictures) > MOST_PICTURES:
+            raise DataError(f"task.pictures: an item may have {MOST_PICTURES} pictures, not {len(pictures)}")
+        return item.model_copy(update={"files": (*files, *pictures)})
 
     def task(self, public: JsonObject) -> str:
         """Return the prompt; the tools, or the agent's own words, tell where the files are."""
@@ -137,7 +155,32 @@ class DeclaredFilesTask(DeclaredTask):
             rest = f"\n[{len(text) - end} more characters; read on with start={end}]" if len(text) > end else ""
             return text[max(0, start) : end] + rest
 
-        return (list_files, read_file)
+        return (list_files, read_file) if self.needs_agent else ()
+
+    def _prompt_of(self, record: JsonObject) -> str:
+        """Render the prompt with marks in the places of the pictures' columns."""
+        marks = {entry: [mark(file.name) for file in shown] for entry, shown in self._pictures(record).items()}
+        columns: JsonObject = {
+            entry: list(shown) if isinstance(record[entry], list) else shown[0]
+            for entry, shown in marks.items()
+            if entry in record and shown
+        }
+        prompt = self._prompt.render(record | columns)
+        before = [one for shown in marks.values() for one in shown if one not in prompt]
+        return "\n".join((*before, prompt))
+
+    def _pictures(self, record: JsonObject) -> dict[str, list[ItemFile]]:
+        """Return the pictures of each entry; their names tell nothing but their number."""
+        found: dict[str, list[ItemFile]] = {}
+        number = count(1)
+        for entry in self._section.pictures:
+            has_none = "{{" not in entry and record.get(entry) in (None, "")
+            paths = [] if has_none else _paths("task.pictures", entry, record)
+            found[entry] = [
+                ItemFile(name=f"picture-{next(number)}{picture_suffix(path)}", path=path, picture=True)
+                for path in paths
+            ]
+        return found
 
 
 def _present(record: JsonObject, column: str, key: str) -> JsonValue:
@@ -155,12 +198,12 @@ def _name(record: JsonObject, column: str) -> str:
     return str(value).strip()
 
 
-def _paths(entry: str, record: JsonObject) -> Iterator[str]:
-    """Yield the paths of an entry of task.files: those of a column, or the one of a template."""
+def _paths(key: str, entry: str, record: JsonObject) -> Iterator[str]:
+    """Yield the paths of an entry of task.files or task.pictures: those of a column, or the one of a template."""
     if "{{" in entry:
-        yield PromptTemplate("task.files", entry).render(record).strip("/ ")
+        yield PromptTemplate(key, entry).render(record).strip("/ ")
         return
-    value = _present(record, entry, "task.files")
+    value = _present(record, entry, key)
     for path in value if isinstance(value, list) else [value]:
         if not isinstance(path, str) or not path.strip("/ "):
             raise unusable((entry,), "the path of a file below the data's folder, or a list of them", value)

@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
+from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
 Output = TypeVar("Output", bound=BaseModel)
@@ -133,8 +134,8 @@ class Optimizer(Protocol):
 class Target(Protocol):
     """The target model outside of a rollout, for questions about one."""
 
-    def ask(self, stage: str, messages: Sequence[Message]) -> str:
-        """Return the model's next turn of a conversation.
+    def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
+        """Return the model's next turn of a conversation; the pictures are those that it has marks of.
 
         Raises:
             ModelError: the provider did not answer.

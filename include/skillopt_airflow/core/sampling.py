@@ -9,6 +9,8 @@ from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model thinks before it answers; not every model has the highest ones."""
+ImageDetail = Literal["auto", "low", "high", "original"]
+"""How closely a model looks at pictures; not every model has the last one."""
 THOUGHT_END = "</think>"
 
 

@@ -30,6 +30,9 @@ class TaskGroup(Group):
     files: tuple[Column, ...] = ()
     """Files of an item, as paths below the data's folder: a column that holds one or a list, or a template of one with
     {{ }}, where * in the file's name stands for any characters. They need harness tools, codex or claude_code."""
+    pictures: tuple[Column, ...] = Field(default=(), exclude_if=lambda pictures: not pictures)
+    """Pictures of an item that the target is shown, named as `files` are; `#page=3` behind a path is a page of a PDF or
+    TIFF. In the prompt their columns stand for them; those that are not in the prompt come before it."""
 
     @field_serializer("answer")
     def _as_written(self, rule: AnswerRule) -> dict[str, Any]:

@@ -85,6 +85,8 @@ class ItemFile(Value):
     """Below the data set's folder: that of the splits, or that of the one file. `*` in its last part fits any name."""
     sha256: str = ""
     """Hash of the content; empty until the file is stored."""
+    picture: bool = Field(default=False, exclude_if=lambda picture: not picture)
+    """True if it is shown to the target; `#page=3` behind the path is one page of it then."""
 
 
 class Item(Value):

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field, JsonValue
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
@@ -17,6 +18,7 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UserContent,
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters
@@ -30,10 +32,24 @@ SAME_NAMES = ("temperature", "top_p", "seed", "parallel_tool_calls")
 
 
 class TextContent(BaseModel):
-    """A text part of a message; other parts cannot be translated."""
+    """A text part of a message."""
 
     type: Literal["text"]
     text: str
+
+
+class ImageAddress(BaseModel):
+    """A picture as an address that holds it; one that has to be fetched does not get here."""
+
+    url: str
+    detail: str | None = None
+
+
+class ImageContent(BaseModel):
+    """A picture part of a message."""
+
+    type: Literal["image_url"]
+    image_url: ImageAddress
 
 
 class NamedFunction(BaseModel):
@@ -59,7 +75,7 @@ class ChatMessage(BaseModel):
     """One turn."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextContent] | None = None
+    content: str | list[TextContent | ImageContent] | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str = ""
 
@@ -67,8 +83,18 @@ class ChatMessage(BaseModel):
     def text(self) -> str:
         """The content, joined if it comes in parts."""
         if isinstance(self.content, list):
-            return "".join(piece.text for piece in self.content)
+            return "".join(piece.text for piece in self.content if isinstance(piece, TextContent))
         return "" if self.content is None else self.content
+
+    @property
+    def parts(self) -> str | list[UserContent]:
+        """The content with its pictures, as pydantic-ai has it."""
+        if not isinstance(self.content, list) or all(isinstance(piece, TextContent) for piece in self.content):
+            return self.text
+        return [
+            piece.text if isinstance(piece, TextContent) else BinaryContent.from_data_uri(piece.image_url.url)
+            for piece in self.content
+        ]
 
     @property
     def calls(self) -> Sequence[ToolCall]:
@@ -206,7 +232,7 @@ def completion(response: ModelResponse, model: str) -> JsonObject:
 
 def _request_part(message: ChatMessage, called: dict[str, str]) -> ModelRequestPart:
     if message.role == "user":
-        return UserPromptPart(message.text)
+        return UserPromptPart(message.parts)
     if message.role == "tool":
         name = called.get(message.tool_call_id, "")
         return ToolReturnPart(name, message.text, tool_call_id=message.tool_call_id)

@@ -185,16 +185,21 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
     Raises:
         ConfigError: naming the key and what to do.
     """
-    if HARNESSES[model.harness].is_cli and model.temperature is not None:
-        raise ConfigError(
-            f"model.temperature = {model.temperature}: the CLI of harness {model.harness} has no option for it; unset "
-            "model.temperature"
-        )
+    for knob in ("temperature", "image_detail") if HARNESSES[model.harness].is_cli else ():
+        if (value := getattr(model, knob)) is not None:
+            raise ConfigError(
+                f"model.{knob} = {value!r}: the CLI of harness {model.harness} has no option for it; unset model.{knob}"
+            )
     if model.seed is not None and not _takes_seed(upstream):
         asked = upstream.provider or f"/v1/{upstream.wire_format.path}"
         raise ConfigError(
             f"model.seed = {model.seed}: requests to {asked} have no field for a seed; unset it, or use a connection "
             "whose model is openai-chat:NAME"
+        )
+    if model.image_detail is not None and (upstream.provider or not upstream.wire_format.image_details):
+        asked = upstream.provider or f"/v1/{upstream.wire_format.path}"
+        raise ConfigError(
+            f"model.image_detail = {model.image_detail!r}: requests to {asked} have no field for it; unset it"
         )
     if model.thinking is not None and not upstream.wire_format.sets(thinking=model.thinking == "on"):
         raise ConfigError(

@@ -6,11 +6,21 @@ from typing import cast
 
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelHTTPError, UserError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    UserContent,
+    UserPromptPart,
+)
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import JsonObject, Message, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
@@ -25,21 +35,21 @@ class PydanticAITarget(MeteredModel):
         super().__init__(model, on_call)
         self._settings = cast("ModelSettings", settings)
 
-    def ask(self, stage: str, messages: Sequence[Message]) -> str:
+    def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         """Return the reply to a conversation that ends with a user's message.
 
         Raises:
             ModelError: the provider did not answer.
         """
-        *history, last = messages
+        *history, (_, asked) = shown(messages, pictures)
         agent: Agent[None, str] = Agent(self._model, output_type=str, model_settings=self._settings)
         with self._metered(stage) as metered:
             try:
                 said = self._portal.call(
                     partial(
                         agent.run,
-                        last.content,
-                        message_history=[_as_history(message) for message in history],
+                        _content(asked),
+                        message_history=[_as_history(message, pieces) for message, pieces in history],
                         usage=metered.usage,
                     )
                 )
@@ -50,7 +60,18 @@ class PydanticAITarget(MeteredModel):
         return without_thinking(said.output)
 
 
-def _as_history(message: Message) -> ModelMessage:
+def _as_history(message: Message, pieces: Sequence[Part]) -> ModelMessage:
     if message.role == "assistant":
         return ModelResponse(parts=[TextPart(message.content)])
-    return ModelRequest(parts=[(SystemPromptPart if message.role == "system" else UserPromptPart)(message.content)])
+    if message.role == "system":
+        return ModelRequest(parts=[SystemPromptPart(message.content)])
+    return ModelRequest(parts=[UserPromptPart(_content(pieces))])
+
+
+def _content(pieces: Sequence[Part]) -> str | list[UserContent]:
+    if len(pieces) == 1 and isinstance(pieces[0], str):
+        return pieces[0]
+    return [
+        BinaryContent(piece.content, media_type=piece.media_type) if isinstance(piece, Picture) else piece
+        for piece in pieces
+    ]

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
 from skillopt_airflow.core.item_scores import is_failure
+from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
@@ -78,28 +79,47 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout]) -> 
     return Questions(by_item=by_item, fallback=said("deep_reflect", flaws))
 
 
-def follow_up(target: Target, rollout: Rollout, question: str) -> str:
+def follow_up(target: Target, rollout: Rollout, question: str, pictures: Pictures) -> str:
     """Return the target's answer to a question that continues the conversation of its trajectory.
 
     Raises:
         ModelError: the provider did not answer.
     """
-    return target.ask("follow_up", [*rollout.trajectory.messages, Message(role="user", content=question)])
+    return target.ask("follow_up", [*rollout.trajectory.messages, Message(role="user", content=question)], pictures)
 
 
-def follow_ups(target: Target, rollouts: Sequence[Rollout], asked: Mapping[str, str], workers: int) -> FollowUps:
-    """Ask all questions, `workers` at a time; one that the target does not answer usefully is left out, and said."""
+def follow_ups(
+    target: Target,
+    rollouts: Sequence[Rollout],
+    asked: Mapping[str, str],
+    workers: int,
+    pictures: Mapping[str, Pictures],
+) -> FollowUps:
+    """Ask all questions, `workers` at a time; one that the target does not answer usefully is left out, and said.
+
+    Args:
+        target: who is asked.
+        rollouts: those that the questions are about, and others.
+        asked: the questions by item id.
+        workers: questions at the same time.
+        pictures: those of the items, by item id; an item without any may be left out.
+    """
+
+    def answer(rollout: Rollout) -> tuple[str, str]:
+        item_id = rollout.trajectory.item_id
+        return _answered(target, rollout, asked[item_id], pictures.get(item_id, {}))
+
     wanted = [rollout for rollout in rollouts if rollout.trajectory.item_id in asked]
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        answered = list(pool.map(lambda rollout: _answered(target, rollout, asked[rollout.trajectory.item_id]), wanted))
+        answered = list(pool.map(answer, wanted))
     by_item: dict[str, FollowUp] = {}
     flaws: list[str] = []
-    for rollout, (answer, flaw) in zip(wanted, answered, strict=True):
+    for rollout, (text, flaw) in zip(wanted, answered, strict=True):
         item_id = rollout.trajectory.item_id
         if flaw:
             flaws.append(f"{item_id}: {flaw}")
         else:
-            by_item[item_id] = FollowUp(question=asked[item_id], answer=answer)
+            by_item[item_id] = FollowUp(question=asked[item_id], answer=text)
     return FollowUps(by_item=by_item, fallback=said("follow_up", flaws))
 
 
@@ -110,10 +130,10 @@ def _flaw(proposed: ProposedQuestion, known: set[str]) -> str:
     return f"the question about {proposed.item_id} {flaw}" if flaw else ""
 
 
-def _answered(target: Target, rollout: Rollout, question: str) -> tuple[str, str]:
+def _answered(target: Target, rollout: Rollout, question: str, pictures: Pictures) -> tuple[str, str]:
     """Return the answer, and the reason to refuse it or an empty string."""
     try:
-        answer = follow_up(target, rollout, question)
+        answer = follow_up(target, rollout, question, pictures)
     except ModelError as error:
         return "", str(error)
     flaw = flaw_of(answer, MOST_OF_MEMORY)

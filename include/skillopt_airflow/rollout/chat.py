@@ -5,6 +5,7 @@ import time
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, ShowsFiles, Workspace
 from skillopt_airflow.core.types import Message, Trajectory
 from skillopt_airflow.rollout.chat_target import ChatTarget
+from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.reply import Reply
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import shortened
@@ -32,9 +33,10 @@ class ChatHarness:
         """Return an item's trajectory; a failure of the provider becomes its status."""
         started, clock = time.time(), time.monotonic()
         messages = await self._opening(item, skill, workspace)
+        pictures = item_pictures([message.content for message in messages], workspace)
         replies: list[Reply] = []
         while len(replies) < self._max_turns:
-            reply = await self._target.ask(messages)
+            reply = await self._target.ask(messages, pictures)
             replies.append(reply)
             if reply.text:
                 messages.append(Message(role="assistant", content=reply.text))

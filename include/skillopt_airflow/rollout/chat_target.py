@@ -5,6 +5,7 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.types import Message
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.rollout.gateway_call import Answer, posted
@@ -29,11 +30,11 @@ class ChatTarget:
         self._gateway = gateway
         self._path = f"/v1/{WIRE_FORMATS[settings.dialect].path}"
 
-    async def ask(self, messages: Sequence[Message]) -> Reply:
+    async def ask(self, messages: Sequence[Message], pictures: Pictures) -> Reply:
         """Return the next turn of a conversation, or the reason why there is none."""
-        body = request_body(self._settings, messages)
+        body = request_body(self._settings, messages, pictures)
         if body is None:
-            return await self._model.ask(messages)
+            return await self._model.ask(messages, pictures)
         try:
             answer = await posted(self._gateway, self._path, body, self._settings.patience)
         except OSError as error:
@@ -50,7 +51,7 @@ class ChatTarget:
         from skillopt_airflow.rollout.replies import Replayed, TargetModel
 
         async with aclosing(TargetModel(self._settings, self._gateway, Replayed(came))) as model:
-            return await model.ask(messages)
+            return await model.ask(messages, {})
 
     @cached_property
     def _model(self) -> "TargetModel":

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.http_failures import lasting_error
+from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
+from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason, shortened
 from skillopt_airflow.rollout.workspace import PASSED_VARIABLES
@@ -92,8 +94,8 @@ class CLIHarness(ABC):
         """Write the configuration and the skill into an empty home."""
 
     @abstractmethod
-    def command(self, task: str) -> Sequence[str]:
-        """Return the program and its arguments, which include the prompt."""
+    def command(self, task: str, pictures: Sequence[str]) -> Sequence[str]:
+        """Return the program and its arguments, which include the prompt; `pictures` are paths of those in the task."""
 
     @abstractmethod
     def variables(self) -> Mapping[str, str]:
@@ -112,7 +114,7 @@ class CLIHarness(ABC):
             home = folder / "home"
             home.mkdir()
             self.prepare(home, skill)
-            ended = await self._execute(self.command(task), home, folder, workspace)
+            ended = await self._execute(self.command(task, _pictures(task, workspace)), home, folder, workspace)
             trace = self.read(_lines(folder / "trace"))
             status, error = _outcome(trace, ended, _tail(folder / "errors"), self.settings.patience)
         opening = (Message(role="system", content=skill), Message(role="user", content=task))
@@ -195,6 +197,11 @@ def _outcome(trace: Trace, ended: int | None, said: str, patience: float) -> tup
     else:
         why = trace.error or f"the CLI ended with exit status {ended} and no result: {said}"
     return status, reason(why)
+
+
+def _pictures(task: str, workspace: Workspace) -> list[str]:
+    shown = item_pictures([task], workspace)
+    return [str(Path(workspace.inputs, name)) for name in dict.fromkeys(marked(task)) if name in shown]
 
 
 def _lines(path: Path) -> Iterator[bytes]:

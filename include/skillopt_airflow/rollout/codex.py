@@ -59,10 +59,11 @@ class CodexHarness(CLIHarness):
         (home / ".codex" / "config.toml").write_text(config, encoding="utf-8")
         skill_folder.install(home / ".agents" / "skills", settings.benchmark, skill)
 
-    def command(self, task: str) -> Sequence[str]:
+    def command(self, task: str, pictures: Sequence[str]) -> Sequence[str]:
         """Return the command; the prompt follows `--`, so that none is read as an option."""
+        images = [f"--image={path}" for path in pictures]
         prompt = f"${skill_folder.skill_name(self.settings.benchmark)}\n\n{task}"
-        return ["codex", "exec", "--json", "--strict-config", "--skip-git-repo-check", "--", prompt]
+        return ["codex", "exec", "--json", "--strict-config", "--skip-git-repo-check", *images, "--", prompt]
 
     def variables(self) -> Mapping[str, str]:
         """Return a placeholder for the key, which the gateway replaces."""

@@ -9,8 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import JsonValue
 from pydantic_core import from_json
 
+from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import JsonObject, Message, Status
 from skillopt_airflow.rollout.gateway_call import Answer
@@ -33,17 +35,33 @@ _FIELDS = {"max_tokens": "max_completion_tokens", "openai_reasoning_effort": "re
 _ENDINGS = {"stop": Status.OK, "length": Status.TRUNCATED, None: Status.OK}
 
 
-def request_body(settings: RolloutSettings, messages: Sequence[Message]) -> bytes | None:
+def request_body(settings: RolloutSettings, messages: Sequence[Message], pictures: Pictures) -> bytes | None:
     """Return the request for the next turn of a conversation; None if it is no plain one."""
     if settings.dialect != "openai-chat" or _REASONING_MODEL.match(settings.model):
         return None
     if any(_CONTROL_TOKEN.search(message.content) for message in messages):
         return None
     roles = {"tool": "user"}
-    turns = [{"role": roles.get(turn.role, turn.role), "content": turn.content} for turn in messages]
+    turns = [
+        {"role": roles.get(turn.role, turn.role), "content": _content(pieces, settings.image_detail)}
+        for turn, pieces in shown(messages, pictures)
+    ]
     document = {"model": settings.model, "stream": False, "messages": turns, **_sampling(settings)}
     body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     return body if len(body) <= MAX_BYTES else None
+
+
+def _content(pieces: Sequence[Part], detail: str | None) -> JsonValue:
+    """Return a text by itself, as every server takes it, and a list of parts where there are pictures."""
+    if len(pieces) == 1 and isinstance(pieces[0], str):
+        return pieces[0]
+    looked = {} if detail is None else {"detail": detail}
+    return [
+        {"type": "image_url", "image_url": {"url": piece.data_url, **looked}}
+        if isinstance(piece, Picture)
+        else {"type": "text", "text": piece}
+        for piece in pieces
+    ]
 
 
 def _sampling(settings: RolloutSettings) -> JsonObject:

@@ -14,11 +14,13 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelRequest,
     ModelResponse,
     SystemPromptPart,
     TextPart,
+    UserContent,
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters, infer_model
@@ -27,6 +29,7 @@ from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
 from skillopt_airflow.core.http_failures import UNREADABLE, lasting_error
+from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import Message, Status
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS
@@ -76,16 +79,18 @@ class TargetModel:
             return made
 
         self.model = _Guarded(infer_model(f"{settings.dialect}:{settings.model}", provider))
+        self._detail = settings.image_detail
         self.settings = cast("ModelSettings", settings.sampling() | {"timeout": settings.patience, "max_retries": 0})
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    async def ask(self, messages: Sequence[Message]) -> Reply:
+    async def ask(self, messages: Sequence[Message], pictures: Pictures) -> Reply:
         """Return the next turn of a conversation, or the reason why there is none."""
+        turns = [_turn(message, self.content(pieces)) for message, pieces in shown(messages, pictures)]
         try:
-            response = await model_request(self.model, _conversation(messages), model_settings=self.settings)
+            response = await model_request(self.model, turns, model_settings=self.settings)
         except AgentRunError as error:
             status, why = failure(error)
             return Reply(status, why, lasting(error))
@@ -98,6 +103,18 @@ class TargetModel:
             prompt_tokens=usage.input_tokens,
             completion_tokens=usage.output_tokens,
         )
+
+    def content(self, pieces: Sequence[Part]) -> str | list[UserContent]:
+        """Return what a user says, with its pictures, in pydantic-ai's terms."""
+        if len(pieces) == 1 and isinstance(pieces[0], str):
+            return pieces[0]
+        looked = {} if self._detail is None else {"detail": self._detail}
+        return [
+            BinaryContent(piece.content, media_type=piece.media_type, vendor_metadata=looked)
+            if isinstance(piece, Picture)
+            else piece
+            for piece in pieces
+        ]
 
 
 class _UnreadableAnswer(UnexpectedModelBehavior):
@@ -181,10 +198,9 @@ def _code(body: object) -> object:
     return inner.get("code") if isinstance(inner, dict) else None
 
 
-def _conversation(messages: Sequence[Message]) -> list[ModelMessage]:
-    return [
-        ModelResponse(parts=[TextPart(message.content)])
-        if message.role == "assistant"
-        else ModelRequest(parts=[(SystemPromptPart if message.role == "system" else UserPromptPart)(message.content)])
-        for message in messages
-    ]
+def _turn(message: Message, content: str | list[UserContent]) -> ModelMessage:
+    if message.role == "assistant":
+        return ModelResponse(parts=[TextPart(message.content)])
+    return ModelRequest(
+        parts=[SystemPromptPart(message.content) if message.role == "system" else UserPromptPart(content)]
+    )

@@ -30,7 +30,8 @@ def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
         ConfigError: naming the key and what to do.
     """
     harness = HARNESSES[model.harness]
-    if isinstance(benchmark, DeclaredFilesTask) and not (harness.needs_tools or harness.is_cli):
+    is_agent = harness.needs_tools or harness.is_cli
+    if isinstance(benchmark, DeclaredFilesTask) and benchmark.needs_agent and not is_agent:
         agents = " or ".join(name for name, one in HARNESSES.items() if one.needs_tools or one.is_cli)
         raise ConfigError(
             f"model.harness = {model.harness!r}: the items have files (task.files), which an agent has to read; set "

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from skillopt_airflow.core.harnesses import HarnessName
-from skillopt_airflow.core.sampling import Effort, sampling_settings
+from skillopt_airflow.core.sampling import Effort, ImageDetail, sampling_settings
 from skillopt_airflow.core.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import Dialect
 
@@ -28,6 +28,8 @@ class RolloutSettings(Value):
     """The provider's default when unset."""
     thinking: Literal["on", "off"] | None = None
     """Thinking of servers whose chat template has a switch for it; theirs when unset."""
+    image_detail: ImageDetail | None = None
+    """The provider's default when unset."""
     seed: int | None = None
     """Sampling seed; none is sent when unset."""
     code_timeout: float = Field(default=60.0, gt=0.0)

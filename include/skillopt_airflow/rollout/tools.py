@@ -6,10 +6,19 @@ from functools import wraps
 
 from pydantic_ai import Agent, Tool, ToolFailed, UsageLimits, capture_run_messages
 from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, RetryFeedbackPart, ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    RetryFeedbackPart,
+    ToolReturnPart,
+    UserContent,
+)
 
+from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
+from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
 from skillopt_airflow.rollout.requirements import with_tools
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
@@ -42,9 +51,10 @@ class ToolsHarness:
         """Return an item's trajectory; a failure of the provider becomes its status."""
         started, clock = time.time(), time.monotonic()
         task = self._tooled.task(item.public)
+        pictures = item_pictures([task], workspace)
         tools = self._tooled.tools(item.public, workspace)
         with capture_run_messages() as history:
-            stopped = await self._work(task, skill, tools)
+            stopped = await self._work(self._target.content(parts(task, pictures)), skill, tools)
         responses = [turn for turn in history if isinstance(turn, ModelResponse)]
         status, error = self._outcome(history, responses, stopped, workspace)
         texts = [text for turn in responses if (text := text_of(turn).strip())]
@@ -63,7 +73,7 @@ class ToolsHarness:
         )
 
     async def _work(
-        self, task: str, skill: str, tools: Sequence[Callable[..., Awaitable[str]]]
+        self, task: str | list[UserContent], skill: str, tools: Sequence[Callable[..., Awaitable[str]]]
     ) -> AgentRunError | None:
         """Run the agent and return the error that stopped it, if any."""
         agent = Agent(

@@ -2,11 +2,13 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config import DataGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError, StoreUnavailable
+from skillopt_airflow.core.types import ItemFile
 from skillopt_airflow.store.datasets import folder_of, located
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.store.objects import ObjectStore
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 """Limit of one file of an item; a container gets all files of its items, and the scorer opens them."""
+MAX_PICTURE_BYTES = 20_000_000
+"""Limit of all pictures of an item: in Base64 they still fit into one request to any provider."""
 ANY = "*"
 """Stands for any characters in the last part of a path, where the names of a data set follow no rule."""
 
@@ -48,6 +52,29 @@ class DataFiles:
         if any(part in {"", ".", ".."} for part in path.split("/")) or ANY in folder:
             raise DataError(f"{path!r}: expected a path below {self._folder.address}, with {ANY} in its last part only")
         return self._folder.read(f"{folder}/{self._name(folder, name)}".lstrip("/"))
+
+    def contents(self, files: Sequence[ItemFile]) -> dict[str, bytes]:
+        """Return what an item's files hold, by name; its pictures as every provider takes them.
+
+        Raises:
+            DataError: as `read` does; or a picture is damaged or too large, or all together are.
+            StoreUnavailable: the bucket does not answer now.
+        """
+        found = {file.name: self._picture(file) if file.picture else self.read(file.path) for file in files}
+        together = sum(len(found[file.name]) for file in files if file.picture)
+        if together > MAX_PICTURE_BYTES:
+            raise DataError(f"the pictures have {together:,} bytes together; they may have {MAX_PICTURE_BYTES:,}")
+        return found
+
+    def _picture(self, file: ItemFile) -> bytes:
+        from skillopt_airflow.store.picture_files import page_of, prepared
+
+        path, page = page_of(file.path)
+        content = self.read(path)
+        try:
+            return prepared(content, file.name, page)
+        except DataError as error:
+            raise DataError(f"{file.path}: {error}") from error
 
     def _name(self, folder: str, name: str) -> str:
         if ANY not in name:

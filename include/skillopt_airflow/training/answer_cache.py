@@ -1,5 +1,6 @@
 """Answers that survive a retry: a call that was answered once is not paid again."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Generic, TypeVar
@@ -8,6 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError, ObjectMissing
+from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.protocols import Optimizer, Output, Target
 from skillopt_airflow.core.types import Message, canonical_json, sha256
 from skillopt_airflow.store.objects import ObjectStore
@@ -76,16 +78,17 @@ class RememberingOptimizer(_Remembering[Optimizer]):
 
 
 class RememberingTarget(_Remembering[Target]):
-    """A `Target` that stores each reply under the hash of its conversation."""
+    """A `Target` that stores each reply under the hash of its conversation and the pictures in it."""
 
-    def ask(self, stage: str, messages: Sequence[Message]) -> str:
+    def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         """Return the stored reply to the same conversation, or a new call; raise ModelError."""
         conversation: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
+        conversation += [hashlib.sha256(pictures[name]).hexdigest() for name in sorted(pictures)]
         key = _key(self._folder, stage, [self._model, conversation])
         try:
             return self._store.get_model(key, StoredReply).text
         except ObjectMissing:
-            text = self._inner().ask(stage, messages)
+            text = self._inner().ask(stage, messages, pictures)
         self._store.put_model(key, StoredReply(text=text))
         return text
 

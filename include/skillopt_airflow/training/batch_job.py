@@ -67,6 +67,11 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
             "model.batch: this benchmark executes code, answers its target or judges files, which a batch job cannot; "
             "set model.batch to false"
         )
+    if config.task is not None and config.task.pictures:
+        raise ConfigError(
+            "model.batch: Airflow's operator for batch jobs sends texts alone, and this task has pictures; set "
+            "model.batch to false"
+        )
     if model.thinking is not None or (model.reasoning_effort is not None and not _is_openai(config)):
         raise ConfigError(
             "model.batch: a batch job has no model.thinking, and model.reasoning_effort only at openai: "

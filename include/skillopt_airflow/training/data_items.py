@@ -158,12 +158,13 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
         if not (item.files or item.reference_files):
             return item
         try:
-            found = {
-                field: tuple(file.model_copy(update={"sha256": kept.put(folder.read(file.path))}) for file in files)
-                for field, files in (("files", item.files), ("reference_files", item.reference_files))
-            }
+            contents = {"files": folder.contents(item.files), "reference_files": folder.contents(item.reference_files)}
         except DataError as error:
             return _unusable(item.id, str(error))
+        found = {
+            field: tuple(file.model_copy(update={"sha256": kept.put(read[file.name])}) for file in getattr(item, field))
+            for field, read in contents.items()
+        }
         return item.model_copy(update=found)
 
     kept_items = {split: [stored(item) for item in rows] for split, rows in items.items()}

@@ -132,6 +132,7 @@ def estimate(
     skill_chars: int,
     steps_in_epoch: int,
     prices: Prices,
+    picture_tokens: float = 0.0,
 ) -> Estimate:
     """Count the calls of every stage, and guess their tokens.
 
@@ -142,6 +143,7 @@ def estimate(
         skill_chars: characters of the seed skill.
         steps_in_epoch: steps that an epoch of this training split takes.
         prices: of the configured models, as far as they are known.
+        picture_tokens: mean tokens of the pictures in a rollout's prompt.
     """
     positions = range(1, steps_in_epoch + 1)
     slices = [[len(part) for part in schedule.slice_places(sizes[Split.TRAIN], at, config.train)] for at in positions]
@@ -149,7 +151,7 @@ def estimate(
     added = config.train.num_epochs * steps_in_epoch * config.optimizer.learning_rate * EDIT_CHARS // 2
 
     def tokens(stage: str, role: Role, calls: int, skill: int, of_target: int, of_optimizer: int) -> Tokens:
-        chars, answer = item_chars + skill, of_target
+        chars, answer = item_chars + skill + picture_tokens * CHARS_PER_TOKEN, of_target
         if role == "optimizer":
             trajectory = item_chars + of_target * CHARS_PER_TOKEN
             shown = _shown_chars(config, steps_in_epoch, trajectory, skill)

@@ -1,7 +1,7 @@
 """The preparation of a run: all that it rests on is checked and stored before the first model call."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +15,8 @@ from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.run_gates import SmallestGain, check_groups, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
+from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
+from skillopt_airflow.core.wire_formats import WIRE_FORMATS
 from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import store_quality
@@ -29,6 +30,7 @@ from skillopt_airflow.training.data_items import (
     unusable_items,
 )
 from skillopt_airflow.training.estimate import Estimate, estimate
+from skillopt_airflow.training.item_files import pictures
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.rollout_plan import ids
@@ -54,6 +56,8 @@ class Beginning(NamedTuple):
 
 
 NO_TRAINING = Beginning()
+FIRST_PICTURES = 20
+"""Items whose pictures the estimate looks at."""
 
 
 def prepare_training(
@@ -265,7 +269,18 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:100]))
     prompts = [run.benchmark.messages(item.public, "") for item in first if not item.unusable]
     chars = sum(len(message.content) for prompt in prompts for message in prompt) / max(1, len(prompts))
-    return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices)
+    seen = _picture_tokens(run, first[:FIRST_PICTURES])
+    return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices, seen)
+
+
+def _picture_tokens(run: TrainingRun, items: Sequence[Item]) -> float:
+    """Return the mean tokens of an item's pictures; those of a format of its own are counted as OpenAI's."""
+    from skillopt_airflow.store.picture_files import size_of
+
+    spoken = WIRE_FORMATS.get(str(run.config.model.target).partition(":")[0], WIRE_FORMATS["openai"])
+    shown = pictures(run, Split.TRAIN, [item.id for item in items])
+    sizes = [size_of(picture) for of_item in shown.values() for picture in of_item.values()]
+    return sum(spoken.picture_tokens(*size) for size in sizes) / max(1, len(items))
 
 
 def _groups(config: TrainConfig, items: Items) -> dict[Split, list[str]]:

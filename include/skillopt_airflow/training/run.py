@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 
 SHAPING = ("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "seed")
 """Knobs of the model that decide what a rollout says."""
+SHAPING_IF_SET = ("image_detail",)
+"""Those that came later: unset, they leave the keys of stored rollouts as they were."""
 
 
 class RunRef(Value):
@@ -322,6 +324,7 @@ class TrainingRun:
 
         model = self.config.model
         shaping = model.model_dump(mode="json", include=set(SHAPING))
+        shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
         return RolloutKey(
             benchmark=self.ref.benchmark,
             target=str(model.target),
@@ -382,6 +385,7 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
             "max_turns": chosen.max_turns,
             "reasoning_effort": chosen.reasoning_effort,
             "thinking": chosen.thinking,
+            "image_detail": chosen.image_detail,
             "seed": None if chosen.seed is None else chosen.seed + draw,
             "code_timeout": config.sandbox.code_timeout,
             "dialect": dialect,

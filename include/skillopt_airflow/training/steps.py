@@ -27,6 +27,7 @@ from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.batch_screen import passes, screen_chunks, screens
 from skillopt_airflow.training.candidate import propose
 from skillopt_airflow.training.evaluation import evaluation_chunks
+from skillopt_airflow.training.item_files import pictures
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.speculation import speculation
@@ -87,7 +88,7 @@ def reflect(run: TrainingRun, moment: Moment) -> None:
         probed = _probed(run, moment) if gradient.use_deep_reflect else frozenset()
 
         def work(minibatch: Minibatch) -> None:
-            asked = _asked(models, context.skill, minibatch, probed)
+            asked = _asked(run, models, context.skill, minibatch, probed)
             patch = reflect_on(models.optimizer, context, minibatch, run.config.optimizer, asked.by_item)
             patch = patch.model_copy(update={"fallback": joined(asked.fallback, patch.fallback)})
             run.store.put_model(run.keys.moment(moment).reflection(minibatch.source_type, minibatch.index), patch)
@@ -201,11 +202,12 @@ def _probed(run: TrainingRun, moment: Moment) -> frozenset[str]:
     return frozenset(probes(rollouts, gradient.deep_reflect_failures, successes, seed))
 
 
-def _asked(models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]) -> FollowUps:
+def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]) -> FollowUps:
     """Return what the target says about the minibatch's probed rollouts."""
     chosen = [rollout for rollout in minibatch.rollouts if rollout.trajectory.item_id in probed]
     wanted = questions(models.optimizer, skill, chosen)
-    answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)))
+    shown = pictures(run, Split.TRAIN, wanted.by_item)
+    answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)), shown)
     return answered.model_copy(update={"fallback": joined(wanted.fallback, answered.fallback)})
 
 

@@ -118,7 +118,7 @@ class Trial:
         return Tried(item, trajectory, score)
 
     def _contents(self, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
-        return {file.name: self.data.read(file.path) for file in files}
+        return self.data.contents(files)
 
 
 def first_items(

@@ -16,7 +16,6 @@ from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import (
     Item,
-    ItemFile,
     ItemRef,
     JsonObject,
     ModelCall,
@@ -25,6 +24,7 @@ from skillopt_airflow.core.types import (
     Trajectory,
 )
 from skillopt_airflow.training.evaluation import running_evaluation
+from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
@@ -174,7 +174,7 @@ class ChunkWorkload:
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         """Return the item's public files."""
-        return self._contents(item.files)
+        return contents(self.run, item.files)
 
     def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
         """Score and store what has arrived."""
@@ -236,15 +236,9 @@ class ChunkWorkload:
             item,
             trajectory,
             outcome.files,
-            lambda: self._contents(item.reference_files),
+            lambda: contents(self.run, item.reference_files),
         )
         return Rollout(trajectory=trajectory, score=score)
-
-    def _contents(self, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
-        from skillopt_airflow.store.files import FileStore
-
-        kept = FileStore(self.run.store, self.run.ref.storage.prefix)
-        return {file.name: kept.get(file.sha256) for file in files}
 
 
 def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:

@@ -1,7 +1,13 @@
 """Anthropic's messages."""
 
+import math
+
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
+
+LONGEST_SIDE = 1568
+"""Pixels that a picture is scaled to."""
+PIXELS_OF_TOKEN = 750
 
 
 class AnthropicMessages(WireFormat):
@@ -23,6 +29,11 @@ class AnthropicMessages(WireFormat):
     def is_answer(self, document: JsonObject) -> bool:
         """Return whether there is a list of blocks."""
         return isinstance(document.get("content"), list)
+
+    def picture_tokens(self, width: int, height: int) -> int:
+        """Return the tokens of a picture of so many pixels (page "Vision" of its documentation)."""
+        shrunk = min(1.0, LONGEST_SIDE / max(width, height))
+        return math.ceil(shrunk * width * shrunk * height / PIXELS_OF_TOKEN)
 
     def sampling(self, seed: int | None, reasoning_effort: str | None, thinking: bool | None) -> Settings:
         """Set the model's own thinking; there is no field for a seed."""

@@ -11,6 +11,7 @@ class OpenAIChat(WireFormat):
     path = "chat/completions"
     address = "https://api.openai.com/v1"
     below_deployment = True
+    image_details = True
     event_field = ("choices", list)
     limits = ("max_tokens", "max_completion_tokens")
 

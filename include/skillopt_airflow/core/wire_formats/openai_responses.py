@@ -12,6 +12,7 @@ class OpenAIResponses(WireFormat):
     path = "responses"
     address = "https://api.openai.com/v1"
     usage_within = "response"
+    image_details = True
     limits = ("max_output_tokens",)
 
     def is_answer(self, document: JsonObject) -> bool:

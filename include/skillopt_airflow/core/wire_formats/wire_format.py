@@ -1,5 +1,6 @@
 """The properties of a wire format that connections, the gateway and the harnesses use."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from pydantic import JsonValue
 from skillopt_airflow.core.types import JsonObject
 
 Settings = Mapping[str, JsonValue | None]
+TILED_SIDE, TILED_SHORTER, TILE = 2048, 768, 512
+"""Pixels: of the square that a picture is scaled to fit, of its shorter side after that, and of a tile."""
+PICTURE_TOKENS, TILE_TOKENS = 85, 170
 MAX_TOKENS = 10**12
 """No answer has more tokens; a larger number would not fit into the usage table."""
 
@@ -58,6 +62,8 @@ class WireFormat(ABC):
     """True if a stream tells the answer's tokens only once they are all counted."""
     limits: ClassVar[tuple[str, ...]]
     """Fields of a request that bound the tokens of its answer."""
+    image_details: ClassVar[bool] = False
+    """True if a request can say how closely the model looks at pictures."""
 
     @abstractmethod
     def is_answer(self, document: JsonObject) -> bool:
@@ -80,6 +86,13 @@ class WireFormat(ABC):
     def sets(self, seed: int | None = None, thinking: bool | None = None) -> bool:
         """Return whether a request has a field for the value that is given."""
         return any(value is not None for value in self.sampling(seed, None, thinking).values())
+
+    def picture_tokens(self, width: int, height: int) -> int:
+        """Return the tokens of a picture of so many pixels, as OpenAI counts its tiles (guide "Images and vision")."""
+        shrunk = min(1.0, TILED_SIDE / max(width, height))
+        shrunk *= min(1.0, TILED_SHORTER / (shrunk * min(width, height)))
+        tiles = math.ceil(shrunk * width / TILE) * math.ceil(shrunk * height / TILE)
+        return PICTURE_TOKENS + TILE_TOKENS * tiles
 
     def tokens(self, document: JsonObject) -> Tokens:
         """Return the usage that an answer, or the data of one event, tells."""

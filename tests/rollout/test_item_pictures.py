@@ -1,0 +1,134 @@
+"""The bytes that reach a model server are those of the item's pictures, in every wire format and harness."""
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from contextlib import aclosing
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from skillopt_airflow.core.declared_task import declared
+from skillopt_airflow.core.pictures import mark
+from skillopt_airflow.core.task_group import TaskGroup
+from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.rollout.chat import ChatHarness
+from skillopt_airflow.rollout.claude_code import ClaudeCodeHarness
+from skillopt_airflow.rollout.codex import CodexHarness
+from skillopt_airflow.rollout.item_pictures import item_pictures
+from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
+from skillopt_airflow.rollout.tools import ToolsHarness
+from skillopt_airflow.rollout.workspace import ItemFolders
+from tests.gateway.scripted_provider import Asked, ScriptedProvider
+from tests.rollout.single_item import PLAIN
+from tests.rollout.wire import DIALECTS, says
+
+TASK = TaskGroup.model_validate(
+    {
+        "prompt": "Which is larger, {{ left }} or {{ right }}?",
+        "reference": "answer",
+        "score": {"by": "exact"},
+        "pictures": ["left", "right"],
+    }
+)
+BENCHMARK = declared(TASK)
+ITEM = BENCHMARK.item({"left": "maps/a.tiff", "right": "maps/b.jpeg", "answer": "left"})
+HARNESSES = {"chat": ChatHarness, "tools": ToolsHarness}
+
+
+def picture(kind: str) -> bytes:
+    made = BytesIO()
+    Image.effect_noise((32, 32), 90).convert("RGB").save(made, kind)
+    return made.getvalue()
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    """The item's files as a container has them."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for file, kind in zip(ITEM.files, ("PNG", "JPEG"), strict=True):
+        (folder / file.name).write_bytes(picture(kind))
+    return folder
+
+
+def sent(part: Any) -> Iterator[str | tuple[str, bytes, str | None]]:
+    """The texts and pictures of a request's part, in their order: media type, bytes, and how closely to look."""
+    match part:
+        case {"type": "text" | "input_text", "text": str(text)}:
+            yield text
+        case {"type": "image_url", "image_url": {"url": str(url), **options}}:
+            yield (*_decoded(url), options.get("detail"))
+        case {"type": "input_image", "image_url": str(url), **options}:
+            yield (*_decoded(url), options.get("detail"))
+        case {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}:
+            yield media_type, base64.b64decode(data, validate=True), None
+
+
+def _decoded(url: str) -> tuple[str, bytes]:
+    head, _, data = url.partition(";base64,")
+    return head.removeprefix("data:"), base64.b64decode(data, validate=True)
+
+
+def run(harness: str, inputs: Path, dialect: str, **changed: Any) -> tuple[Trajectory, Asked]:
+    settings = RolloutSettings(**PLAIN | {"harness": harness, "dialect": dialect, "max_turns": 2} | changed)
+
+    async def main(base_url: str) -> Trajectory:
+        async with aclosing(HARNESSES[harness](settings, BENCHMARK, base_url)) as opened:
+            folders = ItemFolders(inputs, inputs.parent / "out", 20.0)
+            return await opened.run(PublicItem(id=ITEM.id, public=ITEM.public), "Be short.", folders)
+
+    with ScriptedProvider(lambda asked: says(dialect, "<answer>left</answer>")) as provider:
+        trajectory = asyncio.run(main(provider.base_url.removesuffix("/v1")))
+    [asked] = provider.requests
+    return trajectory, asked
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("harness", HARNESSES)
+@pytest.mark.parametrize("detail", [None, "low"])
+def test_the_server_gets_the_very_pictures_in_their_places(
+    harness: str, dialect: str, inputs: Path, detail: str | None
+) -> None:
+    trajectory, asked = run(harness, inputs, dialect, image_detail=detail)
+    turns = asked.body.get("messages", asked.body.get("input"))
+    [content] = [turn["content"] for turn in turns if turn.get("role") == "user"]
+    left, right = ((inputs / file.name).read_bytes() for file in ITEM.files)
+    looked = {"anthropic": None, "openai": detail or "auto", "openai-chat": detail}[dialect]
+    assert [one for part in content for one in sent(part)] == [
+        "Which is larger, ",
+        ("image/png", left, looked),
+        " or ",
+        ("image/jpeg", right, looked),
+        "?",
+    ]
+    # What is stored names them, and no more.
+    assert (trajectory.status, trajectory.answer) == (Status.OK, "left")
+    told = [message.content for message in trajectory.messages if message.role == "user"]
+    assert told == ["Which is larger, [picture: picture-1.png] or [picture: picture-2.jpg]?"]
+
+
+def test_an_agents_cli_is_given_the_files(inputs: Path) -> None:
+    paths = [str(inputs / file.name) for file in ITEM.files]
+    codex = CodexHarness(RolloutSettings(**PLAIN | {"harness": "codex", "dialect": "openai"}), BENCHMARK, "http://g")
+    command = list(codex.command("Look!", paths))
+    assert command[command.index("--") - 2 : command.index("--")] == [f"--image={path}" for path in paths]
+    claude = ClaudeCodeHarness(
+        RolloutSettings(**PLAIN | {"harness": "claude_code", "dialect": "anthropic"}), BENCHMARK, "http://g"
+    )
+    prompt = list(claude.command("Look!", paths))[-1]
+    assert [line for line in prompt.splitlines() if "with the tool Read" in line] == [
+        f"Before you answer, look at the picture {path} with the tool Read." for path in paths
+    ]
+
+
+def test_only_pictures_that_a_text_names_are_read(inputs: Path) -> None:
+    (inputs / "notes.txt").write_text("no picture")
+    workspace = ItemFolders(inputs, inputs, 1.0)
+    first, second = (file.name for file in ITEM.files)
+    assert list(item_pictures([f"x {mark(first)}", mark("notes.txt"), mark("gone.png")], workspace)) == [first]
+    assert set(item_pictures([mark(first), mark(second)], workspace)) == {first, second}
+    assert item_pictures(["no mark"], workspace) == {}

@@ -1,0 +1,150 @@
+"""Pictures as users bring them: each of a kind that providers take afterwards, or refused with the reason."""
+
+import struct
+import zlib
+from io import BytesIO
+from typing import Any
+
+import pypdfium2
+import pytest
+from PIL import Image
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.store.picture_files import (
+    LONGEST_SIDE,
+    MOST_BYTES,
+    MOST_PIXELS,
+    page_of,
+    prepared,
+    size_of,
+)
+
+RED, BLUE = (200, 30, 30), (30, 30, 200)
+
+
+def drawn(kind: str, size: tuple[int, int] = (60, 40), colour: Any = RED, mode: str = "RGB", **options: Any) -> bytes:
+    made = BytesIO()
+    Image.new(mode, size, colour).save(made, kind, **options)
+    return made.getvalue()
+
+
+def pages(kind: str, count: int) -> bytes:
+    made = BytesIO()
+    first, *others = (Image.new("RGB", (60, 40), BLUE if page % 2 else RED) for page in range(count))
+    first.save(made, kind, save_all=True, append_images=others)
+    return made.getvalue()
+
+
+def pdf(count: int) -> bytes:
+    document = pypdfium2.PdfDocument.new()
+    for page in range(count):
+        document.new_page(300, 200 + 100 * page)
+    made = BytesIO()
+    document.save(made)
+    return made.getvalue()
+
+
+def opened(content: bytes) -> Image.Image:
+    image = Image.open(BytesIO(content))
+    image.load()
+    return image
+
+
+@pytest.mark.parametrize(("kind", "name"), [("PNG", "a.png"), ("JPEG", "a.jpg")])
+def test_what_is_fit_is_stored_as_it_is(kind: str, name: str) -> None:
+    content = drawn(kind)
+    assert prepared(content, name) == content
+    assert size_of(content) == (60, 40)
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "GIF", "TIFF", "JPEG"])
+def test_other_formats_become_png(kind: str) -> None:
+    image = opened(prepared(drawn(kind), "a.png"))
+    assert (image.format, image.size, image.mode) == ("PNG", (60, 40), "RGB")
+    red, _, blue = image.getpixel((30, 20))  # type: ignore[misc]
+    assert red > 180
+    assert blue < 60
+
+
+def test_a_png_that_is_called_a_jpeg_becomes_one() -> None:
+    assert opened(prepared(drawn("PNG"), "photo.JPG")).format == "JPEG"
+
+
+def test_what_is_transparent_stays_so_in_a_png_and_is_white_in_a_jpeg() -> None:
+    clear = drawn("PNG", size=(3000, 10), colour=(0, 0, 0, 0), mode="RGBA")
+    assert opened(prepared(clear, "a.png")).mode == "RGBA"
+    assert min(opened(prepared(clear, "a.jpg")).getpixel((5, 3))) > 250  # type: ignore[arg-type, type-var]
+
+
+def test_a_photo_that_lies_on_its_side_is_turned() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert opened(prepared(drawn("JPEG", exif=exif), "a.jpg")).size == (40, 60)
+
+
+def test_a_large_picture_is_scaled_down() -> None:
+    # Forty megapixels.
+    image = opened(prepared(drawn("PNG", size=(8000, 5000)), "a.png"))
+    assert image.size == (LONGEST_SIDE, LONGEST_SIDE * 5 // 8)
+
+
+def test_a_picture_of_many_bytes_is_scaled_until_it_has_few() -> None:
+    noise = Image.effect_noise((1900, 1900), 100).convert("RGB")
+    made = BytesIO()
+    noise.save(made, "PNG")
+    assert len(made.getvalue()) > MOST_BYTES
+    found = prepared(made.getvalue(), "a.png")
+    assert len(found) <= MOST_BYTES
+    assert 500 < max(size_of(found)) < 1900
+
+
+def test_one_page_of_many() -> None:
+    tiff = pages("TIFF", 500)
+    assert opened(prepared(tiff, "a.png")).getpixel((5, 5)) == RED
+    assert opened(prepared(tiff, "a.png", 500)).getpixel((5, 5)) == BLUE
+    with pytest.raises(DataError, match="the picture has no page 501"):
+        prepared(tiff, "a.png", 501)
+    second = opened(prepared(pdf(2), "a.png", 2))
+    assert (second.format, second.size) == ("PNG", (LONGEST_SIDE, LONGEST_SIDE))
+    assert opened(prepared(pdf(2), "a.jpg")).size == (LONGEST_SIDE, LONGEST_SIDE * 2 // 3 + 1)
+    with pytest.raises(DataError, match="the PDF has no page 3, but 2"):
+        prepared(pdf(2), "a.png", 3)
+
+
+def png_that_claims(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (png_that_claims(30_000, 30_000), "damaged or too large"),
+        (png_that_claims(9000, 9000), rf"has 9,000 x 9,000 pixels; it may have {MOST_PIXELS:,} in all"),
+        (png_that_claims(100, 100), "damaged"),
+        (drawn("JPEG", size=(900, 900))[:2000], "damaged"),
+        (drawn("PNG")[:60], "damaged"),
+        (b"\x89PNG\r\n\x1a\nI only say so", "damaged|no picture"),
+        (
+            b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>',
+            "no picture that can be read: expected one of PNG",
+        ),
+        (drawn("BMP"), "no picture"),
+        (b"", "no picture"),
+        (b"%PDF-1.7 and nothing else", "the PDF is damaged"),
+    ],
+)
+def test_what_is_of_no_use_is_refused_with_the_reason(content: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        prepared(content, "a.png")
+
+
+def test_a_path_may_name_a_page() -> None:
+    assert page_of("a/b.pdf#page=12") == ("a/b.pdf", 12)
+    assert page_of("a/b.pdf") == ("a/b.pdf", 1)
+    assert page_of("a/#page=0.png") == ("a/#page=0.png", 1)
