@@ -1,7 +1,9 @@
 """The real CLIs in hardened containers without network, behind the gateway, with the stand-in as model server."""
 
+import base64
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,16 @@ from typing import Any
 import docker
 import pytest
 from openpyxl import Workbook, load_workbook
+from PIL import Image
 from pydantic import SecretStr
 
 from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin.directives import DIRECTIVES
 from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
@@ -227,6 +232,43 @@ def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: st
     assert (trajectory.status, trajectory.files, trajectory.calls) == (Status.OK, ("output.xlsx",), 2)
     made = load_workbook(io.BytesIO(fake.left["i-0"]["output.xlsx"]))
     assert [row[3] for row in made["Sales"].values] == [None, 6, 20]
+
+
+def looking(harness: HarnessName, path: str) -> Callable[[Asked], Reply]:
+    """A model that looks at a picture and then answers; codex has shown it by itself."""
+
+    def claude(asked: Asked) -> Reply:
+        if asked.number == 1:
+            start = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {}}
+            arguments = json.dumps({"file_path": path})
+            return claude_turn(start, {"type": "input_json_delta", "partial_json": arguments}, "tool_use", 1)
+        delta = {"type": "text_delta", "text": "<answer>left</answer>"}
+        return claude_turn({"type": "text", "text": ""}, delta, "end_turn", 2)
+
+    content = [{"type": "output_text", "text": "<answer>left</answer>"}]
+    turn = codex_turn({"type": "message", "id": "m-1", "role": "assistant", "content": content})
+    return claude if harness == "claude_code" else lambda asked: turn
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", CLIS)
+def test_the_server_gets_the_very_picture(cli_docker_host: str, harness: HarnessName):
+    section = {"prompt": "{{ map }} Which?", "reference": "answer", "score": {"by": "exact"}, "pictures": ["map"]}
+    task = TaskGroup.model_validate(section)
+    item = declared(task).item({"map": "a.png", "answer": "left"})
+    [file] = item.files
+    content = io.BytesIO()
+    Image.effect_noise((64, 48), 90).convert("RGB").save(content, "PNG")
+    with ScriptedProvider(looking(harness, f"/in/files/0/{file.name}")) as provider:
+        fake = workload(harness, provider.base_url, [item], benchmark="maps")
+        fake.settings = fake.settings.model_copy(update={"task": task.model_dump(mode="json")})
+        fake.public_files = {file.name: content.getvalue()}
+        FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
+        requests = provider.requests
+    (trajectory,) = fake.trajectories
+    assert (trajectory.status, trajectory.error, trajectory.answer) == (Status.OK, "", "left")
+    shown = re.findall(rb'(?:base64,|"data": ?")([A-Za-z0-9+/=]{100,})', requests[-1].raw)
+    assert [base64.b64decode(data) for data in shown] == [content.getvalue()]
 
 
 def events(*documents: dict[str, Any]) -> Reply:
