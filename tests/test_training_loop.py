@@ -230,6 +230,27 @@ def test_a_measured_candidate_is_told_with_its_score_per_token() -> None:
     assert any(verdict.density for verdict in verdicts.values())
 
 
+def test_a_benchmark_with_types_of_task_is_told_by_them() -> None:
+    short = {"train__num_epochs": 1, "evaluation__val_limit": 20}
+    off = Training.of("livemathematicianbench", **short)
+    # All items of the sample are of one month.
+    on = Training.of("livemathematicianbench", **short, data__task_type="month")
+    off(), on()
+    assert [verdict.action for verdict in decisions(on).values()] == [one.action for one in decisions(off).values()]
+    assert not any(verdict.by_type for verdict in decisions(off).values())
+    for verdict in decisions(on).values():
+        assert (verdict.density is None) == (not verdict.by_type)
+        if verdict.by_type:
+            total = sum(one.items * one.score for one in verdict.by_type)
+            assert total == pytest.approx(on.run.config.evaluation.val_limit * verdict.against_current.score)
+    assert any(verdict.by_type for verdict in decisions(on).values())
+    [tested] = history_of(on.run).test["best"].by_type
+    assert (tested.task_type, tested.items) == ("sample", len(on.run.items(Split.TEST)))
+    pages = [training.store.get_text(training.run.keys.report) for training in (on, off)]
+    assert [page.count("By type of task") for page in pages] == [1, 0]
+    assert '<td class="data">sample</td>' in pages[0]
+
+
 def test_without_the_gate_every_change_is_taken_and_still_measured() -> None:
     training = Training.of(evaluation__use_gate=False)
     training()

@@ -18,6 +18,7 @@ ITEMS = [
         files=(ItemFile(name="input.xlsx", path="a/b.xlsx", sha256="1" * 64),),
         reference_files=(ItemFile(name="golden.xlsx", path="a/*.xlsx", sha256="2" * 64),),
         group="a",
+        task_types=("cell", "sheet"),
     ),
     Item(id="n", public={}, reference={}, unusable="answers is empty"),
 ]
@@ -34,7 +35,9 @@ def test_items_come_back_in_order(store: ObjectStore) -> None:
 def test_some_items_come_back_by_their_places(store: ObjectStore, monkeypatch: pytest.MonkeyPatch, group: int) -> None:
     monkeypatch.setattr(items, "GROUP", group)
     save_items(store, "val", ITEMS)
-    assert load_item_refs(store, "val") == [(item.id, item.fingerprint, item.group, item.unusable) for item in ITEMS]
+    assert load_item_refs(store, "val") == [
+        (item.id, item.fingerprint, item.group, item.unusable, item.task_types) for item in ITEMS
+    ]
     assert load_items(store, "val", {0, 2}) == [ITEMS[0], ITEMS[2]]
     assert load_items(store, "val", [1]) == ITEMS[1:2]
     assert load_items(store, "val", []) == []
@@ -48,11 +51,11 @@ def test_a_split_that_was_not_saved_is_named(store: ObjectStore) -> None:
 def test_a_split_without_the_columns_that_came_later_is_read(store: ObjectStore) -> None:
     save_items(store, "new", ITEMS[:2])
     table: pa.Table = from_parquet(store.get_bytes("new")).drop_columns(
-        ["files", "reference_files", "group", "unusable"]
+        ["files", "reference_files", "group", "unusable", "task_types"]
     )
     store.put_bytes("other", to_parquet(table))
     assert load_items(store, "other") == ITEMS[:2]
-    assert load_item_refs(store, "other") == [(item.id, item.fingerprint, "", "") for item in ITEMS[:2]]
+    assert load_item_refs(store, "other") == [(item.id, item.fingerprint, "", "", ()) for item in ITEMS[:2]]
 
 
 def test_a_file_that_is_not_stored_keeps_its_item_from_being_saved(store: ObjectStore) -> None:

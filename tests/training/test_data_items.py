@@ -111,6 +111,7 @@ def test_a_record_that_the_benchmark_cannot_read_is_one_too(run: TrainingRun) ->
     broken = rows[4] | {"answer_position": "the last row"}
     items, _ = checked_items(run, config, "data", {Split.VAL: [*rows[:4], broken, *rows[5:]]})
     assert [item.id for item in items[Split.VAL] if item.unusable] == ["4"]
+    assert {item.task_types for item in items[Split.VAL] if not item.unusable} == {("t",)}
     said = r"^data: val row 5 \(id 4\): answer_position: expected cells .* got 'the last row'; 2 of 20 are of no use$"
     with pytest.raises(DataError, match=said):
         checked_items(run, config, "data", {Split.VAL: [*rows[:4], broken, broken | {"id": 5}, *rows[6:]]})

@@ -21,6 +21,16 @@ def scored(split: str) -> tuple[Training, Scorecard]:
     return training, scorecard(training.run, question)
 
 
+def test_scores_are_told_by_the_type_of_task() -> None:
+    few = {"train__preflight": False, "evaluation__val_limit": 20}
+    training = Training.of("livemathematicianbench", **few, data__task_type="no")
+    question = _question({"skill": "seed", "compare_to": "", "split": "val"})
+    training.run_containers(prepare_scoring(training.run, training.config, question, 1024))
+    score = scorecard(training.run, question).skill
+    assert len(score.by_type) == sum(one.items for one in score.by_type) == score.items == 20
+    assert sum(one.items * one.score for one in score.by_type) == pytest.approx(score.items * score.score)
+
+
 def test_all_splits_are_scored_at_once_and_the_unselected_one_comes_first() -> None:
     training, card = scored("all")
     assert [one.split for one in (card, *card.other_splits)] == [Split.TEST, Split.VAL, Split.TRAIN]
@@ -33,4 +43,5 @@ def test_all_splits_are_scored_at_once_and_the_unselected_one_comes_first() -> N
     assert (alone.split, alone.other_splits) == (Split.VAL, ())
     assert "other_splits" not in alone.to_json()
     assert alone == card.other_splits[0]
+    assert "by_type" not in alone.to_json()["skill"]
     assert alone.skill.density == density(alone.skill.score, training.run.skill(0))

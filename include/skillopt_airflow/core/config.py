@@ -315,6 +315,8 @@ class DataGroup(Group):
     """Seed of the shuffle before a ratio split."""
     limit: Positive | None = None
     """Use only the first so many items of every split; all when unset."""
+    task_type: ObjectName | None = None
+    """Key of a record that holds the type of its task, or a list of types, by which scores are told, too."""
 
     @model_validator(mode="after")
     def _manifest(self) -> Self:

@@ -9,6 +9,7 @@ from skillopt_airflow.core.gate_policies.policy import Evidence, discordant, evi
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import PairedTable, differences, paired
 from skillopt_airflow.core.screening import Screening
+from skillopt_airflow.core.task_types import TypeScore
 from skillopt_airflow.core.verdict import Action, Verdict
 
 __all__ = ["Action", "GateDecision", "decide"]
@@ -31,6 +32,8 @@ class GateDecision(Document):
     """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
     density: float | None = Field(default=None, exclude_if=lambda found: found is None)
     """The candidate's score for each 1,000 tokens of its text; None if it was not measured on all items."""
+    by_type: tuple[TypeScore, ...] = Field(default=(), exclude_if=lambda scores: not scores)
+    """The candidate's scores by the type of task, where items have one and all were measured."""
     screen: Screening | None = Field(default=None, exclude_if=lambda found: found is None)
     """The candidate on its step's batch, where that ran before the selection split."""
 

@@ -2,11 +2,14 @@
 
 from typing import Self
 
+from pydantic import Field
+
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.failure_reasons import too_few
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import interval
+from skillopt_airflow.core.task_types import TypeScore
 from skillopt_airflow.core.types import UnitInterval, Value
 
 
@@ -18,6 +21,8 @@ class MeasuredScore(Value):
     low: UnitInterval
     """Lower end of the 95 % interval of the gate metric's mean."""
     high: UnitInterval
+    by_type: tuple[TypeScore, ...] = Field(default=(), exclude_if=lambda scores: not scores)
+    """Scores by the type of task, where items have one."""
 
     @classmethod
     def of(cls, evaluation: Evaluation, rules: EvaluationGroup, **more: object) -> Self:

@@ -106,6 +106,8 @@ class Item(Value):
     scores are not independent. Empty for an item of its own."""
     unusable: str = ""
     """Why its record or one of its files is of no use; it then has nothing but an id, and fails without a rollout."""
+    task_types: tuple[str, ...] = Field(default=(), exclude_if=lambda types: not types)
+    """Types of task by which scores are told, too, where `data.task_type` names their field in a record."""
 
     @property
     def fingerprint(self) -> str:
@@ -117,6 +119,7 @@ class Item(Value):
                 "reference_files": {"__all__": {"path"}},
                 "group": True,
                 "unusable": True,
+                "task_types": True,
             },
         )
         return sha256(canonical_json(dumped))
@@ -130,6 +133,8 @@ class ItemRef(NamedTuple):
     group: str = ""
     unusable: str = ""
     """See `Item.unusable`."""
+    task_types: tuple[str, ...] = ()
+    """See `Item.task_types`."""
 
 
 class Message(Value):

@@ -82,6 +82,17 @@ class ReportView(History):
         return any("stand-in" in name for name in (self.target, self.optimizer))
 
     @property
+    def measured(self) -> tuple[tuple[str, str, SplitScore], ...]:
+        """The skills that the page compares: name, split and score."""
+        selection = (("seed", "selection", self.seed), ("best", "selection", self.best))
+        return (*selection, *((name, "test", score) for name, score in self.test.items()))
+
+    @property
+    def task_types(self) -> tuple[str, ...]:
+        """The types of task that any of these has a score for, in alphabetical order."""
+        return tuple(sorted({one.task_type for _, _, score in self.measured for one in score.by_type}))
+
+    @property
     def troubled(self) -> tuple[StageRollouts, ...]:
         """The stages in which rollouts have no score, or answers were cut off."""
         return tuple(stage for stage in self.outcomes if stage.failures or stage.truncated)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Sequence
 from tempfile import TemporaryFile
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,13 +18,16 @@ from skillopt_airflow.store.stored_parquet import opened
 ITEMS: pa.Schema = pa.schema(
     [
         pa.field(column, pa.string(), nullable=False)
-        for column in ("id", "public", "reference", "files", "reference_files", "group", "unusable", "fingerprint")
+        for column in (
+            *("id", "public", "reference", "files", "reference_files"),
+            *("group", "unusable", "task_types", "fingerprint"),
+        )
     ]
 )
 """One row an item, in the split's order; all but id, group, unusable and fingerprint are JSON."""
 GROUP = 2000
 """Items that are read together: who wants some of them reads few others."""
-_PARTS = ("public", "reference", "files", "reference_files")
+_PARTS = ("public", "reference", "files", "reference_files", "task_types")
 
 
 def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
@@ -79,7 +83,16 @@ def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
     # A column may be missing whose field has a default.
     columns = [column for column in ItemRef._fields if column in file.schema_arrow.names]
     table = file.read(columns=columns)
-    return list(map(ItemRef, *(table[column].to_pylist() for column in columns)))
+    return list(map(ItemRef, *(_values(table, column) for column in columns)))
+
+
+def _values(table: pa.Table, column: str) -> list[Any]:
+    """Return a column as `ItemRef` has it; equal lists of types are one object, since many items have the same."""
+    if column != "task_types":
+        return cast("list[Any]", table[column].to_pylist())
+    encoded = table[column].combine_chunks().dictionary_encode()
+    types = [tuple(json.loads(text)) for text in encoded.dictionary.to_pylist()]
+    return [types[place] for place in encoded.indices.to_pylist()]
 
 
 def _item(row: dict[str, str]) -> Item:
@@ -97,6 +110,7 @@ def _row(item: Item) -> dict[str, str]:
         "reference_files": _files_json(item.reference_files),
         "group": item.group,
         "unusable": item.unusable,
+        "task_types": canonical_json([*item.task_types]),
         "fingerprint": item.fingerprint,
     }
 

@@ -1,6 +1,7 @@
 """A candidate from edits to verdict: the same for a step, a slow update and a meta reflection."""
 
 import logging
+from typing import Any
 
 from skillopt_airflow.core.buffer import ReflectedItems, entry_of
 from skillopt_airflow.core.density import density
@@ -16,6 +17,7 @@ from skillopt_airflow.core.types import Edit, JsonObject, Patch, Split
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.batch_screen import screening, screens
 from skillopt_airflow.training.evaluation import (
+    by_type,
     confirmation_chunks,
     confirmed,
     evaluation_chunks,
@@ -92,7 +94,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         run.merge_parts(Split.VAL, [candidate])
         run.merge_parts(Split.TRAIN, on_batch, [0])
         evaluation, decision = _screen_and_judge(run, moment, before, candidate)
-        decision = decision.model_copy(update={"density": _density(run, candidate, evaluation)})
+        decision = decision.model_copy(update=_findings(run, candidate, evaluation))
         number = before.newest + 1
         state = advance(
             before, moment, Measured(version=number, sha256=candidate.sha256, evaluation=evaluation), decision
@@ -116,10 +118,13 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
     return state
 
 
-def _density(run: TrainingRun, candidate: SkillDocument, evaluation: Evaluation) -> float | None:
-    """Return the candidate's score per tokens; None if its evaluation does not cover the split."""
+def _findings(run: TrainingRun, candidate: SkillDocument, evaluation: Evaluation) -> dict[str, Any]:
+    """Return what the verdict tells besides: the score per tokens and by type; nothing of a part of the split."""
     rules = run.config.evaluation
-    return density(evaluation.gate_mean(rules), candidate) if covers(evaluation, rules) else None
+    if not covers(evaluation, rules):
+        return {}
+    by_types = by_type(run, Split.VAL, evaluation)
+    return {"density": density(evaluation.gate_mean(rules), candidate), "by_type": by_types}
 
 
 def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:

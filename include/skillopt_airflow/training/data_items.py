@@ -11,6 +11,7 @@ from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.split_by_list import place_id, split_by_list
 from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
+from skillopt_airflow.core.task_types import task_types
 from skillopt_airflow.core.types import Item, JsonObject, Split
 from skillopt_airflow.training.data_checks import stop_if_failed
 from skillopt_airflow.training.run import TrainingRun
@@ -138,6 +139,8 @@ def checked_items(
     unusable = unusable_records(quality)
     seen: set[str] = set()
     items = {split: _items(benchmark, split, rows, unusable[split], seen) for split, rows in records.items()}
+    if config.data.task_type is not None:
+        items = {split: _typed(rows, records[split], config.data.task_type) for split, rows in items.items()}
     _check_few_unusable(f"{source}: ", items)
     return items, quality
 
@@ -216,6 +219,14 @@ def _items(
             return _unusable(own, str(error))
 
     return [item(row, record) for row, record in enumerate(records, start=1)]
+
+
+def _typed(items: Sequence[Item], records: Sequence[JsonObject], key: str) -> list[Item]:
+    """Return the items with the types that their records have at the key; one that is of no use has none."""
+    return [
+        item if item.unusable else item.model_copy(update={"task_types": task_types(record, key)})
+        for item, record in zip(items, records, strict=True)
+    ]
 
 
 def _id(benchmark: Benchmark, record: JsonObject) -> str:

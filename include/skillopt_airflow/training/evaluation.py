@@ -6,6 +6,7 @@ from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_
 from skillopt_airflow.core.item_scores import Evaluation, evaluation_of, failed_draw
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.task_types import TypeScore, scores_by_type
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ItemRef, RolloutResult, Split
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, cut_contested, ids
@@ -104,6 +105,12 @@ def measured_on(
     """Return the skill's scores on some items of a split by one draw, as far as they are stored."""
     rollouts = run.results(split, skill, draw, items).values()
     return evaluation_of(ids(items), rollouts, groups=_groups(items))
+
+
+def by_type(run: TrainingRun, split: Split, evaluation: Evaluation) -> tuple[TypeScore, ...]:
+    """Return an evaluation's scores by the type of task; none where the items have no type."""
+    types = {item.id: item.task_types for item in run.item_refs(split)}
+    return scores_by_type(evaluation, types, run.config.evaluation)
 
 
 def _groups(items: Sequence[ItemRef]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from skillopt_airflow.core.types import Patch, Split
 from skillopt_airflow.optimizer.answers import separate
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.done_rollouts import DoneRollouts
-from skillopt_airflow.training.evaluation import draws_of, measured
+from skillopt_airflow.training.evaluation import by_type, draws_of, measured
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -110,5 +110,7 @@ def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:
         run.merge_parts(Split.TEST, [run.skill(version)])
         evaluation = measured(run, Split.TEST, run.skill(version))
         if evaluation.scores:
-            scores[name] = SplitScore.of(evaluation, run.config.evaluation, version=version)
+            scores[name] = SplitScore.of(
+                evaluation, run.config.evaluation, version=version, by_type=by_type(run, Split.TEST, evaluation)
+            )
     return scores

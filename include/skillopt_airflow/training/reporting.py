@@ -8,11 +8,12 @@ from skillopt_airflow.core.groups import count_groups
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History, MomentHistory, Publication
+from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch, Split
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
-from skillopt_airflow.training.evaluation import measured
+from skillopt_airflow.training.evaluation import by_type, measured
 from skillopt_airflow.training.history import gated_moments, history_of
 from skillopt_airflow.training.publication import looks_at
 from skillopt_airflow.training.run import TrainingRun
@@ -55,12 +56,17 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
         "smallest_gains": run.record.smallest_gains,
         "init_skill": _init_skill(run),
         "stated": run.record.stated,
-        "seed": SplitScore.of(run.state(run.timeline[0]).best.evaluation, rules, version=0),
-        "best": SplitScore.of(final.best.evaluation, rules, version=final.best.version),
+        "seed": _on_val(run, run.state(run.timeline[0]).best),
+        "best": _on_val(run, final.best),
         "skill": run.skill(final.best.version).text,
         "lines": run.store.get_model(run.keys.line_origins(final.best.version), LinesOfSkill).lines,
     }
     return ReportView.model_validate(dict(history) | more)
+
+
+def _on_val(run: TrainingRun, skill: Measured) -> SplitScore:
+    found, rules = skill.evaluation, run.config.evaluation
+    return SplitScore.of(found, rules, version=skill.version, by_type=by_type(run, Split.VAL, found))
 
 
 def _init_skill(run: TrainingRun) -> str:

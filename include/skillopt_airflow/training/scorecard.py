@@ -12,7 +12,7 @@ from skillopt_airflow.core.paired import PairedTable, paired
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Status, Value
 from skillopt_airflow.training.data_checks import check_measured
-from skillopt_airflow.training.evaluation import measured
+from skillopt_airflow.training.evaluation import by_type, measured
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 
@@ -104,7 +104,10 @@ def _scorecard(run: TrainingRun, question: Question, split: Split) -> Scorecard:
         require_coverage(evaluation, rules, f"{source[:60]} on the {split} split")
         skill = run.skill(version)
         dense = density(evaluation.gate_mean(rules), skill)
-        scores.append(SkillScore.of(evaluation, rules, source=source, sha256=skill.sha256, density=dense))
+        types = by_type(run, split, evaluation)
+        scores.append(
+            SkillScore.of(evaluation, rules, source=source, sha256=skill.sha256, density=dense, by_type=types)
+        )
     compared = paired(evaluations[0], evaluations[1], rules) if question.other else None
     card = Scorecard(
         benchmark=run.ref.benchmark,
@@ -120,6 +123,8 @@ def _scorecard(run: TrainingRun, question: Question, split: Split) -> Scorecard:
     for score in scores:
         named = f"{split}, {score.source[:60]}"
         log.info("%s: %.4f [%.4f, %.4f] on %d items", named, score.score, score.low, score.high, score.items)
+        for one in score.by_type:
+            log.info("%s, %s: %.4f on %d items", named, one.task_type, one.score, one.items)
     if compared is not None:
         log.info(
             "%d wins, %d losses, %d ties; difference %+.4f [%+.4f, %+.4f]",

@@ -1,0 +1,54 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.task_types import scores_by_type, task_types
+from skillopt_airflow.core.types import Item
+
+SCORE = st.builds(ItemScore, hard=st.sampled_from([0.0, 1.0]), soft=st.sampled_from([0.25, 0.75]))
+
+
+@pytest.mark.parametrize(
+    ("value", "types"),
+    [
+        (["b", "a ", "b"], ("a", "b")),
+        ("sheet", ("sheet",)),
+        (3, ("3",)),
+        ([], ()),
+        (" ", ()),
+        (None, ()),
+        ([{"a": 1}], ()),
+    ],
+)
+def test_a_record_names_its_types(value: Any, types: tuple[str, ...]) -> None:
+    assert task_types({"kind": value}, "kind") == types
+    assert task_types({"kind": value}, "other") == ()
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), SCORE), st.sampled_from(["hard", "soft", "mixed"]))
+def test_the_types_of_a_partition_have_the_mean_of_all(scores: dict[str, ItemScore], metric: Any) -> None:
+    rules, evaluation = EvaluationGroup(gate_metric=metric), Evaluation(scores=scores)
+    found = scores_by_type(evaluation, {item: ["early" if item < "d" else "late"] for item in scores}, rules)
+    assert [one.task_type for one in found] == sorted({"early" if item < "d" else "late" for item in scores})
+    assert sum(one.items for one in found) == len(scores)
+    if scores:
+        total = sum(one.items * one.score for one in found)
+        assert total == pytest.approx(len(scores) * evaluation.gate_mean(rules))
+
+
+def test_an_item_of_several_types_counts_in_each_and_one_of_none_in_none() -> None:
+    one, other = ItemScore(hard=1, soft=1), ItemScore(hard=0, soft=0)
+    evaluation = Evaluation(scores={"a": one, "b": other, "c": other})
+    found = scores_by_type(evaluation, {"a": ["x", "y"], "b": ["y"], "gone": ["z"]}, EvaluationGroup())
+    assert [(one.task_type, one.items, one.score) for one in found] == [("x", 1, 1.0), ("y", 2, 0.5)]
+
+
+def test_the_types_of_an_item_do_not_change_what_it_is_stored_under() -> None:
+    plain = Item(id="a", public={}, reference={})
+    typed = plain.model_copy(update={"task_types": ("x",)})
+    assert typed.fingerprint == plain.fingerprint
+    assert "task_types" not in plain.model_dump()
