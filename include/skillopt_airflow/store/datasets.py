@@ -50,11 +50,13 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
             "for one file set data.split_mode to ratio"
         )
     if one_file:
-        return {ALL: read_file(uri, root, client)}
+        return {ALL: read_file(uri, root, client, uri.rpartition("/")[0])}
     folders = {split.value: f"{uri.rstrip('/')}/{split.value}" for split in ALL_DATA_SPLITS}
     optional = folders.pop(Split.PUBLISH)
-    found = {split: read_file(_items_file(folder, root, client), root, client) for split, folder in folders.items()}
-    published = read_partition(optional, root, client)
+    found = {
+        split: read_file(_items_file(folder, root, client), root, client, uri) for split, folder in folders.items()
+    }
+    published = read_partition(optional, root, client, uri)
     return found if published is None else found | {Split.PUBLISH.value: published}
 
 
@@ -63,14 +65,14 @@ def is_one_file(uri: str) -> bool:
     return uri.endswith(tuple(FORMATS))
 
 
-def read_file(uri: str, root: Path, client: "S3Client") -> list[JsonObject]:
-    """Return the records of one file; the arguments are those of `read_records`.
+def read_file(uri: str, root: Path, client: "S3Client", folder: str = "") -> list[JsonObject]:
+    """Return the records of one file; the arguments are those of `read_records`, and the folder of its data set.
 
     Raises:
         DataError: it is missing, which the error's cause tells, or does not hold records.
     """
     address, fetch = _locate(uri, root, client)
-    return parsed(address, fetch())
+    return parsed(address, fetch(), uri.removeprefix(folder).lstrip("/"))
 
 
 def read_split_list(uri: str, root: Path, client: "S3Client") -> SplitList:
@@ -104,16 +106,20 @@ def partition_uri(data: DataGroup, regate: RegateGroup, date: str) -> str:
     return f"{folder.rstrip('/')}/date={date}"
 
 
-def read_partition(folder: str, root: Path, client: "S3Client") -> list[JsonObject] | None:
+def read_partition(
+    folder: str, root: Path, client: "S3Client", data_folder: str | None = None
+) -> list[JsonObject] | None:
     """Return the records of a night's folder; None while they are missing or empty, since items may come late.
 
-    The arguments are those of `read_records`.
+    The arguments are those of `read_records`; a night is a data set by itself unless the folder of one is given.
 
     Raises:
         DataError: the file does not hold records, or there are two.
     """
     try:
-        records = read_file(_items_file(folder, root, client), root, client)
+        records = read_file(
+            _items_file(folder, root, client), root, client, folder if data_folder is None else data_folder
+        )
     except DataError as error:
         if isinstance(error.__cause__, (ObjectMissing, FileNotFoundError)):
             return None

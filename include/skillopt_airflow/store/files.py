@@ -12,6 +12,7 @@ from skillopt_airflow.core.types import ItemFile
 from skillopt_airflow.store.datasets import folder_of, located
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.parquet_cells import Cell, Cells
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -35,6 +36,7 @@ class DataFiles:
         """
         place = located(uri, root, client)
         self._folder = _LocalFolder(place) if isinstance(place, Path) else _Bucket(*place)
+        self._tables: dict[str, Cells] = {}
 
     @classmethod
     def of(cls, data: DataGroup, root: Path, client: "S3Client") -> "DataFiles":
@@ -42,16 +44,25 @@ class DataFiles:
         return cls(folder_of(data), root, client)
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file.
+        """Return the content of a file, or of one in the cell of a table.
 
         Raises:
             DataError: the path leads out of the folder; or not one file, with at most MAX_FILE_BYTES, is there.
             StoreUnavailable: the bucket does not answer now.
         """
-        folder, _, name = path.rpartition("/")
-        if any(part in {"", ".", ".."} for part in path.split("/")) or ANY in folder:
+        cell = Cell.of(path)
+        file = path if cell is None else cell.path
+        folder, _, name = file.rpartition("/")
+        if any(part in {"", ".", ".."} for part in file.split("/")) or ANY in folder:
             raise DataError(f"{path!r}: expected a path below {self._folder.address}, with {ANY} in its last part only")
+        if cell is not None:
+            return self._in_table(cell)
         return self._folder.read(f"{folder}/{self._name(folder, name)}".lstrip("/"))
+
+    def _in_table(self, cell: Cell) -> bytes:
+        if cell.path not in self._tables:
+            self._tables[cell.path] = Cells(self._folder.table(cell.path))
+        return _small_enough(str(cell), self._tables[cell.path].read(cell))
 
     def contents(self, files: Sequence[ItemFile]) -> dict[str, bytes]:
         """Return what an item's files hold, by name; its pictures as every provider takes them.
@@ -93,6 +104,9 @@ class _LocalFolder:
         self.address = str(path)
         self._path = path
 
+    def table(self, name: str) -> Path:
+        return self._path / name
+
     def names(self, folder: str) -> list[str]:
         path = self._path / folder
         return [found.name for found in path.iterdir()] if path.is_dir() else []
@@ -112,6 +126,9 @@ class _Bucket:
         self._prefix = f"{prefix.rstrip('/')}/" if prefix else ""
         self.address = store.address(self._prefix).rstrip("/")
 
+    def table(self, name: str) -> bytes:
+        return self._content(self._prefix + name)
+
     def names(self, folder: str) -> list[str]:
         below = f"{self._prefix}{folder}/" if folder else self._prefix
         rests = (key.removeprefix(below) for key in self._store.list_keys(below))
@@ -119,8 +136,11 @@ class _Bucket:
 
     def read(self, name: str) -> bytes:
         key = self._prefix + name
+        return _small_enough(self._store.address(key), self._content(key))
+
+    def _content(self, key: str) -> bytes:
         try:
-            return _small_enough(self._store.address(key), self._store.get_bytes(key))
+            return self._store.get_bytes(key)
         except ObjectMissing as error:
             raise DataError(f"{error}; the record names this file") from error
         except StoreUnavailable:

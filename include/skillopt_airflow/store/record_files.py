@@ -15,21 +15,28 @@ import pyarrow.parquet
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.types import JsonObject, canonical_json
+from skillopt_airflow.store.parquet_cells import file_columns, leaves, with_references
 
 BATCH = 2000
 
 
-def parsed(address: str, content: bytes) -> list[JsonObject]:
+def parsed(address: str, content: bytes, path: str = "") -> list[JsonObject]:
     """Return the records of a file whose name ends like one of FORMATS; one that cannot be read says why and where.
+
+    Args:
+        address: of the file, for messages.
+        content: what it holds.
+        path: of the file below the folder of its data set, for references to files in its cells.
 
     Raises:
         DataError: the file as a whole is in another format; the text names it, and the line as far as it is known.
     """
     extension = next(extension for extension in FORMATS if address.endswith(extension))
-    return [_record(address, row, value) for row, value in enumerate(FORMATS[extension](address, content), start=1)]
+    values = FORMATS[extension](address, content, path)
+    return [_record(address, row, value) for row, value in enumerate(values, start=1)]
 
 
-def _json_array(address: str, content: bytes) -> list[object]:
+def _json_array(address: str, content: bytes, _: str) -> list[object]:
     try:
         value = json.loads(_text(address, content), parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -41,7 +48,7 @@ def _json_array(address: str, content: bytes) -> list[object]:
     return value
 
 
-def _json_lines(address: str, content: bytes) -> list[object]:
+def _json_lines(address: str, content: bytes, _: str) -> list[object]:
     # Line by line, so that a large file is not in memory as a text, too; only b"\n" ends a line.
     values: list[object] = []
     for number, raw in enumerate(io.BytesIO(content), start=1):
@@ -56,7 +63,7 @@ def _json_lines(address: str, content: bytes) -> list[object]:
     return values
 
 
-def _csv(address: str, content: bytes) -> list[object]:
+def _csv(address: str, content: bytes, _: str) -> list[object]:
     """Return a record a row; every cell is a text, and an empty one is missing."""
     reader = csv.reader(io.StringIO(_text(address, content), newline=""), strict=True)
     records: list[object] = []
@@ -78,12 +85,15 @@ def _csv(address: str, content: bytes) -> list[object]:
     return records
 
 
-def _parquet(address: str, content: bytes) -> list[object]:
+def _parquet(address: str, content: bytes, path: str) -> list[object]:
     """Return a record a row; what is null, or no number, is missing."""
     try:
+        file = pa.parquet.ParquetFile(pa.BufferReader(content))
+        files = file_columns(file.schema_arrow)
         # Batch by batch, so that a large file is not in memory as a table, too.
-        batches = pa.parquet.ParquetFile(pa.BufferReader(content)).iter_batches(BATCH)
-        rows = [row for batch in batches for row in batch.to_pylist()]
+        batches = file.iter_batches(BATCH, columns=leaves(file, files))
+        read = (row for batch in batches for row in batch.to_pylist())
+        rows = [with_references(row, files, path, number) for number, row in enumerate(read)]
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{address}: not a Parquet file ({error})") from error
     return [_plain_row(address, number, row) for number, row in enumerate(rows, start=1)]
@@ -99,7 +109,7 @@ def _plain_row(address: str, number: int, row: Mapping[str, object]) -> object:
     return {column: value for column, value in record.items() if value is not None}
 
 
-FORMATS: Mapping[str, Callable[[str, bytes], list[object]]] = {
+FORMATS: Mapping[str, Callable[[str, bytes, str], list[object]]] = {
     ".json": _json_array,
     ".jsonl": _json_lines,
     ".csv": _csv,

@@ -170,7 +170,13 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
         }
         return item.model_copy(update=found)
 
-    kept_items = {split: [stored(item) for item in rows] for split, rows in items.items()}
+    # In the order of the files, not of the shuffled items: a table is then read from its start to its end.
+    places = [(split, place) for split, rows in items.items() for place in range(len(rows))]
+    done = {
+        (split, place): stored(items[split][place])
+        for split, place in sorted(places, key=lambda at: [file.path for file in items[at[0]][at[1]].files])
+    }
+    kept_items = {split: [done[split, place] for place in range(len(rows))] for split, rows in items.items()}
     _check_few_unusable("", kept_items)
     return kept_items
 
