@@ -96,6 +96,47 @@ def test_accumulation_rolls_out_several_slices_before_it_merges() -> None:
     assert {name for edit in patch.edits for name in edit.minibatches}
 
 
+def test_analysts_see_several_tries_of_an_item_side_by_side() -> None:
+    tries, small = 3, {"train__num_epochs": 1, "train__preflight": False, "gradient__use_deep_reflect": True}
+    once, thrice = Training.of(**small), Training.of(**small, train__rollouts_per_item=tries)
+    for training in (once, thrice):
+        # The last try of every item goes wrong, and one has no score: with several, all items are won or lost by it.
+        training.slip = lambda draw, item_id: draw == tries - 1
+    once(), thrice()
+    assert thrice.rollouts["rollout"] == tries * once.rollouts["rollout"]
+    assert '"try"' not in "".join(sections(once, "reflect", "trajectories"))
+    for shown in map(json.loads, sections(thrice, "reflect", "trajectories")):
+        items = [one["item_id"] for one in shown]
+        assert items == [item_id for item_id in dict.fromkeys(items) for _ in range(tries)]
+        assert [one["try"] for one in shown] == [f"{number} of {tries}" for number in (1, 2, 3)] * (len(shown) // tries)
+        # Each item is compared with itself, from its lowest score on.
+        hards = [[one["hard"] for one in shown[start : start + tries]] for start in range(0, len(shown), tries)]
+        assert all(of_item == sorted(of_item) and of_item[0] == 0 for of_item in hards)
+        # The target is asked about the try that went worst.
+        assert not [one for one in shown if "follow_up" in one and one["try"] != f"1 of {tries}"]
+    assert set(sections(thrice, "reflect", "outcome")) == {"failure"}
+    assert any(1 in [one["hard"] for one in json.loads(shown)] for shown in sections(thrice, "reflect", "trajectories"))
+    assert any("follow_up" in shown for shown in sections(thrice, "reflect", "trajectories"))
+    seen = thrice.store.get_model(thrice.run.keys.step(1).reflected_items, ReflectedItems)
+    assert (seen.failed, set(seen.draws.values())) == (len(seen.item_ids), {(0, 1, 2)})
+    assert not once.store.get_model(once.run.keys.step(1).reflected_items, ReflectedItems).draws
+
+
+def test_a_failed_try_leaves_the_others_of_its_item() -> None:
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, train__rollouts_per_item=2)
+    failing: dict[str, int] = {}
+
+    def fail(stage: str, item_id: str) -> Status | None:
+        failing[item_id] = failing.get(item_id, 0) + (stage == "rollout")
+        return Status.TIMEOUT if stage == "rollout" and failing[item_id] == 1 else None
+
+    training.fail = fail
+    training()
+    shown = [one for section in sections(training, "reflect", "trajectories") for one in json.loads(section)]
+    assert len(shown) == 8
+    assert len({one["item_id"] for one in shown}) == 8
+
+
 def test_failure_only_reflects_on_no_success() -> None:
     both, failures = Training.of(), Training.of(gradient__failure_only=True)
     both(), failures()
@@ -553,8 +594,10 @@ def test_rollouts_are_counted_not_their_calls() -> None:
     assert history_of(several.run).calls("target") >= 3 * counts.ran
 
 
-def test_speculation_saves_the_next_batch_after_a_rejection_and_counts_its_waste() -> None:
-    plain, ahead = Training.of(), Training.of(train__speculative_rollout=True)
+@pytest.mark.parametrize("tries", [1, 2])
+def test_speculation_saves_the_next_batch_after_a_rejection_and_counts_its_waste(tries: int) -> None:
+    several = {"train__rollouts_per_item": tries}
+    plain, ahead = Training.of(**several), Training.of(train__speculative_rollout=True, **several)
     assert plain() == ahead()
     counts = history_of(ahead.run).rollouts
     assert counts.speculated == ahead.rollouts["speculate"] > 0

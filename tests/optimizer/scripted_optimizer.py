@@ -16,9 +16,11 @@ class ScriptedOptimizer:
     def __init__(self, *answers: dict[str, Any] | Exception) -> None:
         self._answers: Iterator[dict[str, Any] | Exception] = iter(answers)
         self.calls: list[tuple[str, str]] = []
+        self.instructions: list[str] = []
 
     def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
         assert instructions.strip()
+        self.instructions.append(instructions)
         self.calls.append((stage, prompt))
         answer = next(self._answers)
         if isinstance(answer, Exception):

@@ -80,3 +80,31 @@ def test_one_slice_is_cut_as_ever() -> None:
         (batch.name, [part.trajectory.item_id for part in batch.rollouts])
         for batch in minibatches([rollouts], 4, "42-step-1", False)
     ] == [("failure-0", ["i4", "i8", "i5", "i2"]), ("failure-1", ["i1", "i7"]), ("success-0", ["i6", "i3", "i0", "i9"])]
+
+
+TRIES = st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), min_size=1, max_size=4), max_size=12)
+
+
+@given(TRIES, st.integers(1, 5))
+def test_the_tries_of_an_item_stay_together_the_lowest_score_first(tries: list[list[float | None]], size: int) -> None:
+    rollouts = [rollout(f"i{index:02d}", hard) for index, hards in enumerate(tries) for hard in hards]
+    cut = minibatches([rollouts], size, "s", False)
+    found = {of_item[0].trajectory.item_id: (batch, of_item) for batch in cut for of_item in batch.items}
+    assert len(found) == sum(len(batch.items) for batch in cut)
+    assert all(len(batch.items) <= size for batch in cut)
+    scored = {f"i{index:02d}": [hard for hard in hards if hard is not None] for index, hards in enumerate(tries)}
+    assert found.keys() == {item_id for item_id, hards in scored.items() if hards}
+    for item_id, (batch, of_item) in found.items():
+        hards = [one.score.hard for one in of_item if one.score]
+        assert hards == sorted(scored[item_id])
+        assert batch.source_type == ("failure" if sum(hards) < len(hards) else "success")
+        assert batch.repeats == any(len(others) > 1 for others in batch.items)
+
+
+def test_items_with_several_tries_are_grouped_like_those_with_one() -> None:
+    once = [rollout(f"i{index:02d}", float(index % 3 == 0)) for index in range(20)]
+    one, two = (minibatches([rollouts], 4, "s", False) for rollouts in (once, [*once, *once]))
+    names = [
+        [(batch.name, [tries[0].trajectory.item_id for tries in batch.items]) for batch in cut] for cut in (one, two)
+    ]
+    assert names[0] == names[1]

@@ -6,7 +6,8 @@ from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch, Status
+from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch, Rollout, Status
+from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.minibatches import Minibatch
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
 from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
@@ -49,8 +50,36 @@ def append(content: str) -> dict[str, str]:
 def test_the_optimizer_is_told_which_answers_were_cut_off() -> None:
     whole = rollout("a", 0.0, answer="x")
     cut = whole.model_copy(update={"trajectory": whole.trajectory.model_copy(update={"status": Status.TRUNCATED})})
-    shown = json_section(trajectories_section([whole, cut], {}), "trajectories")
+    shown = [json_section(trajectories_section([one], {}), "trajectories")[0] for one in (whole, cut)]
     assert shown[1] == {**shown[0], "cut_off": "The last answer hit the limit of tokens and ends there."}
+
+
+def test_the_tries_of_an_item_stand_side_by_side_and_the_follow_up_at_the_first() -> None:
+    tries = [rollout("a", 0.0, answer="x"), rollout("a", 1.0, answer="y"), rollout("b", 0.0)]
+    follow_up = FollowUp(question="Why?", answer="Haste.")
+    lost, won, other = json_section(trajectories_section(tries, {"a": follow_up}), "trajectories")
+    assert [(one["try"], one["hard"], one["answer"]) for one in (lost, won)] == [
+        ("1 of 2", 0.0, "x"),
+        ("2 of 2", 1.0, "y"),
+    ]
+    assert "try" not in other
+    assert [one.get("follow_up") for one in (lost, won, other)] == [follow_up.model_dump(), None, None]
+
+
+def test_an_analyst_of_several_tries_is_told_to_compare_them() -> None:
+    def told(*rollouts: Rollout) -> str:
+        optimizer = ScriptedOptimizer({})
+        reflect(optimizer, context(), Minibatch(source_type="failure", index=0, rollouts=rollouts), PLAIN, {})
+        return optimizer.instructions[0]
+
+    once, twice = told(rollout("a"), rollout("b")), told(rollout("a"), rollout("a", 1.0), rollout("b"))
+    assert twice == once + prompts.load("several_tries")
+
+
+def test_of_the_tries_of_an_item_only_the_failed_ones_are_told_in_the_scorers_words() -> None:
+    tries = (rollout("a", 0.0, "missed"), rollout("a", 0.5, "missed"), rollout("a", 1.0, "well done"))
+    [pattern] = reflected({}, minibatch=Minibatch(source_type="failure", index=0, rollouts=tries)).failure_patterns
+    assert (pattern.description, pattern.item_ids) == ("missed", ("a",))
 
 
 def test_what_the_optimizer_is_shown() -> None:

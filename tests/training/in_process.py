@@ -157,6 +157,8 @@ class Training(TrainingLoop):
     reply: Reply = lambda stage, prompt, tool: None
     fail: Callable[[str, str], Status | None] = lambda stage, item_id: None
     """The status of an item's rollout, if it is not ok, by stage and id."""
+    slip: Callable[[int, str], bool] = lambda draw, item_id: False
+    """Whether a try comes to a wrong answer, by draw and item."""
     why: str = "played"
     """The error of a rollout that fails."""
     calls_each: int = 1
@@ -253,6 +255,8 @@ class Training(TrainingLoop):
             return Trajectory(item_id=item.id, status=status, error=self.why)
         system, *rest = self.run.benchmark.messages(item.public, work.skill)
         text = str(said(system.content, [message.model_dump() for message in rest])["content"])
+        if self.slip(work.chunk.draw, item.id):
+            text = "<answer>a slip</answer>"
         return Trajectory(
             item_id=item.id,
             status=status,

@@ -103,6 +103,7 @@ BASE = calls(estimated(SEARCHQA))
         ("gradient.minibatch_size", 40, {"reflect": 80, "merge": 40}),
         # Between two steps of an epoch; a slow update stands between those of two epochs, but not of the first two.
         ("train.speculative_rollout", True, {"speculate": 37 * 40}),
+        ("train.rollouts_per_item", 3, {"rollout": 3 * 4 * 400}),
         # It takes three rejections to expect the next one.
         ("train.speculative_rollout", "auto", {"speculate": 34 * 40}),
         (

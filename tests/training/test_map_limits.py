@@ -76,6 +76,7 @@ def test_the_demand_of_skills_on_items() -> None:
         {"train__speculative_rollout": True, "evaluation__draws": 2, "publishing__draws": 2},
         {"evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
         {"evaluation__screen": "batch", "train__speculative_rollout": True},
+        {"evaluation__screen": "batch", "train__speculative_rollout": True, "train__rollouts_per_item": 3},
         {"evaluation__gate_policy": "confirm", "optimizer__slow_update_samples": 30},
     ],
 )

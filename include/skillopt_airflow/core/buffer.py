@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.types import Edit, FailurePattern, Value
 from skillopt_airflow.core.verdict import Action
@@ -13,6 +15,14 @@ class ReflectedItems(Document):
     item_ids: tuple[str, ...]
     failed: int | None = None
     """How many of them failed; None where the document does not say."""
+    draws: dict[str, tuple[int, ...]] = Field(default_factory=dict, exclude_if=lambda found: not found)
+    """The tries of each item that had a score; empty where that is the first alone, as in a step with one try."""
+
+    def draws_of(self, item_id: str) -> tuple[int, ...]:
+        """Return the tries of an item that the reflection is about."""
+        if item_id not in self.item_ids:
+            return ()
+        return self.draws.get(item_id, (0,))
 
 
 class BufferEntry(Value):

@@ -39,6 +39,9 @@ class TrainGroup(Group):
     """Items of the training split in one slice."""
     accumulation: Positive = 1
     """Slices that one step rolls out and reflects on before it merges what they propose."""
+    rollouts_per_item: Positive = 1
+    """Tries of each item of a batch, which an analyst sees side by side. For a target that samples: one that always
+    answers alike gives equal ones."""
     seed: int = 42
     """Seed of every shuffle of the training."""
     preflight: bool = True
@@ -47,12 +50,17 @@ class TrainGroup(Group):
     """Roll out the next batch with the present skill while a candidate is evaluated; wasted if it is accepted. auto
     does so where three of the last four steps rejected theirs and the budget has room for the rest of the run."""
 
+    @property
+    def batch_draws(self) -> range:
+        """Return the draws of a batch's items."""
+        return range(self.rollouts_per_item)
+
 
 class GradientGroup(Group):
     """Reflection and merging (paper section 3.3)."""
 
     minibatch_size: Positive = 8
-    """Trajectories that one reflection call sees."""
+    """Items whose trajectories one reflection call sees, all tries of each."""
     merge_batch_size: Annotated[int, Field(ge=2)] = 8
     """Patches that one merge call sees; one alone would never become fewer."""
     analyst_workers: Positive = 16

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pydantic import BaseModel, Field
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
-from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.types import Message, Rollout, SourceType, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import MOST_OF_MEMORY, MOST_OF_SENTENCES, clipped, flaw_of, said
+from skillopt_airflow.optimizer.minibatches import by_outcome
 from skillopt_airflow.optimizer.sections import prompt_of, section
 from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
 
@@ -45,16 +45,13 @@ class QuestionsAnswer(BaseModel):
 
 
 def probes(rollouts: Sequence[Rollout], failures: int, successes: int, seed: str) -> tuple[str, ...]:
-    """Choose so many failures and successes of a step by seed; their ids do not depend on the rollouts' order."""
+    """Choose so many items of a step that failed, and that succeeded, by seed, whatever the rollouts' order."""
     most: dict[SourceType, int] = {"failure": failures, "success": successes}
-    groups: dict[SourceType, set[str]] = {"failure": set(), "success": set()}
-    for rollout in rollouts:
-        if rollout.score is not None:
-            groups["failure" if is_failure(rollout.score) else "success"].add(rollout.trajectory.item_id)
     chosen: list[str] = []
-    for source_type, item_ids in groups.items():
+    for source_type, items in by_outcome(rollouts).items():
+        item_ids = [tries[0].trajectory.item_id for tries in items]
         chance = random.Random(f"{seed}-probe-{source_type}")  # noqa: S311 - a choice, not a secret
-        chosen += chance.sample(sorted(item_ids), min(most[source_type], len(item_ids)))
+        chosen += chance.sample(item_ids, min(most[source_type], len(item_ids)))
     return tuple(chosen)
 
 

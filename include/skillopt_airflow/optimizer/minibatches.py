@@ -1,14 +1,19 @@
 """Minibatches: the rollouts of a step, cut into what one reflection call sees (paper section 3.3)."""
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 
 from skillopt_airflow.core.item_scores import is_failure
-from skillopt_airflow.core.types import Rollout, SourceType, Value
+from skillopt_airflow.core.types import Rollout, Score, SourceType, Value
+
+Tries = tuple[Rollout, ...]
+"""The scored rollouts of one item, the lowest score first."""
 
 
 class Minibatch(Value):
-    """Rollouts of one outcome that one call reflects on."""
+    """Rollouts of items of one outcome that one call reflects on; the tries of an item are in a row."""
 
     source_type: SourceType
     index: int
@@ -19,22 +24,33 @@ class Minibatch(Value):
         """Its name in keys and in the provenance of edits."""
         return f"{self.source_type}-{self.index}"
 
+    @property
+    def items(self) -> list[Tries]:
+        """Its rollouts by item."""
+        return [tuple(tries) for _, tries in groupby(self.rollouts, key=_item_id)]
+
+    @property
+    def repeats(self) -> bool:
+        """Whether an item in it was tried several times."""
+        return len(self.items) < len(self.rollouts)
+
 
 def minibatches(slices: Sequence[Sequence[Rollout]], size: int, seed: str, failure_only: bool) -> list[Minibatch]:
-    """Shuffle each slice's scored rollouts by seed and cut them, failures and successes apart; failures first.
+    """Shuffle each slice's items by seed and cut them, `size` in a minibatch, failures and successes apart.
 
-    Indices run on from slice to slice, so a further slice changes nothing about the minibatches before it. The result
-    does not depend on the order in which the rollouts of a slice arrive. With `failure_only` successes are left out.
+    Failures come first. An item is in one minibatch with all its scored rollouts, see `by_outcome`. Indices run on from
+    slice to slice, so a further slice changes nothing about the minibatches before it. The result does not depend on
+    the order in which the items of a slice arrive. With `failure_only` successes are left out.
     """
     cut: list[Minibatch] = []
     used: dict[SourceType, int] = {"failure": 0, "success": 0}
     for rollouts in slices:
-        for source_type, group in _by_outcome(rollouts).items():
+        for source_type, group in by_outcome(rollouts).items():
             if failure_only and source_type == "success":
                 continue
             random.Random(f"{seed}-{source_type}").shuffle(group)  # noqa: S311 - a shuffle, not a secret
             for start in range(0, len(group), size):
-                part = tuple(group[start : start + size])
+                part = tuple(rollout for tries in group[start : start + size] for rollout in tries)
                 cut.append(Minibatch(source_type=source_type, index=used[source_type], rollouts=part))
                 used[source_type] += 1
     return cut
@@ -45,9 +61,23 @@ def most_minibatches(batch_size: int, size: int, accumulation: int) -> int:
     return accumulation * min(batch_size, (batch_size - 2) // size + 2)
 
 
-def _by_outcome(rollouts: Sequence[Rollout]) -> dict[SourceType, list[Rollout]]:
-    groups: dict[SourceType, list[Rollout]] = {"failure": [], "success": []}
-    for rollout in sorted(rollouts, key=lambda rollout: rollout.trajectory.item_id):
+def by_outcome(rollouts: Sequence[Rollout]) -> dict[SourceType, list[Tries]]:
+    """Return the items that failed and those that succeeded, by id; rollouts without a score are left out.
+
+    An item that was tried several times is a failure if the mean of its hard scores is below 1: won and lost, it has
+    something to compare. Of equal scores the tries keep their order.
+    """
+    scores: defaultdict[str, list[tuple[Score, Rollout]]] = defaultdict(list)
+    for rollout in rollouts:
         if rollout.score is not None:
-            groups["failure" if is_failure(rollout.score) else "success"].append(rollout)
+            scores[_item_id(rollout)].append((rollout.score, rollout))
+    groups: dict[SourceType, list[Tries]] = {"failure": [], "success": []}
+    for _, tries in sorted(scores.items()):
+        tries.sort(key=lambda one: (one[0].hard, one[0].soft))
+        # No score is above 1, so that the mean is below 1 if the lowest is.
+        groups["failure" if is_failure(tries[0][0]) else "success"].append(tuple(rollout for _, rollout in tries))
     return groups
+
+
+def _item_id(rollout: Rollout) -> str:
+    return rollout.trajectory.item_id

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from skillopt_airflow.core.buffer import StepBuffer
 from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument, without_markers
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, Value
@@ -119,7 +120,8 @@ def _answered(
 ) -> Patch:
     """Ask for a draft and have it corrected; where a correction is unusable, the answer before it stays."""
     stage, drafts_fallback = _stage(rules), ""
-    where, instructions, answer_type = f"{stage} {minibatch.name}", prompts.load(stage), _ANSWERS[stage]
+    where, answer_type = f"{stage} {minibatch.name}", _ANSWERS[stage]
+    instructions = prompts.load(stage) + (prompts.load("several_tries") if minibatch.repeats else "")
     shown = prompt_of(
         section("skill", context.skill),
         "" if stage == "reflect_rewrite" else budget_section(context.budget),
@@ -224,10 +226,12 @@ def _as_scored(minibatch: Minibatch) -> tuple[FailurePattern, ...]:
     """Return the scorer's most frequent words on the failures, with the items that they are about."""
     about: defaultdict[str, list[str]] = defaultdict(list)
     for rollout in minibatch.rollouts:
-        if rollout.score is not None and rollout.score.feedback.strip():
+        if rollout.score is not None and is_failure(rollout.score) and rollout.score.feedback.strip():
             about[clipped(rollout.score.feedback)].append(rollout.trajectory.item_id)
     frequent = sorted(about.items(), key=lambda entry: -len(entry[1]))[:_MOST_AS_SCORED]
-    return tuple(FailurePattern(description=words, item_ids=tuple(item_ids)) for words, item_ids in frequent)
+    return tuple(
+        FailurePattern(description=words, item_ids=tuple(dict.fromkeys(item_ids))) for words, item_ids in frequent
+    )
 
 
 def _notes(proposed: Sequence[str], minibatch: Minibatch) -> tuple[tuple[Note, ...], list[str]]:

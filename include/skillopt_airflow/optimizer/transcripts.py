@@ -1,6 +1,7 @@
 """Trajectories as the optimizer is shown them."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from pydantic import JsonValue
 
@@ -16,8 +17,18 @@ class FollowUp(Value):
 
 
 def trajectories_section(rollouts: Sequence[Rollout], follow_ups: Mapping[str, FollowUp]) -> str:
-    """Show the rollouts with their scores; `follow_ups` are by item id."""
-    return json_section("trajectories", [_shown(rollout, follow_ups) for rollout in rollouts])
+    """Show the rollouts with their scores, and the place of each among those of its item if there are several.
+
+    Of an item's rollouts, which are in a row, the first is the one that its follow-up, by item id, is about.
+    """
+    shown: list[JsonObject] = []
+    for item_id, group in groupby(rollouts, key=lambda rollout: rollout.trajectory.item_id):
+        tries = list(group)
+        of_item = [_shown(rollout, number, len(tries)) for number, rollout in enumerate(tries, start=1)]
+        if item_id in follow_ups:
+            of_item[0]["follow_up"] = follow_ups[item_id].model_dump()
+        shown += of_item
+    return json_section("trajectories", shown)
 
 
 def conversation(rollout: Rollout) -> tuple[Message, ...]:
@@ -25,12 +36,12 @@ def conversation(rollout: Rollout) -> tuple[Message, ...]:
     return tuple(message for message in rollout.trajectory.messages if message.role != "system")
 
 
-def _shown(rollout: Rollout, follow_ups: Mapping[str, FollowUp]) -> JsonObject:
+def _shown(rollout: Rollout, number: int, tries: int) -> JsonObject:
     score = rollout.score
-    item_id = rollout.trajectory.item_id
     messages: list[JsonValue] = [message.model_dump() for message in conversation(rollout)]
     shown: JsonObject = {
-        "item_id": item_id,
+        "item_id": rollout.trajectory.item_id,
+        **({"try": f"{number} of {tries}"} if tries > 1 else {}),
         "hard": score.hard if score else None,
         "soft": score.soft if score else None,
         "feedback": score.feedback if score else "",
@@ -39,5 +50,4 @@ def _shown(rollout: Rollout, follow_ups: Mapping[str, FollowUp]) -> JsonObject:
     }
     if rollout.trajectory.status is Status.TRUNCATED:
         shown["cut_off"] = "The last answer hit the limit of tokens and ends there."
-    follow_up = follow_ups.get(item_id)
-    return shown if follow_up is None else shown | {"follow_up": follow_up.model_dump()}
+    return shown

@@ -92,7 +92,7 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         before, candidate = run.state_before(moment), run.document(keys.candidate_skill)
         on_batch = [run.skill(before.current.version), *([candidate] if screens(run, moment) else [])]
         run.merge_parts(Split.VAL, [candidate])
-        run.merge_parts(Split.TRAIN, on_batch, [0])
+        run.merge_parts(Split.TRAIN, on_batch, run.config.train.batch_draws)
         evaluation, decision = _screen_and_judge(run, moment, before, candidate)
         decision = decision.model_copy(update=_findings(run, candidate, evaluation))
         number = before.newest + 1

@@ -198,6 +198,7 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
     rules, optimizer = config.evaluation, config.optimizer
     val, test = (len(range(sizes[split])[: rules.limit(split)]) for split in (Split.VAL, Split.TEST))
     moments, batches = timeline(config, len(slices)), [sum(each) for each in slices]
+    tries = config.train.rollouts_per_item
     kinds = Counter(moment.kind for moment in moments)
     slow_updates = kinds["slow_update"] if optimizer.use_slow_update else 0
     gated = kinds["step"] + slow_updates + kinds["meta_reflect"]
@@ -210,8 +211,8 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
     ]
     rollouts = {
         "seed": val * rules.draws,
-        "rollout": config.train.num_epochs * sum(batches),
-        "speculate": sum(ahead),
+        "rollout": config.train.num_epochs * sum(batches) * tries,
+        "speculate": sum(ahead) * tries,
         "screen": config.train.num_epochs * sum(batches) if rules.screens else 0,
         "evaluate": gated * val * rules.draws,
         # The candidate and the current skill once more on every item on which they differ.
@@ -264,7 +265,7 @@ def _optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> di
 
 
 def _probes(config: TrainConfig) -> int:
-    """Return the number of a step's trajectories that the optimizer asks the target about."""
+    """Return the number of a step's items that the optimizer asks the target about."""
     gradient = config.gradient
     return gradient.deep_reflect_failures + gradient.deep_reflect_successes if gradient.use_deep_reflect else 0
 
@@ -286,7 +287,7 @@ def _shown_chars(config: TrainConfig, steps_in_epoch: int, trajectory: float, sk
     return {
         "preflight": 0,
         "deep_reflect": _probes(config) * trajectory,
-        "reflect": gradient.minibatch_size * trajectory,
+        "reflect": gradient.minibatch_size * config.train.rollouts_per_item * trajectory,
         "merge": edits,
         "learning_rate": edits,
         "rank": bodies if rules.skill_update_mode == "full_rewrite_minibatch" else edits,

@@ -23,17 +23,19 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
     """Return the largest plans of a training; `sizes` are those of the splits before the limits."""
     train, rules = config.train, config.evaluation
     val, test = (len(range(sizes[split])[: rules.limit(split)]) for split in (Split.VAL, Split.TEST))
-    batch = _chunks(config, min(sizes[Split.TRAIN], train.batch_size * train.accumulation))
+    in_batch = min(sizes[Split.TRAIN], train.batch_size * train.accumulation)
+    batch = _chunks(config, in_batch, train.rollouts_per_item)
     ahead = batch if train.speculative_rollout else 0
+    of_batch = ("train.batch_size", "train.accumulation")
     samples = min(sizes[Split.TRAIN], config.optimizer.slow_update_samples)
     demands = [
-        Demand("a step's batch", batch, ("train.batch_size", "train.accumulation")),
+        Demand("a step's batch", batch, (*of_batch, "train.rollouts_per_item")),
         Demand("the comparison of two epochs", _chunks(config, samples, skills=2), ("optimizer.slow_update_samples",)),
     ]
     if rules.use_gate and policy_of(rules).needs_fresh_draws:
         demands.append(Demand("a confirmation", _chunks(config, val, skills=2), ("evaluation.val_limit",)))
     if rules.screens:
-        demands.append(Demand("a step's screen", batch + ahead, ("train.batch_size", "train.accumulation")))
+        demands.append(Demand("a step's screen", _chunks(config, in_batch) + ahead, of_batch))
     # Those go as one batch job each, whatever the number of their chunks.
     if not config.model.batch:
         evaluated = _chunks(config, val, rules.draws) + (0 if rules.screens else ahead)

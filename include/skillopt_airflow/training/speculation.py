@@ -25,7 +25,7 @@ def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
         return []
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(following) for item in part]
-    return chunks_of(run.config, "speculate", [skill], Split.TRAIN, ids(items))
+    return chunks_of(run.config, "speculate", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
 
 
 def first_speculation(train: TrainGroup) -> float:

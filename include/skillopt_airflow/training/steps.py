@@ -1,6 +1,7 @@
 """The stages of a step: each loads what it needs, calls one function of core or optimizer, and stores what came out."""
 
 import logging
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -8,7 +9,6 @@ from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import Conflict
-from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
@@ -18,7 +18,7 @@ from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.consolidate import consolidate
 from skillopt_airflow.optimizer.deep_reflect import FollowUps, follow_ups, probes, questions
 from skillopt_airflow.optimizer.learning_rate import learning_rate
-from skillopt_airflow.optimizer.minibatches import Minibatch, minibatches
+from skillopt_airflow.optimizer.minibatches import Minibatch, by_outcome, minibatches
 from skillopt_airflow.optimizer.reflect import ReflectContext
 from skillopt_airflow.optimizer.reflect import reflect as reflect_on
 from skillopt_airflow.optimizer.rewrite import rewrite
@@ -46,7 +46,7 @@ def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
     """Return the rollouts of a step's batch."""
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(moment) for item in part]
-    return chunks_of(run.config, "rollout", [skill], Split.TRAIN, ids(items))
+    return chunks_of(run.config, "rollout", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
 
 
 def update(run: TrainingRun, moment: Moment, screened: bool = False) -> list[JsonObject]:
@@ -170,14 +170,27 @@ def step_minibatches(run: TrainingRun, moment: Moment) -> list[Minibatch]:
 
 
 def _rolled_out(run: TrainingRun, moment: Moment) -> list[list[Rollout]]:
-    """Return the scored rollouts of the step, by slice, the same ones for every task."""
+    """Return the scored rollouts of the step, by slice, an item's tries in a row, the same ones for every task."""
     skill = run.skill(run.state_before(moment).current.version)
     slices = run.slices(moment)
-    stored = run.stored(Split.TRAIN, skill, 0, [item for part in slices for item in part])
-    scored = {item_id: rollout.score for item_id, rollout in sorted(stored.items()) if rollout.score is not None}
-    seen = ReflectedItems(item_ids=tuple(scored), failed=sum(map(is_failure, scored.values())))
-    fixed = _fixed(run, moment, seen).item_ids
-    return [[stored[item.id] for item in part if item.id in fixed] for part in slices]
+    items = [item for part in slices for item in part]
+    stored = [run.stored(Split.TRAIN, skill, draw, items) for draw in run.config.train.batch_draws]
+    scored: dict[str, dict[int, Rollout]] = {}
+    for item_id in sorted(ids(items)):
+        found = {draw: rollouts[item_id] for draw, rollouts in enumerate(stored) if item_id in rollouts}
+        scored[item_id] = {draw: rollout for draw, rollout in found.items() if rollout.score is not None}
+    fixed = _fixed(run, moment, _seen(scored))
+    return [[scored[item.id][draw] for item in part for draw in fixed.draws_of(item.id)] for part in slices]
+
+
+def _seen(scored: Mapping[str, Mapping[int, Rollout]]) -> ReflectedItems:
+    """Return which items have a score in which draws, and how many of them failed."""
+    draws = {item_id: tuple(rollouts) for item_id, rollouts in scored.items() if rollouts}
+    rollouts = [rollout for of_item in scored.values() for rollout in of_item.values()]
+    several = any(of_item != (0,) for of_item in draws.values())
+    return ReflectedItems(
+        item_ids=tuple(draws), failed=len(by_outcome(rollouts)["failure"]), draws=draws if several else {}
+    )
 
 
 def _scores(run: TrainingRun, moment: Moment) -> list[Score]:
@@ -203,8 +216,8 @@ def _probed(run: TrainingRun, moment: Moment) -> frozenset[str]:
 
 
 def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatch, probed: frozenset[str]) -> FollowUps:
-    """Return what the target says about the minibatch's probed rollouts."""
-    chosen = [rollout for rollout in minibatch.rollouts if rollout.trajectory.item_id in probed]
+    """Return what the target says about the minibatch's probed items, each about its try with the lowest score."""
+    chosen = [tries[0] for tries in minibatch.items if tries[0].trajectory.item_id in probed]
     wanted = questions(models.optimizer, skill, chosen)
     shown = pictures(run, Split.TRAIN, wanted.by_item)
     answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)), shown)
