@@ -567,6 +567,78 @@ def test_a_screened_run_that_is_interrupted_after_any_task_ends_like_one_that_is
             assert whole.left[task].resumed(whole.config)() == expected
 
 
+SIDE_BY_SIDE = {"train__steps_per_epoch": 3, "train__batch_size": 16, "gradient__minibatch_size": 3}
+
+
+def test_a_step_makes_several_candidates_and_gates_the_best() -> None:
+    one, three = Training.of(**SIDE_BY_SIDE), Training.of(**SIDE_BY_SIDE, train__proposals=3)
+    one(), three()
+    assert not any("/proposals/" in key for key in one.store.objects)
+    assert not any(verdict.contenders for verdict in decisions(one).values())
+    run, chosen = three.run, []
+    for name, verdict in decisions(three).items():
+        if not name.startswith("steps/"):
+            assert not verdict.contenders
+            continue
+        assert [contender.proposal for contender in verdict.contenders] == [1, 2, 3]
+        [best] = [contender for contender in verdict.contenders if contender.chosen]
+        assert best.lead == max(contender.lead for contender in verdict.contenders if contender.measured)
+        assert all(contender.reason for contender in verdict.contenders if contender is not best)
+        keys = run.keys.step(int(name[-4:]))
+        for own, theirs in zip(keys.of_candidate, keys.proposal(best.proposal).of_candidate, strict=True):
+            assert three.store.objects.get(own) == three.store.objects.get(theirs)
+        chosen.append(best.proposal)
+    assert set(chosen) > {1}
+    # The first proposal of the first step is the one candidate that a run without the others makes.
+    alone, first = one.run.keys.step(1), run.keys.step(1).proposal(1)
+    for own, theirs in zip(alone.of_candidate, first.of_candidate, strict=True):
+        assert one.store.objects.get(own) == three.store.objects.get(theirs)
+    assert len({run.document(run.keys.step(1).proposal(number).candidate_skill).text for number in (1, 2, 3)}) > 1
+    entries = [entry for moment in run.timeline[1:-1] for entry in run.state(moment).buffer.entries]
+    assert any(entry.accepted_edits and (entry.rejected_edits or entry.undecided_edits) for entry in entries)
+    assert history_of(run).best_val_score > history_of(run).seed_val_score
+    page = three.store.get_text(run.keys.report)
+    assert page.count("<h3>Proposals</h3>") == len(chosen)
+    assert "<h3>Proposals</h3>" not in one.store.get_text(one.run.keys.report)
+
+
+@pytest.mark.parametrize("policy", ["paper", "confirm"])
+def test_early_rejection_decides_alike_on_proposals_side_by_side(policy: str) -> None:
+    overrides = {**SIDE_BY_SIDE, "train__proposals": 3, "evaluation__gate_policy": policy, "train__num_epochs": 1}
+    full, early = Training.of(**overrides, evaluation__early_reject=False), Training.of(**overrides)
+    early.containers, early.seed = 4, 2
+    full(), early()
+    assert early.actions()[0] == full.actions()[0]
+    assert early.rollouts["evaluate"] < full.rollouts["evaluate"]
+    first, whole = (decisions(one)["steps/step_0001"] for one in (early, full))
+    for contender, complete in zip(first.contenders, whole.contenders, strict=True):
+        assert (contender.sha256, contender.better) == (complete.sha256, complete.better)
+        if contender.bound is not None and complete.score is not None:
+            assert complete.score <= contender.bound
+    counts = history_of(early.run).rollouts
+    assert counts.ran == sum(early.rollouts.values())
+    assert counts.cancelled > 0
+
+
+def test_the_level_of_a_test_is_divided_by_the_number_of_different_candidates() -> None:
+    training = Training.of(**SIDE_BY_SIDE, train__proposals=3, evaluation__gate_policy="mcnemar", train__num_epochs=1)
+    training()
+    verdicts = decisions(training).values()
+    tested = [one for one in verdicts if one.statistic is not None or "gate_alpha" in one.reason]
+    assert tested
+    for verdict in tested:
+        different = sum(contender.standing != "nothing new" for contender in verdict.contenders)
+        assert f"{0.05 / different:g}" in verdict.reason
+
+
+def test_a_run_of_several_proposals_that_is_interrupted_after_any_task_ends_like_one_that_is_not() -> None:
+    whole = WatchedTraining.of(**TINY, train__proposals=2)
+    expected = whole()
+    for task in whole.order:
+        if task.startswith("steps/"):
+            assert whole.left[task].resumed(whole.config)() == expected
+
+
 def test_containers_and_their_order_change_nothing() -> None:
     one, four = Training.of(), Training.of()
     one.containers, four.containers, four.seed = 1, 4, 3
@@ -863,7 +935,7 @@ def test_items_that_are_rolled_out_after_the_reflection_are_reflected_on_when_it
     assert len(training.store.get_model(key, ReflectedItems).item_ids) < 8
     training.fail = lambda stage, item: None
     training.run_containers(steps.rollout(run, moment))
-    steps.reflect(run, moment)
+    steps.update(run, moment)
     assert len(training.store.get_model(key, ReflectedItems).item_ids) == 8
 
 

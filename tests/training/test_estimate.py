@@ -104,6 +104,11 @@ BASE = calls(estimated(SEARCHQA))
         # Between two steps of an epoch; a slow update stands between those of two epochs, but not of the first two.
         ("train.speculative_rollout", True, {"speculate": 37 * 40}),
         ("train.rollouts_per_item", 3, {"rollout": 3 * 4 * 400}),
+        (
+            "train.proposals",
+            2,
+            {"evaluate": (2 * 40 + 3) * 200} | {stage: 2 * BASE[stage] for stage in ("reflect", "merge", "rank")},
+        ),
         # It takes three rejections to expect the next one.
         ("train.speculative_rollout", "auto", {"speculate": 34 * 40}),
         (

@@ -78,6 +78,7 @@ def test_the_demand_of_skills_on_items() -> None:
         {"evaluation__screen": "batch", "train__speculative_rollout": True},
         {"evaluation__screen": "batch", "train__speculative_rollout": True, "train__rollouts_per_item": 3},
         {"evaluation__gate_policy": "confirm", "optimizer__slow_update_samples": 30},
+        {"train__proposals": 3, "gradient__minibatch_size": 2, "evaluation__draws": 2},
     ],
 )
 def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) -> None:

@@ -28,7 +28,9 @@ class ReflectedItems(Document):
 class BufferEntry(Value):
     """One step: how its items failed, what was tried, what came of it, and how current skill and candidate scored.
 
-    What was tried is in one of three fields, by the gate's action; an indecisive one lists nothing.
+    What was tried is in one of three fields, by the gate's action; an indecisive one lists nothing. Of a step with
+    several candidates, edits of those that were not chosen are there as well: rejected if they were not better than the
+    current skill, undecided if they were. The scores are the chosen one's.
     """
 
     step: int
@@ -39,7 +41,7 @@ class BufferEntry(Value):
     accepted_edits: tuple[Edit, ...] = ()
     rejected_edits: tuple[Edit, ...] = ()
     undecided_edits: tuple[Edit, ...] = ()
-    """The edits of a candidate that differed from the skill on too few items to judge."""
+    """The edits of a candidate that differed from the skill on too few items to judge, or was not the step's best."""
     score_before: float | None = None
     score_after: float | None = None
 
@@ -61,8 +63,11 @@ def entry_of(
     action: Action,
     tried: Sequence[Edit],
     scores: tuple[float, float] | tuple[None, None],
+    others: Sequence[tuple[Sequence[Edit], bool]] = (),
 ) -> BufferEntry:
     """Return the entry of a step; `scores` are those before and after, which only tried edits come with.
+
+    `others` are the edits of each candidate that was not chosen, and whether it was better than the current skill.
 
     A stored step whose failures are not counted lists rejected edits alone, as its state did: judged again, it must
     come to the same state, or what followed from it would not count.
@@ -70,14 +75,22 @@ def entry_of(
     untold = action is Action.INDECISIVE or (reflected.failed is None and action is not Action.REJECT)
     listed = () if untold else tuple(tried)
     before, after = scores if listed else (None, None)
+    worse, better = (_new(others, wanted, listed) for wanted in (False, True))
     return BufferEntry(
         step=step,
         items=len(reflected.item_ids) if reflected.failed is not None else None,
         failed=reflected.failed,
         failure_patterns=tuple(patterns),
         accepted_edits=listed if action.accepted else (),
-        rejected_edits=listed if action is Action.REJECT else (),
-        undecided_edits=listed if action is Action.UNDERPOWERED else (),
+        rejected_edits=(*(listed if action is Action.REJECT else ()), *worse),
+        undecided_edits=(*(listed if action is Action.UNDERPOWERED else ()), *better),
         score_before=before,
         score_after=after,
     )
+
+
+def _new(others: Sequence[tuple[Sequence[Edit], bool]], better: bool, listed: Sequence[Edit]) -> list[Edit]:
+    """Return the edits of the others that were better, or were not, without those that the chosen one tried too."""
+    known = {(edit.op, edit.anchor, edit.content) for edit in listed}
+    found = {(edit.op, edit.anchor, edit.content): edit for edits, was in others if was is better for edit in edits}
+    return [edit for text, edit in found.items() if text not in known]

@@ -42,6 +42,9 @@ class TrainGroup(Group):
     rollouts_per_item: Positive = 1
     """Tries of each item of a batch, which an analyst sees side by side. For a target that samples: one that always
     answers alike gives equal ones."""
+    proposals: Positive = 1
+    """Candidates that a step makes side by side of one batch, each from other minibatches; all are measured at the same
+    time, and the gate decides on the best. Not with evaluation.screen."""
     seed: int = 42
     """Seed of every shuffle of the training."""
     preflight: bool = True
@@ -412,6 +415,15 @@ class TrainConfig(Group):
     alerts: AlertsGroup = AlertsGroup()
     task: TaskGroup | None = None
     """The task by its data alone; None where the benchmark's adapter.py defines it."""
+
+    @model_validator(mode="after")
+    def _one_proposal_to_screen(self) -> Self:
+        if self.train.proposals > 1 and self.evaluation.screen != "none":
+            raise ValueError(
+                f"evaluation.screen = {self.evaluation.screen} looks at one candidate of a step, and train.proposals = "
+                f"{self.train.proposals} makes several: set one to none, or the other to 1"
+            )
+        return self
 
     @property
     def image(self) -> str:

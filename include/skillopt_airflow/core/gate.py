@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.contenders import Contender
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.gate_policies.policy import Evidence, discordant, evidence_of, worst_case
@@ -36,6 +37,8 @@ class GateDecision(Document):
     """The candidate's scores by the type of task, where items have one and all were measured."""
     screen: Screening | None = Field(default=None, exclude_if=lambda found: found is None)
     """The candidate on its step's batch, where that ran before the selection split."""
+    contenders: tuple[Contender, ...] = Field(default=(), exclude_if=lambda found: not found)
+    """All candidates of a step that made several, of which this is the verdict on the chosen one."""
 
     @property
     def screened_out(self) -> PairedTable | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup, TrainConfig
+from skillopt_airflow.core.contenders import at_level_of
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.groups import count_groups, group_sizes
@@ -52,7 +53,8 @@ class SmallestGain(Value):
 def gates_of(config: TrainConfig) -> list[RunGate]:
     """Return the gates of a training, without that of candidates where they are taken without one."""
     gates = [
-        RunGate("evaluation.gate_policy", Split.VAL, config.evaluation),
+        # A step that has several candidates tests the best of them at a stricter level.
+        RunGate("evaluation.gate_policy", Split.VAL, at_level_of(config.evaluation, config.train.proposals)),
         RunGate(
             "publishing.gate_policy",
             Split(config.publishing.split),

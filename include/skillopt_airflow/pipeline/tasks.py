@@ -60,8 +60,8 @@ def plan(run: JsonObject) -> list[JsonObject]:
 def update(run: JsonObject, at: int, screened: bool) -> list[JsonObject]:
     """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.
 
-    Returns the chunks to evaluate the candidate on, none if it equals the skill; where the graph has a screen before
-    that, the chunks of it.
+    Does so once for each proposal. Returns the chunks to evaluate the candidates on, none of one that equals the
+    skill; where the graph has a screen before that, the chunks of it.
     """
     from skillopt_airflow.training.steps import update
 

@@ -113,7 +113,7 @@ def screen(update: Any, position: int, config: TrainConfig) -> Any:
 
 
 def evaluate_and_gate(candidate: Any, at: int | MomentKind, config: TrainConfig) -> Any:
-    """Measure a candidate on the selection split and let the gate decide."""
+    """Measure a candidate on the selection split, or several at the same time, and let the gate decide on the best."""
     evaluate = evaluations(config, "evaluate", THIS_RUN, candidate)
     gate = tasks.gate(THIS_RUN, at)
     if policy_of(config.evaluation).needs_fresh_draws:

@@ -94,6 +94,16 @@ class MomentKeys:
     timings = Below("timing/")
     """Prefix of the step's timings."""
 
+    @property
+    def of_candidate(self) -> tuple[str, ...]:
+        """Return the keys of all that a candidate is made of, itself last."""
+        made = (self.merged_patch, self.learning_rate, self.ranked_edits, self.applied_patch)
+        return (*made, self.edit_apply_report, self.line_origins, self.candidate_skill)
+
+    def proposal(self, number: int) -> "MomentKeys":
+        """Return the keys of a proposal (1-based), where a step makes several side by side."""
+        return MomentKeys(f"{self.folder}proposals/{number:02d}/")
+
     def plan(self, stage: str) -> str:
         """Return the key of a stage's rollouts, cut into containers."""
         return f"{self.folder}plans/{stage}.json"

@@ -1,6 +1,7 @@
 """A step's candidate on the step's own batch, before it may go to the selection split."""
 
 import logging
+from collections.abc import Sequence
 
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.item_scores import Evaluation, covers
@@ -20,18 +21,18 @@ def screens(run: TrainingRun, moment: Moment) -> bool:
     return run.config.evaluation.screens and moment.kind == "step"
 
 
-def screen_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
-    """Return the rollouts of the candidate on the items of the batch that the current skill has a score for.
+def screen_chunks(run: TrainingRun, moment: Moment, skills: Sequence[str]) -> list[Chunk]:
+    """Return the rollouts of candidates, by key, on the items of the batch that the current skill has a score for.
 
     None where nothing screens, or where these are too few to decide on.
     """
-    if not screens(run, moment):
+    if not skills or not screens(run, moment):
         return []
     current = _on_batch(run, moment, _current(run, moment))
     if not covers(current, run.config.evaluation):
         return []
     item_ids = [item_id for item_id in ids(_batch(run, moment)) if item_id in current.scores]
-    return chunks_of(run.config, "screen", [run.keys.moment(moment).candidate_skill], Split.TRAIN, item_ids)
+    return chunks_of(run.config, "screen", skills, Split.TRAIN, item_ids)
 
 
 def passes(run: TrainingRun, moment: Moment, candidate: SkillDocument) -> bool:

@@ -1,9 +1,11 @@
 """A candidate from edits to verdict: the same for a step, a slow update and a meta reflection."""
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.core.buffer import ReflectedItems, entry_of
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.contenders import rules_among
 from skillopt_airflow.core.density import density
 from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import apply_edits
@@ -16,18 +18,21 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Edit, JsonObject, Patch, Split
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.batch_screen import screening, screens
+from skillopt_airflow.training.choice import proposals, settle, to_measure
 from skillopt_airflow.training.evaluation import (
     by_type,
     confirmation_chunks,
     confirmed,
+    cut_or_measured,
     evaluation_chunks,
-    may_end_early,
     measured,
-    running_evaluation,
 )
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import why_stop
+
+if TYPE_CHECKING:
+    from skillopt_airflow.store.keys import MomentKeys
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +44,14 @@ def remembers(run: TrainingRun, moment: Moment) -> bool:
 
 
 def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[Chunk]:
-    """Apply the patch, store the candidate with its report and its lines' origins; return what it takes to measure it.
+    """Make the moment's candidate; return what it takes to measure it, nothing if it is the current skill itself."""
+    store_candidate(run, moment, run.keys.moment(moment), patch)
+    return evaluation_chunks(run, moment, [proposal.keys.candidate_skill for proposal in to_measure(run, moment)])
 
-    A candidate that is the current skill itself needs no measurement.
-    """
-    keys, version = run.keys.moment(moment), run.state_before(moment).current.version
+
+def store_candidate(run: TrainingRun, moment: Moment, keys: "MomentKeys", patch: Patch) -> None:
+    """Apply the patch, and store the candidate with its report and its lines' origins."""
+    version = run.state_before(moment).current.version
     skill = run.skill(version)
     candidate, report = apply_edits(skill, patch.edits)
     origins = run.store.get_model(run.keys.line_origins(version), LinesOfSkill)
@@ -54,12 +62,10 @@ def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[Chunk]:
     run.store.put_text(keys.candidate_skill, candidate.text)
     for row in report.rows:
         log.info("%s: %s %s %s", row.status, row.edit.op, row.edit.content[:80], row.reason)
-    return [] if candidate == skill else evaluation_chunks(run, moment, keys.candidate_skill)
 
 
-def tried_edits(run: TrainingRun, moment: Moment) -> tuple[Edit, ...]:
-    """Return what a step tried, as the optimizer proposed it: the edits that selection kept, and the notes."""
-    keys = run.keys.moment(moment)
+def tried_edits(run: TrainingRun, keys: "MomentKeys") -> tuple[Edit, ...]:
+    """Return what a candidate tried, as the optimizer proposed it: the edits that selection kept, and the notes."""
     ranked, applied = (run.store.get_model(key, Patch) for key in (keys.ranked_edits, keys.applied_patch))
     return (*ranked.edits, *(edit for edit in applied.edits if edit.op == "region"))
 
@@ -77,6 +83,7 @@ def scores_around(decision: GateDecision) -> tuple[float, float] | tuple[None, N
 def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan fresh rollouts of the items on which candidate and current skill differ, where the gate's policy asks."""
     keys, state = run.keys.moment(moment), run.state_before(moment)
+    settle(run, moment)
     candidate = run.document(keys.candidate_skill)
     screen = screening(run, moment, candidate)
     decided = _is_forced(run, moment) or (screen is not None and not screen.passed)
@@ -86,21 +93,25 @@ def confirm(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
 
 def gate(run: TrainingRun, moment: Moment) -> RunState:
-    """Decide on the moment's candidate; the state, written last, commits the moment."""
+    """Decide on the moment's candidate, the best of several; the state, written last, commits the moment."""
     keys, store = run.keys.moment(moment), run.store
     with timing.timed(store, keys, "gate"):
-        before, candidate = run.state_before(moment), run.document(keys.candidate_skill)
-        on_batch = [run.skill(before.current.version), *([candidate] if screens(run, moment) else [])]
-        run.merge_parts(Split.VAL, [candidate])
-        run.merge_parts(Split.TRAIN, on_batch, run.config.train.batch_draws)
-        evaluation, decision = _screen_and_judge(run, moment, before, candidate)
-        decision = decision.model_copy(update=_findings(run, candidate, evaluation))
+        before = run.state_before(moment)
+        _merge_parts(run, moment, before)
+        contenders, others = settle(run, moment)
+        candidate = run.document(keys.candidate_skill)
+        rules = rules_among(run.config.evaluation, contenders)
+        evaluation, decision = _screen_and_judge(run, moment, before, candidate, rules)
+        found = _findings(run, candidate, evaluation) | {"contenders": contenders}
+        decision = decision.model_copy(update=found)
         number = before.newest + 1
         state = advance(
             before, moment, Measured(version=number, sha256=candidate.sha256, evaluation=evaluation), decision
         )
         if candidate.sha256 != before.current.sha256:
-            record = run.states.record(before).with_scores(evaluation, run.config.evaluation)
+            record = run.states.record(before)
+            for one in (evaluation, *others):
+                record = record.with_scores(one, rules)
             state = state.model_copy(update={"record": record})
         state = _remembering(run, moment, state, decision)
         state = state.model_copy(update={"stopped": why_stop(run, moment)})
@@ -116,6 +127,14 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             log.warning("the run stops here: %s", state.stopped)
     run.commit(moment, state, newest=run.is_newest(moment))
     return state
+
+
+def _merge_parts(run: TrainingRun, moment: Moment, before: RunState) -> None:
+    """Make large parts of what the moment's evaluations left, and of what was rolled out before them."""
+    candidates = [run.document(proposal.keys.candidate_skill) for proposal in proposals(run, moment)]
+    on_batch = [run.skill(before.current.version), *(candidates if screens(run, moment) else [])]
+    run.merge_parts(Split.VAL, candidates)
+    run.merge_parts(Split.TRAIN, on_batch, run.config.train.batch_draws)
 
 
 def _findings(run: TrainingRun, candidate: SkillDocument, evaluation: Evaluation) -> dict[str, Any]:
@@ -144,25 +163,25 @@ def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:
 
 
 def _screen_and_judge(
-    run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument
+    run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument, rules: EvaluationGroup
 ) -> tuple[Evaluation, GateDecision]:
     """Return the candidate's evaluation and the verdict on it; nothing is evaluated of one that was screened out."""
     screen = screening(run, moment, candidate)
     if screen is None:
-        return _judge(run, moment, before, candidate)
+        return _judge(run, moment, before, candidate, rules)
     if not screen.passed:
         evaluation = Evaluation(scores={}, cancelled=len(run.item_refs(Split.VAL)))
         current, best = before.current.evaluation, before.best.evaluation
-        return evaluation, reject_screened(screen, evaluation, current, best, run.config.evaluation)
-    evaluation, decision = _judge(run, moment, before, candidate)
+        return evaluation, reject_screened(screen, evaluation, current, best, rules)
+    evaluation, decision = _judge(run, moment, before, candidate, rules)
     return evaluation, decision.model_copy(update={"screen": screen})
 
 
 def _judge(
-    run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument
+    run: TrainingRun, moment: Moment, before: RunState, candidate: SkillDocument, rules: EvaluationGroup
 ) -> tuple[Evaluation, GateDecision]:
     """Return the candidate's evaluation, cut short where its loss is certain, and the gate's verdict on it."""
-    rules, current, best = run.config.evaluation, before.current, before.best
+    current, best = before.current, before.best
     if candidate.sha256 == current.sha256:
         as_paper = rules.model_copy(update={"use_gate": True, "gate_policy": "paper"})
         equal = decide(current.evaluation, current.evaluation, best.evaluation, as_paper)
@@ -170,11 +189,9 @@ def _judge(
         return current.evaluation, equal.model_copy(
             update={"action": Action.REJECT, "reason": reason, "policy": rules.gate_policy}
         )
-    early = running_evaluation(run, before, candidate).lost() if may_end_early(run, moment) else None
-    if early is not None:
-        evaluation, bound = early
+    evaluation, bound = cut_or_measured(run, moment, before, candidate)
+    if bound is not None:
         return evaluation, reject_early(evaluation, bound, current.evaluation, best.evaluation, rules)
-    evaluation = measured(run, Split.VAL, candidate)
     # What could not be measured is not taken by force either: later candidates would have nothing to be compared with.
     forced = _is_forced(run, moment) and covers(evaluation, rules)
     fresh = _confirmation(run, moment, before, candidate, evaluation)
@@ -212,7 +229,15 @@ def _remembering(run: TrainingRun, moment: Moment, state: RunState, decision: Ga
         run.store.get_model(keys.reflected_items, ReflectedItems),
         run.store.get_model(keys.ranked_edits, Patch).failure_patterns,
         decision.action,
-        tried_edits(run, moment),
+        tried_edits(run, keys),
         scores_around(decision),
+        _others(run, moment, decision),
     )
     return remember(state, entry)
+
+
+def _others(run: TrainingRun, moment: Moment, decision: GateDecision) -> list[tuple[tuple[Edit, ...], bool]]:
+    """Return the edits of each candidate that was measured and not chosen, and whether it beat the current skill."""
+    keys = run.keys.moment(moment)
+    others = [one for one in decision.contenders if one.measured and not one.chosen]
+    return [(tried_edits(run, keys.proposal(one.proposal)), one.better) for one in others]

@@ -66,7 +66,7 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
                     action=decision.action,
                     score_before=before,
                     score_after=after,
-                    edits=tried_edits(run, moment),
+                    edits=tried_edits(run, keys),
                 )
             )
     return steps

@@ -202,6 +202,7 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
     kinds = Counter(moment.kind for moment in moments)
     slow_updates = kinds["slow_update"] if optimizer.use_slow_update else 0
     gated = kinds["step"] + slow_updates + kinds["meta_reflect"]
+    candidates = gated + kinds["step"] * (config.train.proposals - 1)
     forced = not rules.use_gate or (slow_updates > 0 and not optimizer.slow_update_gate)
     # Batches that follow on a step's evaluation at once, all of them in vain.
     ahead = [
@@ -214,8 +215,8 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
         "rollout": config.train.num_epochs * sum(batches) * tries,
         "speculate": sum(ahead) * tries,
         "screen": config.train.num_epochs * sum(batches) if rules.screens else 0,
-        "evaluate": gated * val * rules.draws,
-        # The candidate and the current skill once more on every item on which they differ.
+        "evaluate": candidates * val * rules.draws,
+        # The candidate that was chosen and the current skill once more on every item on which they differ.
         "confirm": gated * 2 * val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,
         "longitudinal": kinds["slow_update"] * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
         # Only what was taken in any case can lack a score at the end.
@@ -226,7 +227,8 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
     }
     turns = 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
     follow_ups = config.train.num_epochs * sum(min(_probes(config), batch) for batch in batches)
-    return {stage: turns * calls for stage, calls in rollouts.items()} | {"follow_up": follow_ups}
+    asked = {"follow_up": follow_ups * config.train.proposals}
+    return {stage: turns * calls for stage, calls in rollouts.items()} | asked
 
 
 def _published_rollouts(config: TrainConfig, sizes: Mapping[Split, int], test: int) -> int:
@@ -246,17 +248,19 @@ def _optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> di
     rewrites = rules.skill_update_mode == "full_rewrite_minibatch"
     merges = [most_merges(count, gradient.merge_batch_size, gradient.failure_only) for count in minibatches]
     consolidates = rules.use_skill_aware_reflection and rules.skill_aware_consolidate_threshold > 0
+    # Each proposal of a step has analysts, merges and a selection of its own.
+    made, passes = config.train.proposals * kinds["step"], config.train.proposals * epochs
     return {
         # The target's part of it is one of the first step's rollouts.
         "preflight": int(config.train.preflight),
-        "deep_reflect": epochs * sum(min(_probes(config), count) for count in minibatches),
-        "reflect": epochs * sum(minibatches) * gradient.analyst_rounds,
-        "merge": 0 if rewrites else epochs * sum(merges),
-        "learning_rate": kinds["step"] if rules.lr_control_mode == "autonomous" else 0,
+        "deep_reflect": passes * sum(min(_probes(config), count) for count in minibatches),
+        "reflect": passes * sum(minibatches) * gradient.analyst_rounds,
+        "merge": 0 if rewrites else passes * sum(merges),
+        "learning_rate": made if rules.lr_control_mode == "autonomous" else 0,
         # Of rewrites of the whole body one stays, also where edits have no limit.
-        "rank": kinds["step"] if rewrites or rules.lr_control_mode != "none" else 0,
-        "rewrite": kinds["step"] if rules.skill_update_mode == "rewrite_from_suggestions" else 0,
-        "consolidate": kinds["step"] if consolidates else 0,
+        "rank": made if rewrites or rules.lr_control_mode != "none" else 0,
+        "rewrite": made if rules.skill_update_mode == "rewrite_from_suggestions" else 0,
+        "consolidate": made if consolidates else 0,
         "slow_update": kinds["slow_update"] if rules.use_slow_update else 0,
         # From the second epoch on, and no longer after the last.
         "meta_skill": max(0, epochs - 2) if rules.use_meta_skill else 0,

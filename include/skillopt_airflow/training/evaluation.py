@@ -25,19 +25,20 @@ def may_end_early(run: TrainingRun, moment: Moment) -> bool:
     return rules.early_reject and rules.use_gate and gated and not run.config.model.batch
 
 
-def evaluation_chunks(run: TrainingRun, moment: Moment, skill: str) -> list[Chunk]:
-    """Return the rollouts that measure a candidate, by its key, on the selection split; every draw on its own.
+def evaluation_chunks(run: TrainingRun, moment: Moment, skills: Sequence[str]) -> list[Chunk]:
+    """Return the rollouts that measure candidates, by key, on the selection split at the same time; every draw apart.
 
     Where the evaluation may end early, the items on which the current skill leaves most to win come first.
     """
     draws = range(run.config.evaluation.draws)
-    if not may_end_early(run, moment):
+    if not skills or not may_end_early(run, moment):
         item_ids = ids(run.item_refs(Split.VAL))
-        return chunks_of(run.config, "evaluate", [skill], Split.VAL, item_ids, draws)
+        return chunks_of(run.config, "evaluate", skills, Split.VAL, item_ids, draws)
     order = order_of(run, run.state_before(moment))
     return [
         Chunk(stage="evaluate", skill=skill, split=Split.VAL, draw=draw, item_ids=tuple(part), contested=True)
-        for part in cut_contested(order, run.config, len(draws))
+        for part in cut_contested(order, run.config, len(skills) * len(draws))
+        for skill in skills
         for draw in draws
     ]
 
@@ -60,6 +61,14 @@ def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequen
     items = run.item_refs(split)
     rollouts = [rollout for draw in wanted for rollout in run.results(split, skill, draw, items).values()]
     return evaluation_of(ids(items), rollouts, draws=len(wanted), groups=_groups(items))
+
+
+def cut_or_measured(
+    run: TrainingRun, moment: Moment, state: RunState, skill: SkillDocument
+) -> tuple[Evaluation, float | None]:
+    """Return a candidate's evaluation; cut short where its loss is certain, and then with the bound of its mean."""
+    early = running_evaluation(run, state, skill).lost() if may_end_early(run, moment) else None
+    return (measured(run, Split.VAL, skill), None) if early is None else early
 
 
 def running_evaluation(run: TrainingRun, state: RunState, skill: SkillDocument) -> RunningEvaluation:

@@ -7,7 +7,6 @@ from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.run_history import History, MomentHistory, Publication, StepSeconds
-from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch, Split
@@ -86,19 +85,21 @@ def _moment(run: TrainingRun, moment: Moment, before: RunState, after: RunState,
         edits_skipped=report.count("skipped"),
         skill_version=after.current.version,
         fallbacks=separate(run.store.get_model(keys.applied_patch, Patch).fallback),
-        cancelled=_cancelled(run, decision, run.document(keys.candidate_skill)),
+        cancelled=_cancelled(run, moment, decision),
         seconds=seconds,
     )
 
 
-def _cancelled(run: TrainingRun, decision: GateDecision, skill: SkillDocument) -> int:
-    """Count the rollouts of a whole evaluation that were left out: those without a row after an early rejection."""
-    whole = len(run.item_refs(Split.VAL)) * run.config.evaluation.draws
+def _cancelled(run: TrainingRun, moment: Moment, decision: GateDecision) -> int:
+    """Count the rollouts of whole evaluations that were left out: those without a row after an early rejection."""
+    whole, keys = len(run.item_refs(Split.VAL)) * run.config.evaluation.draws, run.keys.moment(moment)
     if decision.screened_out is not None:
         return whole
-    if decision.bound is None:
-        return 0
-    return whole - sum(len(draws) for draws in draws_of(run, Split.VAL, skill).values())
+    cut = [keys.proposal(one.proposal) for one in decision.contenders if one.bound is not None]
+    if not decision.contenders and decision.bound is not None:
+        cut = [keys]
+    ran = (draws_of(run, Split.VAL, run.document(one.candidate_skill)) for one in cut)
+    return sum(whole - sum(len(draws) for draws in found.values()) for found in ran)
 
 
 def _test(run: TrainingRun, final: RunState) -> dict[str, SplitScore]:

@@ -26,6 +26,7 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
     in_batch = min(sizes[Split.TRAIN], train.batch_size * train.accumulation)
     batch = _chunks(config, in_batch, train.rollouts_per_item)
     ahead = batch if train.speculative_rollout else 0
+    of_evaluation = ("evaluation.draws", *(["train.proposals"] if train.proposals > 1 else []))
     of_batch = ("train.batch_size", "train.accumulation")
     samples = min(sizes[Split.TRAIN], config.optimizer.slow_update_samples)
     demands = [
@@ -38,10 +39,10 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
         demands.append(Demand("a step's screen", _chunks(config, in_batch) + ahead, of_batch))
     # Those go as one batch job each, whatever the number of their chunks.
     if not config.model.batch:
-        evaluated = _chunks(config, val, rules.draws) + (0 if rules.screens else ahead)
+        evaluated = _chunks(config, val, rules.draws, train.proposals) + (0 if rules.screens else ahead)
         tested = _chunks(config, test, rules.draws, skills=2) if rules.eval_test else 0
         demands += [
-            Demand("the evaluation of a candidate", evaluated, ("evaluation.draws", "evaluation.val_limit")),
+            Demand("the evaluation of a candidate", evaluated, (*of_evaluation, "evaluation.val_limit")),
             Demand("the test of two skills", tested, ("evaluation.draws", "evaluation.test_limit")),
         ]
     published = test if config.publishing.split == "test" else sizes[Split(config.publishing.split)]

@@ -138,14 +138,14 @@ def cut(values: Sequence[T], parts: int) -> list[list[T]]:
     return [list(values[start:stop]) for start, stop in pairwise(edges)]
 
 
-def cut_contested(order: Sequence[T], config: TrainConfig, draws: int) -> list[list[T]]:
+def cut_contested(order: Sequence[T], config: TrainConfig, times: int) -> list[list[T]]:
     """Cut an evaluation that may end early into as many parts as any other.
 
-    Of the parts that run at the same time with all draws, the items are dealt out like cards, so that containers side
-    by side advance in order together.
+    Of the parts that run at the same time, `times` times each, the items are dealt out like cards, so that containers
+    side by side advance in order together.
     """
-    parts = cut(order, parts_of(len(order), config, draws))
-    together, found = max(1, config.sandbox.max_containers // draws), []
+    parts = cut(order, parts_of(len(order), config, times))
+    together, found = max(1, config.sandbox.max_containers // times), []
     for start in range(0, len(parts), together):
         group = parts[start : start + together]
         block = [value for part in group for value in part]

@@ -42,7 +42,9 @@ def store_seed(run: TrainingRun, init: NamedSkill, seed: SkillDocument) -> None:
 def seed_plan(run: TrainingRun) -> list[JsonObject]:
     """Plan the seed's rollouts on the selection split."""
     moment = run.timeline[0]
-    chunks = [chunk.model_copy(update={"stage": "seed"}) for chunk in evaluation_chunks(run, moment, run.keys.skill(0))]
+    chunks = [
+        chunk.model_copy(update={"stage": "seed"}) for chunk in evaluation_chunks(run, moment, [run.keys.skill(0)])
+    ]
     return store_plan(run, moment, "seed", chunks)
 
 
@@ -121,5 +123,5 @@ def _tested(run: TrainingRun, final: RunState) -> list[Chunk]:
 
 
 def _last_chunks(run: TrainingRun, state: RunState) -> list[Chunk]:
-    chunks = evaluation_chunks(run, run.timeline[-1], run.keys.skill(state.current.version))
+    chunks = evaluation_chunks(run, run.timeline[-1], [run.keys.skill(state.current.version)])
     return [chunk.model_copy(update={"stage": "final"}) for chunk in chunks]

@@ -18,14 +18,15 @@ from skillopt_airflow.optimizer.answers import joined
 from skillopt_airflow.optimizer.consolidate import consolidate
 from skillopt_airflow.optimizer.deep_reflect import FollowUps, follow_ups, probes, questions
 from skillopt_airflow.optimizer.learning_rate import learning_rate
-from skillopt_airflow.optimizer.minibatches import Minibatch, by_outcome, minibatches
+from skillopt_airflow.optimizer.minibatches import Minibatch, by_outcome, minibatch_seed, minibatches
 from skillopt_airflow.optimizer.reflect import ReflectContext
 from skillopt_airflow.optimizer.reflect import reflect as reflect_on
 from skillopt_airflow.optimizer.rewrite import rewrite
 from skillopt_airflow.optimizer.select import select as select_edits
 from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.batch_screen import passes, screen_chunks, screens
-from skillopt_airflow.training.candidate import propose
+from skillopt_airflow.training.candidate import store_candidate
+from skillopt_airflow.training.choice import Proposal, proposals, to_measure
 from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.item_files import pictures
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
@@ -50,30 +51,42 @@ def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
 
 
 def update(run: TrainingRun, moment: Moment, screened: bool = False) -> list[JsonObject]:
-    """Make a candidate of the step's rollouts; return the chunks to evaluate it on, none if it equals the skill.
+    """Make candidates of the step's rollouts; return the chunks to evaluate them on, none of one that equals the skill.
 
     With `screened` the chunks of its screen, none where the run has no screen; `screen` returns the others then.
     Each stage stores its result, and each call its answer: done again, none is paid for again.
     """
-    reflect(run, moment)
-    _aggregate(run, moment)
-    _select(run, moment)
-    return _apply(run, moment, screened)
+    made, workers = proposals(run, moment), run.config.gradient.analyst_workers
+    beside = min(len(made), workers)
+    with ThreadPoolExecutor(beside) as pool:
+        list(pool.map(lambda proposal: _make(run, moment, proposal, workers // beside), made))
+    skills = [proposal.keys.candidate_skill for proposal in to_measure(run, moment)]
+    chunks = screen_chunks(run, moment, skills) if screened else evaluation_chunks(run, moment, skills)
+    ahead = speculation(run, moment) if chunks else []
+    return store_plan(run, moment, "screen" if screened else "evaluate", [*chunks, *ahead])
 
 
 def screen(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Return the chunks to evaluate the candidate on, none if it equals the skill or is worse on the step's batch."""
     keys = run.keys.moment(moment)
     with timed(run.store, keys, "screening"):
-        candidate, skill = run.document(keys.candidate_skill), run.skill(run.state_before(moment).current.version)
-        goes_on = candidate != skill and passes(run, moment, candidate)
-        chunks = evaluation_chunks(run, moment, keys.candidate_skill) if goes_on else []
+        skills = [proposal.keys.candidate_skill for proposal in to_measure(run, moment)]
+        passed = [skill for skill in skills if passes(run, moment, run.document(skill))]
+        chunks = evaluation_chunks(run, moment, passed)
         # Where there is a screen, the next batch was rolled out beside that.
         ahead = speculation(run, moment) if chunks and not screens(run, moment) else []
         return store_plan(run, moment, "evaluate", [*chunks, *ahead])
 
 
-def reflect(run: TrainingRun, moment: Moment) -> None:
+def _make(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int) -> None:
+    """Make one candidate, with so many calls of the optimizer at the same time."""
+    _reflect(run, moment, proposal, workers)
+    _aggregate(run, moment, proposal, workers)
+    _select(run, moment, proposal)
+    _apply(run, moment, proposal)
+
+
+def _reflect(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int) -> None:
     """Turn the minibatches of the step's rollouts into patches."""
     gradient, state = run.config.gradient, run.state_before(moment)
     skill = run.skill(state.current.version)
@@ -84,45 +97,45 @@ def reflect(run: TrainingRun, moment: Moment) -> None:
         meta_skill=state.meta_skill,
         rounds=gradient.analyst_rounds,
     )
-    with optimizing(run, moment, "reflect") as models:
+    with optimizing(run, moment, "reflect", proposal.number - 1) as models:
         probed = _probed(run, moment) if gradient.use_deep_reflect else frozenset()
 
         def work(minibatch: Minibatch) -> None:
             asked = _asked(run, models, context.skill, minibatch, probed)
             patch = reflect_on(models.optimizer, context, minibatch, run.config.optimizer, asked.by_item)
             patch = patch.model_copy(update={"fallback": joined(asked.fallback, patch.fallback)})
-            run.store.put_model(run.keys.moment(moment).reflection(minibatch.source_type, minibatch.index), patch)
+            run.store.put_model(proposal.keys.reflection(minibatch.source_type, minibatch.index), patch)
             log.info("%s: %d edits, %d patterns", minibatch.name, len(patch.edits), len(patch.failure_patterns))
 
-        with ThreadPoolExecutor(gradient.analyst_workers) as pool:
-            list(pool.map(work, step_minibatches(run, moment)))
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(work, step_minibatches(run, moment, proposal.number)))
 
 
-def _aggregate(run: TrainingRun, moment: Moment) -> None:
+def _aggregate(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int) -> None:
     """Merge the patches of all minibatches into one."""
-    gradient, state, keys = run.config.gradient, run.state_before(moment), run.keys.moment(moment)
-    with optimizing(run, moment, "aggregate") as models:
+    state, keys = run.state_before(moment), proposal.keys
+    with optimizing(run, moment, "aggregate", proposal.number - 1) as models:
         skill = run.skill(state.current.version)
         patches = [
             run.store.get_model(keys.reflection(part.source_type, part.index), Patch)
-            for part in step_minibatches(run, moment)
+            for part in step_minibatches(run, moment, proposal.number)
         ]
         merged = merge_patches(
             models.optimizer,
             skill.text,
             patches,
-            gradient.merge_batch_size,
-            gradient.analyst_workers,
+            run.config.gradient.merge_batch_size,
+            workers,
             state.meta_skill,
         )
         run.store.put_model(keys.merged_patch, merged)
         log.info("%d patches, %d edits after merging", len(patches), len(merged.edits))
 
 
-def _select(run: TrainingRun, moment: Moment) -> None:
+def _select(run: TrainingRun, moment: Moment, proposal: Proposal) -> None:
     """Keep the edits within the learning rate."""
-    state, keys = run.state_before(moment), run.keys.moment(moment)
-    with optimizing(run, moment, "select") as models:
+    state, keys = run.state_before(moment), proposal.keys
+    with optimizing(run, moment, "select", proposal.number - 1) as models:
         skill = run.skill(state.current.version).text
         merged = run.store.get_model(keys.merged_patch, Patch)
         budget = edit_budget(moment.step, run.record.total_steps, run.config.optimizer)
@@ -139,21 +152,15 @@ def _select(run: TrainingRun, moment: Moment) -> None:
         log.info("learning rate %s: %d of %d edits stay", budget, len(ranked.edits), len(merged.edits))
 
 
-def _apply(run: TrainingRun, moment: Moment, screened: bool) -> list[JsonObject]:
-    """Apply the edits; return the chunks of the candidate's screen or evaluation, none if it equals the skill."""
-    keys = run.keys.moment(moment)
-    with optimizing(run, moment, "update") as models:
+def _apply(run: TrainingRun, moment: Moment, proposal: Proposal) -> None:
+    """Apply the edits."""
+    with optimizing(run, moment, "update", proposal.number - 1) as models:
         state = run.state_before(moment)
         skill = run.skill(state.current.version)
-        patch = run.store.get_model(keys.ranked_edits, Patch)
+        patch = run.store.get_model(proposal.keys.ranked_edits, Patch)
         if run.config.optimizer.skill_update_mode == "rewrite_from_suggestions":
             patch = rewrite(models.optimizer, skill.text, patch, state.buffer)
-        chunks = propose(run, moment, _with_notes(run, models, skill, patch))
-        if screened:
-            chunks = screen_chunks(run, moment) if chunks else []
-        return store_plan(
-            run, moment, "screen" if screened else "evaluate", [*chunks, *(speculation(run, moment) if chunks else [])]
-        )
+        store_candidate(run, moment, proposal.keys, _with_notes(run, models, skill, patch))
 
 
 def _chooses_rate(run: TrainingRun) -> bool:
@@ -162,10 +169,10 @@ def _chooses_rate(run: TrainingRun) -> bool:
     return rules.lr_control_mode == "autonomous" and rules.skill_update_mode != "full_rewrite_minibatch"
 
 
-def step_minibatches(run: TrainingRun, moment: Moment) -> list[Minibatch]:
-    """Return the minibatches of the step's rollouts; the same for every task that asks."""
+def step_minibatches(run: TrainingRun, moment: Moment, proposal: int = 1) -> list[Minibatch]:
+    """Return the minibatches of the step's rollouts, grouped for a proposal; the same for every task that asks."""
     gradient = run.config.gradient
-    seed = f"{run.config.train.seed}-step-{moment.step}"
+    seed = minibatch_seed(run.config.train, moment.step, proposal)
     return minibatches(_rolled_out(run, moment), gradient.minibatch_size, seed, gradient.failure_only)
 
 
