@@ -4,7 +4,19 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 
-from bench import early_reject, gateway, large, latency, night_alarms, overhead, screen, searchqa, truth, world
+from bench import (
+    early_reject,
+    gateway,
+    large,
+    latency,
+    night_alarms,
+    overhead,
+    screen,
+    searchqa,
+    side_by_side,
+    truth,
+    world,
+)
 from skillopt_airflow.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
@@ -14,6 +26,7 @@ MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "latency": latency.measure,
     "nights": night_alarms.measure,
     "overhead": overhead.measure,
+    "proposals": side_by_side.measure,
     "screen": screen.measure,
     "searchqa": searchqa.measure,
     "truth": truth.measure,

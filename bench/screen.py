@@ -21,7 +21,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.types import Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.optimizer.aggregate import aggregate
-from skillopt_airflow.optimizer.minibatches import minibatches
+from skillopt_airflow.optimizer.minibatches import minibatch_seed, minibatches
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
 from skillopt_airflow.optimizer.select import select
 
@@ -156,15 +156,16 @@ class Training:
                 return lost[0], len(running.scores)
         return measured, VAL
 
-    def _proposed(self, batch: Sequence[str], step: int) -> SkillDocument:
-        """Return the candidate that the optimizer makes of a batch under the current skill."""
+    def _proposed(self, batch: Sequence[str], step: int, proposal: int = 1) -> SkillDocument:
+        """Return a candidate that the optimizer makes of a batch under the current skill, by its number."""
         gradient, rules, train = self.config.gradient, self.config.optimizer, self.config.train
         optimizer, text = WorldOptimizer(self.world), self.skill.text
         total = train.num_epochs * schedule.steps_in_epoch(TRAIN, train)
         budget = schedule.edit_budget(step, total, rules)
         context = ReflectContext(skill=text, budget=budget, buffer=StepBuffer(), meta_skill="", rounds=1)
         rollouts = [self._rollout(item) for item in batch]
-        cut = minibatches([rollouts], gradient.minibatch_size, f"{train.seed}-step-{step}", gradient.failure_only)
+        seed = minibatch_seed(train, step, proposal)
+        cut = minibatches([rollouts], gradient.minibatch_size, seed, gradient.failure_only)
         patches = [reflect(optimizer, context, minibatch, rules, {}) for minibatch in cut]
         merged = aggregate(optimizer, text, patches, gradient.merge_batch_size, 1, "")
         kept = select(optimizer, text, merged, budget, "")
