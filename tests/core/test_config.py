@@ -205,3 +205,23 @@ def test_every_mistake_is_named_at_once() -> None:
 def test_every_group_refuses_unknown_keys(path: str) -> None:
     with pytest.raises(ConfigError, match=f"{path}_: no such key; allowed here: .*{path.partition('.')[2]}"):
         TrainConfig.from_layers(nest({f"{path}_": 1}))
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"thinking_budget": 512, "thinking": "off"}, "thinking_budget limits what thinking = off forbids"),
+        ({"thinking_budget": 512, "max_tokens": 512}, "thinking_budget is a part of max_tokens = 512"),
+        ({"optimizer_thinking_budget": 9, "optimizer_thinking": "off"}, "what optimizer_thinking = off forbids"),
+        ({"optimizer_thinking_budget": 9, "optimizer_max_tokens": 9}, "a part of optimizer_max_tokens = 9"),
+    ],
+)
+def test_a_limit_to_thinking_leaves_room_for_the_answer(knobs: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        TrainConfig.from_layers({"model": knobs})
+
+
+@pytest.mark.parametrize("data", [{"split_mode": "manifest"}, {"split_manifest": "m.json"}])
+def test_a_manifest_and_its_mode_need_each_other(data: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="split_mode manifest and split_manifest need each other"):
+        TrainConfig.from_layers({"data": data})

@@ -2,9 +2,11 @@ from typing import Any
 
 import pytest
 from pydantic_ai.models.anthropic import AnthropicModelSettings
+from pydantic_ai.models.bedrock import BedrockModelSettings
 from pydantic_ai.models.openai import OpenAIChatModelSettings, OpenAIResponsesModelSettings
+from pydantic_ai.models.openrouter import OpenRouterModelSettings
 
-from skillopt_airflow.core.sampling import sampling_settings, without_thinking
+from skillopt_airflow.core.sampling import sampling_settings, translated_budget, without_thinking
 
 ALL: dict[str, Any] = {
     "max_tokens": 99,
@@ -46,6 +48,26 @@ def test_each_wire_format_gets_what_it_can_carry(dialect: Any, settings: dict[st
 @pytest.mark.parametrize(("thinking", "switched"), [("on", True), ("off", False)])
 def test_a_models_own_thinking_is_switched(dialect: Any, thinking: Any, switched: bool) -> None:
     assert sampling_settings(dialect, thinking=thinking) == {"thinking": switched}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "settings"),
+    [
+        ("openai-chat", {"extra_body": {"chat_template_kwargs": {"thinking_budget": 512}}}),
+        ("openai", {}),
+        ("anthropic", {"anthropic_thinking": {"type": "enabled", "budget_tokens": 512}}),
+        (None, {"anthropic_thinking": {"type": "enabled", "budget_tokens": 512}} | translated_budget(512)),
+    ],
+)
+def test_a_limit_to_thinking(dialect: Any, settings: dict[str, Any]) -> None:
+    assert sampling_settings(dialect, thinking_budget=512) == settings
+
+
+def test_providers_with_formats_of_their_own_have_words_for_the_limit() -> None:
+    known = {*BedrockModelSettings.__annotations__, *OpenRouterModelSettings.__annotations__}
+    # Google's settings are in a module that needs its SDK.
+    assert translated_budget(512).keys() - known == {"google_thinking_config"}
+    assert translated_budget(None) == {}
 
 
 @pytest.mark.parametrize(

@@ -259,11 +259,13 @@ def bedrock(model: str, authorization: str, arguments: Document | None = None) -
     return answer
 
 
-def instance_metadata(token: str, client_id: str | None = None) -> Dialect:
+def instance_metadata(
+    token: str, client_id: str | None = None, resource: str = "https://cognitiveservices.azure.com"
+) -> Dialect:
     """Azure's instance metadata service, which gives the tokens of managed identities."""
 
     def answer(request: Request) -> Document:
-        wanted = {"resource": "https://cognitiveservices.azure.com"} | ({"client_id": client_id} if client_id else {})
+        wanted = {"resource": resource} | ({"client_id": client_id} if client_id else {})
         asked = {name: value for name, value in request.query.items() if name != "api-version"}
         if request.path != "/metadata/identity/oauth2/token" or asked != wanted:
             raise Refusal(400, f"unexpected {request.path} {asked}")

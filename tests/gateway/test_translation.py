@@ -196,6 +196,7 @@ def test_the_tools_of_a_harness(provider: Serve) -> None:
     [
         ({"reasoning_effort": "low"}, {"type": "enabled", "budget_tokens": 2048}),
         ({"thinking": "on"}, {"type": "enabled", "budget_tokens": 10000}),
+        ({"thinking_budget": 3000}, {"type": "enabled", "budget_tokens": 3000}),
         ({"thinking": "off"}, {"type": "disabled"}),
         ({}, None),
     ],

@@ -14,6 +14,7 @@ from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.models.connection import (
     check,
     check_harness,
+    check_optimizer,
     model_name,
     optimizer_model,
     target_dialect,
@@ -211,6 +212,12 @@ AZURE = {"conn_type": "pydanticai_azure", "password": "secret-key", "host": "htt
         ({}, {"azure_auth": "cli"}, "it has a password and azure_auth; keep one of them"),
         ({"password": None}, {"azure_auth": "browser"}, 'azure_auth is "managed_identity" or "cli"'),
         ({"password": None}, {"azure_auth": "cli", "client_id": "c"}, "client_id is for a managed identity"),
+        (
+            {"password": None},
+            {"azure_auth": "cli", "azure_scope": "ai.azure.com"},
+            'azure_auth is "managed_identity" or "cli", client_id a text, and azure_scope an address such as',
+        ),
+        ({}, {"azure_scope": "https://ai.azure.com/.default"}, "azure_scope is what an identity's token is for"),
     ],
 )
 def test_azures_fields(connect: Connect, fields: dict[str, Any], extra: dict[str, str], message: str) -> None:
@@ -342,6 +349,12 @@ def test_a_server_of_ones_own_is_asked_for_the_path_of_an_agent_cli(
             "model.image_detail = 'low': the CLI of harness codex",
         ),
         (
+            "openai:m",
+            {"thinking_budget": 512},
+            "model.thinking_budget = 512: requests to /v1/responses have no limit to thinking in tokens; unset it, and "
+            "set model.reasoning_effort",
+        ),
+        (
             "openai-chat:m",
             {"harness": "codex", "temperature": 0.0},
             "model.temperature = 0.0: the CLI of harness codex",
@@ -355,6 +368,22 @@ def test_knobs_that_the_target_would_never_be_told(
     upstream = target_upstream(connect(password="secret-key", extra={"model": model}), None, group.harness)
     with pytest.raises(ConfigError, match="^" + re.escape(message)):
         check_sampling(upstream, group)
+
+
+def test_a_limit_to_thinking_goes_where_there_is_one(connect: Connect) -> None:
+    group = ModelGroup(thinking_budget=512)
+    check_sampling(target_upstream(connect(password="k", extra={"model": "anthropic:m"}), None), group)
+    check_sampling(target_upstream(connect(host="http://127.0.0.1:9/v1"), None), group)
+    claude = {"model": "bedrock:eu.anthropic.claude-haiku-4-5", "region_name": "eu-west-1"}
+    check_sampling(target_upstream(connect(conn_type="pydanticai_bedrock", extra=claude), None), group)
+    nova = connect(conn_type="pydanticai_bedrock", extra=claude | {"model": "bedrock:amazon.nova-lite-v1:0"})
+    message = r"^model\.thinking_budget = 512: requests to bedrock, for model amazon\.nova-lite-v1:0, have no limit"
+    with pytest.raises(ConfigError, match=message):
+        check_sampling(target_upstream(nova, None), group)
+    optimizer = ModelGroup(optimizer_conn_id=nova, optimizer_thinking_budget=512)
+    with pytest.raises(ConfigError, match=r"^model\.optimizer_thinking_budget = 512: .* set model\.optimizer_reas"):
+        check_optimizer(optimizer)
+    check_optimizer(optimizer.model_copy(update={"optimizer_thinking_budget": None}))
 
 
 def test_knobs_that_the_target_is_told(connect: Connect) -> None:

@@ -182,6 +182,24 @@ def test_azure_with_the_login_of_the_cli(connect: Connect, provider: Serve, az: 
     assert optimize(conn_id).order == [1, 0]
 
 
+FOUNDRY, GOVERNMENT = "https://ai.azure.com", "https://cognitiveservices.azure.us"
+
+
+def test_an_azure_token_is_for_the_scope_that_the_connection_names(
+    connect: Connect, provider: Serve, az: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = provider(dialects.instance_metadata("entra-token", resource=FOUNDRY))
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", metadata.address)
+    az(LOGGED_IN.replace("https://cognitiveservices.azure.com", GOVERNMENT))
+    for kind, token, resource in (("managed_identity", "entra-token", FOUNDRY), ("cli", "cli-token", GOVERNMENT)):
+        server = provider(dialects.openai(token, ARGUMENTS, prefix="/openai/v1"))
+        extra = {"model": "azure:deployed", "azure_auth": kind, "azure_scope": f"{resource}/.default"}
+        conn_id = connect(conn_type="pydanticai_azure", host=f"{server.address}/openai/v1", extra=extra)
+        check(conn_id)
+        assert text_of(ask(target_upstream(conn_id, None))) == "Paris"
+        assert optimize(conn_id).order == [1, 0]
+
+
 def test_anthropic(connect: Connect, provider: Serve) -> None:
     server = provider(dialects.anthropic(KEY, ARGUMENTS))
     conn_id = connect(host=server.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
@@ -201,6 +219,8 @@ def test_anthropic(connect: Connect, provider: Serve) -> None:
         ({"reasoning_effort": "high"}, {"type": "enabled", "budget_tokens": 16384}),
         ({"thinking": "on"}, {"type": "enabled", "budget_tokens": 10000}),
         ({"thinking": "on", "reasoning_effort": "low"}, {"type": "enabled", "budget_tokens": 2048}),
+        ({"thinking_budget": 3000}, {"type": "enabled", "budget_tokens": 3000}),
+        ({"thinking_budget": 3000, "reasoning_effort": "low"}, {"type": "enabled", "budget_tokens": 3000}),
         ({"thinking": "off"}, None),
         ({}, None),
     ],
@@ -228,6 +248,8 @@ def test_an_optimizer_at_anthropic_thinks(connect: Connect, provider: Serve) -> 
     conn_id = connect(host=server.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
     assert optimize(conn_id, reasoning_effort="low").order == [1, 0]
     assert server.last.body["thinking"]["type"] == "enabled"
+    assert optimize(conn_id, thinking_budget=3000).order == [1, 0]
+    assert server.last.body["thinking"] == {"type": "enabled", "budget_tokens": 3000}
 
 
 @pytest.mark.parametrize("thinking", ["on", "off", None])

@@ -25,6 +25,7 @@ LEADS = {
     "AZURE_IDENTITY": ("openai-chat", AZURE_V1, "DEPLOYMENT"),
     "AZURE_USER_ASSIGNED": ("openai-chat", AZURE_V1, "DEPLOYMENT"),
     "AZURE_LOGIN": ("openai-chat", AZURE_V1, "DEPLOYMENT"),
+    "AZURE_FOUNDRY": ("openai-chat", "https://RESOURCE.services.ai.azure.com/openai/v1", "DEPLOYMENT"),
     "ANTHROPIC": ("anthropic", "https://api.anthropic.com/v1", "claude-haiku-4-5"),
     "QWEN": ("openai-chat", "http://vllm:8000/v1", "Qwen/Qwen3-8B"),
     "MINIMAX_CHAT": ("openai-chat", "https://api.minimax.io/v1", "MiniMax-M2.7"),

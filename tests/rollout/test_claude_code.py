@@ -113,6 +113,7 @@ def test_every_model_is_the_one_and_efforts_are_those_that_the_cli_knows():
         assert command[command.index("--effort") + 1] == effort
     assert "--effort" not in harness().command("Which?", [])
     assert "MAX_THINKING_TOKENS" not in harness().variables()
+    assert harness(thinking_budget=512).variables()["MAX_THINKING_TOKENS"] == "512"
 
 
 @pytest.mark.parametrize(

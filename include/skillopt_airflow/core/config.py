@@ -283,6 +283,12 @@ class ModelGroup(Group):
     """Switches the thinking of the optimizer; the provider's default when unset."""
     image_detail: ImageDetail | None = None
     """How closely the target looks at pictures, for OpenAI's models; the provider's default when unset."""
+    optimizer_thinking_budget: Positive | None = None
+    """Most tokens that the optimizer thinks before an answer, where the provider has a limit for it; its own when
+    unset."""
+    thinking_budget: Positive | None = None
+    """Most tokens that the target thinks before an answer, where the provider has a limit for it; its own when
+    unset."""
     thinking: Literal["on", "off"] | None = None
     """Switches the thinking of the target on servers with a chat template for it (Qwen on vLLM); theirs when unset."""
     seed: int | None = None
@@ -301,6 +307,20 @@ class ModelGroup(Group):
     """Seconds that one model call may take."""
     max_attempts: Positive = 5
     """Tries of one model call that ends in 429, 5xx or a time-out."""
+
+    @model_validator(mode="after")
+    def _budget_of_thinking(self) -> Self:
+        for role, thinking, budget, most in (
+            ("", self.thinking, self.thinking_budget, self.max_tokens),
+            ("optimizer_", self.optimizer_thinking, self.optimizer_thinking_budget, self.optimizer_max_tokens),
+        ):
+            if budget is not None and thinking == "off":
+                raise ValueError(f"{role}thinking_budget limits what {role}thinking = off forbids: unset one of them")
+            if budget is not None and most is not None and budget >= most:
+                raise ValueError(
+                    f"{role}thinking_budget is a part of {role}max_tokens = {most}, and has to be below it"
+                )
+        return self
 
     @model_validator(mode="after")
     def _batchable(self) -> Self:

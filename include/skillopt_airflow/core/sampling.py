@@ -23,6 +23,21 @@ def without_thinking(answer: str) -> str:
     return answer.rpartition(THOUGHT_END)[2]
 
 
+def translated_budget(tokens: int | None) -> JsonObject:
+    """Return the limit to thinking in the words of the providers with formats of their own; none if it is None.
+
+    Each provider passes over the words of the others.
+    """
+    if tokens is None:
+        return {}
+    return {
+        "google_thinking_config": {"include_thoughts": True, "thinking_budget": tokens},
+        # Claude's field; other models there have none.
+        "bedrock_additional_model_requests_fields": {"thinking": {"type": "enabled", "budget_tokens": tokens}},
+        "openrouter_reasoning": {"max_tokens": tokens},
+    }
+
+
 def sampling_settings(
     dialect: Dialect | None,
     *,
@@ -31,6 +46,7 @@ def sampling_settings(
     seed: int | None = None,
     reasoning_effort: Effort | None = None,
     thinking: Literal["on", "off"] | None = None,
+    thinking_budget: int | None = None,
     timeout: float | None = None,
 ) -> JsonObject:
     """Return the settings of a call; what is None is left to the server.
@@ -42,6 +58,7 @@ def sampling_settings(
         seed: sampling seed, where the format has a field for it.
         reasoning_effort: how much the model thinks before it answers.
         thinking: whether it thinks at all, where the format can say so.
+        thinking_budget: most tokens of its thinking, where the format can say so.
         timeout: seconds of one try.
     """
     settings: dict[str, JsonValue | None] = {"max_tokens": max_tokens, "temperature": temperature, "timeout": timeout}
@@ -49,8 +66,8 @@ def sampling_settings(
     if dialect is None:
         # Each provider takes what its own model has a word for, and passes over the rest.
         for name in ("anthropic", "openai"):
-            settings |= WIRE_FORMATS[name].sampling(seed, reasoning_effort, switched)
-        settings["seed"] = seed
+            settings |= WIRE_FORMATS[name].sampling(seed, reasoning_effort, switched, thinking_budget)
+        settings |= translated_budget(thinking_budget) | {"seed": seed}
     else:
-        settings |= WIRE_FORMATS[dialect].sampling(seed, reasoning_effort, switched)
+        settings |= WIRE_FORMATS[dialect].sampling(seed, reasoning_effort, switched, thinking_budget)
     return {name: value for name, value in settings.items() if value is not None}

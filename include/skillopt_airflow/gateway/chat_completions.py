@@ -25,6 +25,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings, ToolChoice
 from pydantic_ai.tools import ToolDefinition
 
+from skillopt_airflow.core.sampling import translated_budget
 from skillopt_airflow.core.types import JsonObject
 
 FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_call": "tool_calls"}
@@ -157,6 +158,8 @@ class ChatRequest(BaseModel):
         settings["stop_sequences"] = [self.stop] if isinstance(self.stop, str) else self.stop
         settings["thinking"] = self._thinking()
         settings["tool_choice"] = self._tool_choice()
+        budget = self.chat_template_kwargs.get("thinking_budget")
+        settings |= translated_budget(budget if isinstance(budget, int) else None)
         return cast("ModelSettings", {name: value for name, value in settings.items() if value is not None})
 
     def parameters(self) -> ModelRequestParameters:

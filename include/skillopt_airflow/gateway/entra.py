@@ -6,8 +6,6 @@ from collections.abc import Callable
 from skillopt_airflow.core.errors import ModelConnectionError
 from skillopt_airflow.gateway.upstream import AzureIdentity
 
-SCOPE = "https://cognitiveservices.azure.com/.default"
-
 
 class EntraToken:
     """The token of an identity, fetched when it is first needed and again shortly before it expires."""
@@ -48,5 +46,5 @@ def _source(identity: AzureIdentity) -> Callable[[], str]:
     from azure.identity import AzureCliCredential, ManagedIdentityCredential, get_bearer_token_provider
 
     if identity.kind == "cli":
-        return get_bearer_token_provider(AzureCliCredential(), SCOPE)
-    return get_bearer_token_provider(ManagedIdentityCredential(client_id=identity.client_id), SCOPE)
+        return get_bearer_token_provider(AzureCliCredential(), identity.scope)
+    return get_bearer_token_provider(ManagedIdentityCredential(client_id=identity.client_id), identity.scope)

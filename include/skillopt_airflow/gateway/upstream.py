@@ -20,6 +20,8 @@ class AzureIdentity(Value):
     """The identity of the machine or pod, or whoever is logged in with `az login`."""
     client_id: str | None = None
     """A user-assigned managed identity; the system-assigned one when unset."""
+    scope: str = Field(default="https://cognitiveservices.azure.com/.default", pattern=r"^https://[^\s/]+/\S+$")
+    """What the token is for."""
 
 
 class Upstream(Value):

@@ -17,6 +17,7 @@ from skillopt_airflow.models.providers import (
     SPEAKS,
     Connected,
     azure_upstream,
+    check_thinking_budget,
     http_upstream,
     spoken_by,
     translated_upstream,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from airflow.providers.common.ai.hooks.pydantic_ai import PydanticAIHook
     from airflow.sdk import Connection
     from pydantic_ai.models import Model
+
+    from skillopt_airflow.core.config import ModelGroup
 
 GENERIC = "pydanticai"
 CHECK_SECONDS = 20.0
@@ -89,6 +92,17 @@ def host(conn_id: str) -> str:
     """Return the address of a server other than the provider's own; empty for that one."""
     address: str | None = _connection(conn_id).host
     return "" if address is None else address
+
+
+def check_optimizer(model: "ModelGroup") -> None:
+    """Refuse settings that the optimizer, or one of its fallbacks, would never receive.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+        ModelConnectionError: as `target_upstream`.
+    """
+    for connected in _chain(model.optimizer_conn_id, model.optimizer):
+        check_thinking_budget(_upstream(connected), "model.optimizer_thinking_budget", model.optimizer_thinking_budget)
 
 
 def check(conn_id: str, model: str | None = None) -> None:

@@ -26,6 +26,8 @@ OWN_TYPES = {
     "google-cloud": "pydanticai_vertex",
 }
 """Providers that need more than a key and an address, and the connection type that has it."""
+BUDGETED = frozenset({"google", "google-cloud", "google-gla", "google-vertex", "openrouter"})
+"""Providers with formats of their own that limit thinking by a number of tokens, besides Claude on Bedrock."""
 ADDRESSES = frozenset(wire_format.address for wire_format in WIRE_FORMATS.values())
 """Addresses of the providers themselves, which have only their own wire formats."""
 
@@ -116,17 +118,23 @@ def azure_identity(connected: Connected) -> AzureIdentity | None:
         ModelConnectionError: both, neither, or another word than the two that there are.
     """
     kind, client_id = connected.extra.get("azure_auth"), connected.extra.get("client_id")
+    scope = {"scope": connected.extra["azure_scope"]} if "azure_scope" in connected.extra else {}
     has_key = bool(connected.password.get_secret_value())
     if kind is None:
+        if scope:
+            raise connected.error("azure_scope is what an identity's token is for; set azure_auth, or take it away")
         if not has_key:
             raise connected.error('it has no password; set the key, or {"azure_auth": "managed_identity"} in its extra')
         return None
     if has_key:
         raise connected.error("it has a password and azure_auth; keep one of them")
     try:
-        identity = AzureIdentity.model_validate({"kind": kind, "client_id": client_id})
+        identity = AzureIdentity.model_validate({"kind": kind, "client_id": client_id, **scope})
     except ValidationError:
-        raise connected.error('azure_auth is "managed_identity" or "cli", and client_id a text') from None
+        raise connected.error(
+            'azure_auth is "managed_identity" or "cli", client_id a text, and azure_scope an address such as '
+            "https://ai.azure.com/.default"
+        ) from None
     if identity.kind == "cli" and client_id is not None:
         raise connected.error("client_id is for a managed identity; take it away")
     return identity
@@ -206,6 +214,36 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
             f"model.thinking = {model.thinking!r}: requests to /v1/{upstream.wire_format.path} have no such switch; "
             "unset it, and set model.reasoning_effort"
         )
+    for server in (upstream, *upstream.fallbacks):
+        check_thinking_budget(server, "model.thinking_budget", model.thinking_budget)
+
+
+def check_thinking_budget(upstream: Upstream, key: str, tokens: int | None) -> None:
+    """Refuse a limit to a model's thinking that its provider has no field for.
+
+    Args:
+        upstream: the model.
+        key: the knob, for the message.
+        tokens: the limit, if there is one.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    if tokens is None:
+        return
+    if upstream.provider:
+        claude = upstream.provider == "bedrock" and "anthropic" in upstream.model
+        if claude or upstream.provider in BUDGETED:
+            return
+        asked = f"{upstream.provider}, for model {upstream.model},"
+    elif upstream.wire_format.sets(thinking_budget=tokens):
+        return
+    else:
+        asked = f"/v1/{upstream.wire_format.path}"
+    raise ConfigError(
+        f"{key} = {tokens}: requests to {asked} have no limit to thinking in tokens; unset it, and set "
+        f"{key.replace('thinking_budget', 'reasoning_effort')}"
+    )
 
 
 def _takes_seed(upstream: Upstream) -> bool:

@@ -60,6 +60,7 @@ class AirflowConnections:
                 temperature=model.optimizer_temperature,
                 reasoning_effort=model.optimizer_reasoning_effort,
                 thinking=model.optimizer_thinking,
+                thinking_budget=model.optimizer_thinking_budget,
                 timeout=model.call_timeout,
             ),
             max_attempts=model.max_attempts,
@@ -77,6 +78,7 @@ class AirflowConnections:
             seed=model.seed,
             reasoning_effort=model.reasoning_effort,
             thinking=model.thinking,
+            thinking_budget=model.thinking_budget,
         )
         return PydanticAITarget(optimizer_model(model.target_conn_id, model.target), on_call, settings)
 
@@ -107,6 +109,7 @@ class AirflowConnections:
         model = config.model
         upstream = self.upstream(model)
         check_sampling(upstream, model)
+        connection.check_optimizer(model)
         connection.optimizer_model(model.optimizer_conn_id, model.optimizer)
         for conn_id, name in {model.target_conn_id: model.target, model.optimizer_conn_id: model.optimizer}.items():
             connection.check(conn_id, name)

@@ -58,7 +58,8 @@ class ClaudeCodeHarness(CLIHarness):
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             "DISABLE_AUTOUPDATER": "1",
         }
-        return variables | ({"MAX_THINKING_TOKENS": "0"} if settings.thinking == "off" else {})
+        most = 0 if settings.thinking == "off" else settings.thinking_budget
+        return variables | ({} if most is None else {"MAX_THINKING_TOKENS": str(most)})
 
     def read(self, lines: Iterable[bytes]) -> Trace:
         """Read the events of `--output-format stream-json`."""

@@ -30,6 +30,8 @@ class RolloutSettings(Value):
     """Thinking of servers whose chat template has a switch for it; theirs when unset."""
     image_detail: ImageDetail | None = None
     """The provider's default when unset."""
+    thinking_budget: int | None = None
+    """Most tokens of thinking; the provider's own limit when unset."""
     seed: int | None = None
     """Sampling seed; none is sent when unset."""
     code_timeout: float = Field(default=60.0, gt=0.0)
@@ -61,6 +63,7 @@ class RolloutSettings(Value):
             seed=self.seed,
             reasoning_effort=self.reasoning_effort,
             thinking=self.thinking,
+            thinking_budget=self.thinking_budget,
         )
 
     @property

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 SHAPING = ("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "seed")
 """Knobs of the model that decide what a rollout says."""
-SHAPING_IF_SET = ("image_detail",)
+SHAPING_IF_SET = ("image_detail", "thinking_budget")
 """Those that came later: unset, they leave the keys of stored rollouts as they were."""
 
 
@@ -386,6 +386,7 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
             "reasoning_effort": chosen.reasoning_effort,
             "thinking": chosen.thinking,
             "image_detail": chosen.image_detail,
+            "thinking_budget": chosen.thinking_budget,
             "seed": None if chosen.seed is None else chosen.seed + draw,
             "code_timeout": config.sandbox.code_timeout,
             "dialect": dialect,

@@ -17,7 +17,7 @@ class Ollama(OpenAIChat):
     headers = {"x-own-version": "7"}
     completion_tokens = ("answered_tokens",)
 
-    def sampling(self, seed=None, reasoning_effort=None, thinking=None):
+    def sampling(self, seed=None, reasoning_effort=None, thinking=None, thinking_budget=None):
         """Return nothing."""
         return {}
 '''

@@ -35,6 +35,12 @@ class AnthropicMessages(WireFormat):
         shrunk = min(1.0, LONGEST_SIDE / max(width, height))
         return math.ceil(shrunk * width * shrunk * height / PIXELS_OF_TOKEN)
 
-    def sampling(self, seed: int | None, reasoning_effort: str | None, thinking: bool | None) -> Settings:
+    def sampling(
+        self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None
+    ) -> Settings:
         """Set the model's own thinking; there is no field for a seed."""
-        return {"thinking": thinking if reasoning_effort is None else reasoning_effort}
+        limited: JsonObject = {"type": "enabled", "budget_tokens": thinking_budget}
+        return {
+            "thinking": thinking if reasoning_effort is None else reasoning_effort,
+            "anthropic_thinking": None if thinking_budget is None else limited,
+        }

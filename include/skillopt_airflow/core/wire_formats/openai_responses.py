@@ -5,7 +5,7 @@ from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
 
 
 class OpenAIResponses(WireFormat):
-    """Responses, which have a field neither for a seed nor for switching thinking."""
+    """Responses, which have a field neither for a seed nor for switching or limiting thinking."""
 
     name = "openai"
     aliases = ("openai-responses",)
@@ -19,6 +19,8 @@ class OpenAIResponses(WireFormat):
         """Return whether there is a list of outputs."""
         return isinstance(document.get("output"), list)
 
-    def sampling(self, seed: int | None, reasoning_effort: str | None, thinking: bool | None) -> Settings:
+    def sampling(
+        self, seed: int | None, reasoning_effort: str | None, thinking: bool | None, thinking_budget: int | None
+    ) -> Settings:
         """Set the effort alone."""
         return {"openai_reasoning_effort": reasoning_effort}
