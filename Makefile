@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try image clean test fast-tests slow-tests platform-tests nights-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo try import image clean test fast-tests slow-tests platform-tests nights-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -28,6 +28,10 @@ demo: venv  ## start the platform and train the sample benchmark
 try: venv  ## a few items without Airflow: BENCHMARK=name ITEMS=3 SKILL=path SPLIT=train SET='model.max_turns=3'
 	@$(PYTHON) -m local try $(BENCHMARK) $(if $(ITEMS),--items $(ITEMS)) $(if $(SPLIT),--split $(SPLIT)) \
 		$(if $(SKILL),--skill '$(SKILL)') $(foreach setting,$(SET),--set '$(setting)')
+
+import: venv  ## a finished run of the reference implementation: RUN=folder BENCHMARK=name SET='data.uri=/the/splits'
+	@$(PYTHON) -m local import '$(RUN)' $(if $(BENCHMARK),--benchmark $(BENCHMARK)) \
+		$(foreach setting,$(SET),--set '$(setting)')
 
 image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_code or gateway
 	@$(PYTHON) -m local image $(NAME)

@@ -1,4 +1,4 @@
-"""Command line of the local platform: `python -m local up|down|status|demo`, `image NAME` or `try BENCHMARK`."""
+"""Command line of the local platform: `python -m local up|down|status|demo`, `image NAME`, `try NAME`, `import RUN`."""
 
 import argparse
 import logging
@@ -20,6 +20,11 @@ TRY = (
     "cost; without Airflow, S3 or a database. The model is that of AIRFLOW_CONN_SKILLOPT_TARGET, else the offline "
     "stand-in. Where the model's code runs (a benchmark with runs_code, an agent CLI), each item has its sandbox "
     "container, as in a run, which needs a Docker engine; else the rollout program is a plain child process."
+)
+
+IMPORT = (
+    "Make a finished run of the reference implementation of SkillOpt a run of the platform, whose skill is measured "
+    "and published like any other. The platform has to run."
 )
 
 
@@ -58,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     images = commands.add_parser("image", parents=[common], help="build images")
     images.add_argument("names", nargs="*", help="sandbox, codex, claude_code or gateway; `up` builds the first")
     images.set_defaults(run=_image)
+    _add_import(commands.add_parser("import", parents=[common], help=IMPORT, description=IMPORT))
     _add_try(commands.add_parser("try", parents=[common], help=TRY, description=TRY))
     return parser
 
@@ -69,6 +75,13 @@ def _add_try(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skill", type=Path, help="Markdown file of a skill (default: the seed skill)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as model.max_turns=3")
     parser.set_defaults(run=_try)
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="its output folder, with config.json, history.json and best_skill.md")
+    parser.add_argument("--benchmark", default="", help="a folder of benchmarks/ (default: the one that the run names)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as data.uri=/the/splits")
+    parser.set_defaults(run=_import)
 
 
 def _positive(text: str) -> int:
@@ -151,6 +164,13 @@ def _try(home: Home, options: argparse.Namespace) -> int:
     from local.try_benchmark import Asked, run
 
     return run(home, Asked(options.benchmark, options.items, options.split, options.skill, options.set))
+
+
+def _import(home: Home, options: argparse.Namespace) -> int:
+    logging.disable(logging.WARNING)
+    from local.import_run import Asked, run
+
+    return run(home, Asked(options.folder, options.benchmark, options.set))
 
 
 if __name__ == "__main__":

@@ -96,6 +96,15 @@ def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:
     Raises:
         ConfigError: naming the file or the knob.
     """
+    return TrainConfig.from_layers(benchmark_config(benchmark).model_dump(), nest(knobs_of(settings)))
+
+
+def knobs_of(settings: Sequence[str]) -> dict[str, Any]:
+    """Return knobs that a command sets as KEY=VALUE, by path.
+
+    Raises:
+        ConfigError: naming the knob.
+    """
     knobs: dict[str, Any] = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
@@ -105,7 +114,7 @@ def configured(benchmark: str, settings: Sequence[str]) -> TrainConfig:
             knobs[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise ConfigError(f"SET: {setting!r}: the value is not YAML ({error})") from error
-    return TrainConfig.from_layers(benchmark_config(benchmark).model_dump(), nest(knobs))
+    return knobs
 
 
 @contextmanager

@@ -13,6 +13,11 @@ NOT_RUN = (
     ("README.md", "export", "a provider's key; test_readme.py follows the connections to their models"),
     ("docs/consumption.md", "python consumer.py fetch", "never ends; tests/consumer/test_consumer.py ends it"),
     ("docs/gateway.md", "python -m", "has a gateway's machine to itself; tests/gateway/test_serve.py runs the program"),
+    (
+        "docs/import.md",
+        "make import",
+        "a folder of another project; tests/local/test_import_run.py writes one and imports it",
+    ),
     ("docs/kubernetes.md", "python -m", "a cluster; tests/sandbox/test_pod.py runs the part before the pipe"),
     ("docs/kubernetes.md", "kubectl", "a cluster"),
     ("docs/providers.md", "export", "providers' keys; tests/models/test_providers_page.py creates the connections"),

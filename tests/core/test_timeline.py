@@ -12,7 +12,7 @@ OPTIMIZERS = st.builds(
     OptimizerGroup, use_slow_update=st.booleans(), use_meta_skill=st.booleans(), use_meta_reflect=st.booleans()
 )
 CONFIGS = st.builds(TrainConfig, train=st.builds(TrainGroup, num_epochs=st.integers(1, 12)), optimizer=OPTIMIZERS)
-STEPS = st.integers(0, 15)
+STEPS = st.integers(1, 15)
 
 
 def names(epochs: int, steps: int, **optimizer: bool) -> list[str]:
@@ -29,6 +29,12 @@ def test_a_run_goes_from_the_seed_through_every_step_to_its_end(config: TrainCon
     taken = [(moment.epoch, moment.step) for moment in moments if moment.kind == "step"]
     assert taken == [(1 + number // steps, number + 1) for number in range(epochs * steps)]
     assert len({moment.name for moment in moments}) == len(moments)
+
+
+@given(CONFIGS)
+def test_a_run_that_was_imported_has_its_two_ends_alone(config: TrainConfig) -> None:
+    ends = (Moment(kind="seed", epoch=0, step=0), Moment(kind="final", epoch=0, step=0))
+    assert timeline(config, 0) == ends
 
 
 @given(CONFIGS, STEPS)

@@ -34,6 +34,7 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.run_states import RunStates, same
 from skillopt_airflow.training.answer_cache import StoredMiss, StoredReply
 from skillopt_airflow.training.batch_job import BatchJob
+from skillopt_airflow.training.imported import ImportedRun
 from skillopt_airflow.training.night import LedgerRow
 from skillopt_airflow.training.night_plan import Contest
 from skillopt_airflow.training.publication import PublishContest, gate_publication, plan_publication, publish_best
@@ -84,6 +85,16 @@ STORED: dict[type[Document], str] = {
 MADE: dict[type[Document], dict[str, Any]] = {
     BatchJob: {"number": 0, "plan": "p", "entries": [{"chunk": 0, "item_id": "i"}], "created": 1.0},
     ChosenRate: {"rate": 2},
+    ImportedRun: {
+        "source": "my_run",
+        "sha256": "s",
+        "target": "gpt-5.5",
+        "optimizer": "gpt-5.5",
+        "overrides": {"train.num_epochs": 4},
+        "not_taken": ["out_root"],
+        "steps": [{"step": 1, "epoch": 1, "action": "reject"}],
+        "best_version": 1,
+    },
     Look: {
         "number": 2,
         "split": "test",

@@ -241,7 +241,7 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
         beaten = f"{error}: trigger {publish_dag_id(benchmark)} with run = {opened.ref.run}{target}"
         _tell(opened, beaten)
         raise AirflowFailException(beaten) from None
-    if not opened.for_another_model:
+    if opened.is_reported:
         write_report(opened, published)
     champion = artifacts.champion.read()
     if champion is not None:
@@ -315,5 +315,5 @@ def _tell(run: "TrainingRun", withheld: str) -> None:
     """Write it into the run's report, which is about the model that the run was trained for."""
     from skillopt_airflow.training.reporting import write_report
 
-    if not run.for_another_model:
+    if run.is_reported:
         write_report(run, withheld=withheld)

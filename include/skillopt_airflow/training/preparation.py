@@ -53,6 +53,8 @@ class Beginning(NamedTuple):
     smallest_gains: tuple[SmallestGain, ...] = ()
     init_version: str = ""
     stated: StatedScores | None = None
+    is_import: bool = False
+    """True if the training happened elsewhere, so that none of its steps is this project's."""
 
 
 NO_TRAINING = Beginning()
@@ -89,7 +91,7 @@ def prepare_training(
     check_groups(config, _groups(config, items))
     check_mappable(config, training_demands(config, {split: len(rows) for split, rows in items.items()}), most_chunks)
     image = run.connections.image(config)
-    items = store_files(run, items, _files(run, config))
+    items = store_files(run, items, files_of(run, config))
     check_same_inputs(run, items, seed, image)
     begun = Beginning(smallest_gains(config, _groups(config, items)), init.version, stated)
     settle(run, config, items, quality, image, prices, begun)
@@ -110,7 +112,7 @@ def prepare_scoring(run: TrainingRun, config: TrainConfig, question: Question, m
     skills = [find_skill(source, seed, artifacts, client).document for source in asked]
     items, quality = read_items(run, config, [*evaluation_needs(config.evaluation)])
     image = run.connections.image(config)
-    items = store_files(run, items, _files(run, config))
+    items = store_files(run, items, files_of(run, config))
     settle(run, config, items, quality, image, run.connections.prices(config))
     if not config.model.batch:
         sizes = [len(run.item_refs(split)) for split in question.splits]
@@ -224,7 +226,7 @@ def settle(
         config=config,
         image=image,
         program=rollout_program(config, image, benchmarks.folder(run.ref.benchmark)),
-        steps_in_epoch=schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
+        steps_in_epoch=0 if begun.is_import else schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
         guidance=benchmarks.guidance(run.ref.benchmark),
         smallest_gains=begun.smallest_gains,
@@ -289,7 +291,8 @@ def _groups(config: TrainConfig, items: Items) -> dict[Split, list[str]]:
     return {split: [item.group for item in items.get(split, [])[: rules.limit(split)]] for split in splits}
 
 
-def _files(run: TrainingRun, config: TrainConfig) -> "DataFiles":
+def files_of(run: TrainingRun, config: TrainConfig) -> "DataFiles":
+    """Return the files below the run's data set."""
     from skillopt_airflow.store.files import DataFiles
 
     return DataFiles.of(config.data, benchmarks.folder(run.ref.benchmark), run.connections.s3_client(config.storage))

@@ -82,6 +82,7 @@ class RunRecord(Document):
     program: str = ""
     """Program that its rollouts are stored under; empty if it is the image, in a run begun before this was a field."""
     steps_in_epoch: int
+    """0 if the run was imported."""
     prices: dict[Role, ModelPrice | None]
     """Prices at the time when the run began."""
     guidance: dict[str, str] = Field(default_factory=dict)
@@ -141,6 +142,11 @@ class TrainingRun:
     def for_another_model(self) -> bool:
         """Return whether the run is published for another target model than it was trained for."""
         return self.config.model.target != self.record.config.model.target
+
+    @property
+    def is_reported(self) -> bool:
+        """Return whether there is a report to write: that of a training which happened here, for this model."""
+        return not self.for_another_model and self.record.steps_in_epoch > 0
 
     @property
     def account(self) -> str:

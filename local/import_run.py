@@ -1,0 +1,75 @@
+"""`make import`: a finished run of the reference implementation becomes a run in the platform's object store."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from local.environment import environment
+from local.home import Home
+from local.try_benchmark import knobs_of
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.training.imported import ReferenceRun, import_run
+
+if TYPE_CHECKING:
+    from skillopt_airflow.training.run import TrainingRun
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of the command."""
+
+    folder: Path
+    benchmark: str
+    """Empty for the one that the run names."""
+    settings: Sequence[str] = ()
+    """Knobs as KEY=VALUE, the value in YAML."""
+
+
+def run(home: Home, asked: Asked) -> int:
+    """Import the folder, and print what came of it and what to do with it.
+
+    Raises:
+        SkillOptError: of the kind that says what is wrong.
+    """
+    reference = ReferenceRun(asked.folder)
+    benchmark = _benchmark(reference, asked.benchmark)
+    print(f"Read {len(reference.steps)} steps and {len(reference.skills)} skills of {asked.folder}", flush=True)
+    os.environ.update(environment(home.root) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"})
+    from skillopt_airflow.pipeline.params import form
+    from skillopt_airflow.pipeline.triggered import new_run
+    from skillopt_airflow.training.benchmark_settings import benchmark_config
+
+    fields = {name: field.value for name, field in form(benchmark_config(benchmark)).items()}
+    overrides = reference.overrides() | knobs_of(asked.settings)
+    made, config = new_run(benchmark, reference.name, fields | {"overrides": overrides})
+    carry_over(made, config, reference)
+    return 0
+
+
+def carry_over(made: "TrainingRun", config: TrainConfig, reference: ReferenceRun) -> None:
+    """Import into a run, and print what came of it."""
+    print(f"Checking the items of data.uri = {config.data.uri}, the models and the sandbox image ...", flush=True)
+    is_new = import_run(made, config, reference)
+    benchmark, name = made.ref.benchmark, made.ref.run
+    document = reference.document(0)
+    skill = made.store.address(made.keys.best_skill)
+    print(f"{'Imported' if is_new else 'It was imported before'}: run {name} in {made.store.address(made.keys.folder)}")
+    taken = ", ".join(f"{key}={value}" for key, value in document.overrides.items())
+    print(f"Settings that were taken: {taken if taken else 'none'}")
+    print(f"Settings without a counterpart: {', '.join(document.not_taken) if document.not_taken else 'none'}")
+    print(f'Measure its best skill:  airflow dags trigger evaluate_{benchmark} --conf \'{{"skill": "{skill}"}}\'')
+    print(f'Publish it, by the gate: airflow dags trigger publish_{benchmark} --conf \'{{"run": "{name}"}}\'')
+
+
+def _benchmark(reference: ReferenceRun, asked: str) -> str:
+    name = asked if asked else reference.about.env
+    if name not in benchmarks.names():
+        raise ConfigError(
+            f"benchmark {name}: there is none of that name here, only {', '.join(benchmarks.names())}; say which one "
+            "the run belongs to with BENCHMARK=NAME"
+        )
+    return name

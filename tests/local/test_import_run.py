@@ -1,0 +1,92 @@
+"""`make import`: the commands of the page, as make reads them and against a real S3 server."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from local import import_run
+from local.__main__ import _parser
+from local.home import PROJECT, Home
+from local.import_run import Asked, run
+from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+from skillopt_airflow.store.keys import RunKeys
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.imported import ReferenceRun
+from tests.store.conftest import aws_variables, s3_client, s3_endpoint, store
+from tests.training.reference_folder import BEST, write
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["aws_variables", "s3_client", "s3_endpoint", "store"]
+
+PAGE = (PROJECT / "docs" / "import.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^make import .*$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_page(command: str) -> None:
+    said = subprocess.run([*shlex.split(command), "-n"], cwd=PROJECT, capture_output=True, text=True, check=True)
+    line = said.stdout.replace("\\\n", " ").partition(" -m local ")[2]
+    asked = _parser().parse_args(shlex.split(line))
+    assert asked.folder == Path("outputs/my_run")
+    expected = ["data.uri=/data/searchqa_split", "data.split_mode=split_dir"] if "SET=" in command else []
+    assert (asked.benchmark, asked.set) == ("searchqa" if "BENCHMARK=" in command else "", expected)
+
+
+@pytest.fixture
+def platform(monkeypatch: pytest.MonkeyPatch, s3_endpoint: str) -> None:
+    """A platform's connections, without an engine or models behind them."""
+    s3 = {"conn_type": "aws", "login": "test", "password": "distinctive-1"}
+    s3["extra"] = {"region_name": "us-east-1", "endpoint_url": s3_endpoint}  # type: ignore[assignment]
+    monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_S3", json.dumps(s3))
+    for name in ("target", "optimizer"):
+        model = {"conn_type": "pydanticai", "extra": {"model": f"openai-chat:stand-in-{name}"}}
+        monkeypatch.setenv(f"AIRFLOW_CONN_SKILLOPT_{name.upper()}", json.dumps(model))
+    monkeypatch.setattr(import_run, "environment", lambda home: {})
+    monkeypatch.setattr(AirflowConnections, "image", lambda self, config: "sha256:here")
+
+
+@pytest.mark.usefixtures("platform")
+def test_the_run_is_in_the_platforms_bucket_and_the_output_says_what_to_do(
+    tmp_path: Path, store: ObjectStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path / "my_run")
+    asked = Asked(folder, "", [f"storage.bucket={store.bucket}"])
+    assert run(Home.at(tmp_path), asked) == 0
+    name = ReferenceRun(folder).name
+    keys = RunKeys("", "searchqa", name)
+    assert store.get_text(keys.best_skill) == BEST
+    said = capsys.readouterr().out
+    assert f"Imported: run {name} in s3://{store.bucket}/runs/searchqa/{name}/" in said
+    assert "optimizer.learning_rate=6" in said
+    assert re.search(r"^Settings without a counterpart: .*azure_openai_api_key", said, re.MULTILINE)
+    assert "distinctive-secret" not in said
+    assert f'evaluate_searchqa --conf \'{{"skill": "s3://{store.bucket}/{keys.best_skill}"}}\'' in said
+    before = store.list_keys(keys.folder)
+    assert run(Home.at(tmp_path), asked) == 0
+    assert f"It was imported before: run {name}" in capsys.readouterr().out
+    assert store.list_keys(keys.folder) == before
+
+
+@pytest.mark.usefixtures("platform")
+def test_what_is_wrong_is_said_and_nothing_is_stored(tmp_path: Path, store: ObjectStore) -> None:
+    before = store.list_keys("")
+    folder = write(tmp_path / "my_run", env="chess")
+    with pytest.raises(ConfigError, match=r"^benchmark chess: there is none of that name here, only .*BENCHMARK=NAME"):
+        run(Home.at(tmp_path), Asked(folder, ""))
+    bucket = f"storage.bucket={store.bucket}"
+    with pytest.raises(ConfigError, match="no such key"):
+        run(Home.at(tmp_path), Asked(folder, "searchqa", [bucket, "data.url=x"]))
+    with pytest.raises(DataError, match="/nowhere does not exist"):
+        run(Home.at(tmp_path), Asked(folder, "searchqa", [bucket, "data.uri=/nowhere/at/all"]))
+    (folder / "history.json").write_text("{")
+    with pytest.raises(DataError, match=r"history\.json: not JSON"):
+        run(Home.at(tmp_path), Asked(folder, "searchqa", [bucket]))
+    assert store.list_keys("") == before
