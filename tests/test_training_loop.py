@@ -271,6 +271,24 @@ def test_a_measured_candidate_is_told_with_its_score_per_token() -> None:
     assert any(verdict.density for verdict in verdicts.values())
 
 
+def test_density_chooses_the_best_skill_on_request() -> None:
+    # With this weight a skill of a higher score that is much longer is accepted, and not the best.
+    rules = {"evaluation__semantic_density_weight": 50.0, "evaluation__early_reject": False}
+    off, on = Training.of(**rules), Training.of(**rules, evaluation__use_semantic_density=True)
+    off(), on()
+    assert [one.action.accepted for one in decisions(on).values()] == [
+        one.action.accepted for one in decisions(off).values()
+    ]
+    assert off.state.best.version == off.state.current.version > on.state.best.version
+    for one in decisions(on).values():
+        if one.action.accepted:
+            assert one.weighed
+            assert (one.action == "accept_new_best") == (one.weighed[0] > one.weighed[1])
+    assert all(one.weighed is None for one in decisions(off).values())
+    assert on.store.get_text(on.run.keys.best_skill) == on.skill() != off.skill()
+    assert "With its density, candidate and best" in on.store.get_text(on.run.keys.report)
+
+
 def test_a_benchmark_with_types_of_task_is_told_by_them() -> None:
     short = {"train__num_epochs": 1, "evaluation__val_limit": 20}
     off = Training.of("livemathematicianbench", **short)

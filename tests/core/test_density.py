@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.density import density, tokens_of
+from skillopt_airflow.core.config import EvaluationGroup
+from skillopt_airflow.core.density import density, tokens_of, weighed
 from skillopt_airflow.core.skill import SkillDocument
 
 SKILLS = st.text(min_size=1, max_size=300).map(SkillDocument)
@@ -21,3 +22,25 @@ def test_an_empty_skill_has_a_density_too() -> None:
 def test_of_equal_scores_the_shorter_skill_is_the_denser_one(skill: SkillDocument, score: float) -> None:
     longer = SkillDocument(skill.text + "x" * 8)
     assert density(score, longer) <= density(score, skill)
+
+
+@given(SKILLS, SKILLS, st.floats(0.0, 1.0), st.floats(0.0, 0.5), st.sampled_from([(), ("must", "x")]))
+def test_density_adds_at_most_its_weight(
+    skill: SkillDocument, other: SkillDocument, score: float, weight: float, leading: tuple[str, ...]
+) -> None:
+    rules = EvaluationGroup(semantic_density_weight=weight, leading_words=leading)
+    assert score <= weighed(score, skill, rules) <= score + weight
+    if not leading and tokens_of(skill) < tokens_of(other):
+        assert weighed(score, skill, rules) >= weighed(score, other, rules)
+
+
+def test_a_thousand_tokens_for_a_score_of_one_have_half_of_the_weight() -> None:
+    rules = EvaluationGroup(semantic_density_weight=0.1)
+    assert weighed(1.0, SkillDocument("x" * 4000), rules) == pytest.approx(1.05)
+    assert weighed(1.0, SkillDocument("x" * 12000), rules) == pytest.approx(1.025)
+
+
+def test_the_share_of_leading_words_stands_for_the_length_where_there_are_such() -> None:
+    rules = EvaluationGroup(semantic_density_weight=0.1, leading_words=("MUST", "never"))
+    assert weighed(0.5, SkillDocument("You must. Never, NEVER mustard ever."), rules) == pytest.approx(0.55)
+    assert weighed(0.5, SkillDocument(""), rules) == 0.5

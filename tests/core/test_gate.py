@@ -8,6 +8,7 @@ from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import Action, GateDecision, decide, to_confirm
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Status
 from tests.core.evaluations import EVALUATIONS
 
@@ -281,3 +282,29 @@ class TestMissingItems:
         )
         assert decision.action == Action.INDECISIVE
         assert decision.reason.endswith("if lost: p = 0.08984 of 7 wins and 2 losses on fresh draws is above 0.05")
+
+
+SHORT, LONG = SkillDocument("Be brief."), SkillDocument("Be as long as you like. " * 400)
+DENSE = EvaluationGroup(semantic_density_weight=0.3)
+
+
+def test_density_has_a_say_in_what_is_best_and_none_in_what_is_accepted() -> None:
+    better, current, best = measured(1, 1, 0, 0, 0), measured(1, 0, 0, 0, 0), measured(1, 1, 1, 0, 0)
+    plain, dense = decide(better, current, best, DENSE), decide(better, current, best, DENSE, skills=(SHORT, LONG))
+    assert (plain.action, dense.action) == (Action.ACCEPT, Action.ACCEPT_NEW_BEST)
+    assert dense.reason == "0.4000 is better than current 0.2000, and best by density"
+    assert dense.weighed is not None
+    assert dense.weighed[0] > dense.weighed[1]
+    assert (plain.weighed, "weighed" in plain.to_json()) == (None, False)
+    longer = decide(best, current, better, DENSE, skills=(LONG, SHORT))
+    assert (longer.action, decide(best, current, better, DENSE).action) == (Action.ACCEPT, Action.ACCEPT_NEW_BEST)
+    assert decide(current, better, better, DENSE, skills=(SHORT, LONG)).action is Action.REJECT
+
+
+@given(EVALUATIONS, EVALUATIONS, EVALUATIONS, GATES)
+def test_a_weight_of_zero_changes_nothing(
+    candidate: Evaluation, current: Evaluation, best: Evaluation, rules: EvaluationGroup
+) -> None:
+    weightless = rules.model_copy(update={"semantic_density_weight": 0.0})
+    decision = decide(candidate, current, best, weightless, skills=(SHORT, LONG))
+    assert decision.action is decide(candidate, current, best, weightless).action

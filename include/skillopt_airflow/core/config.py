@@ -154,6 +154,12 @@ class EvaluationGroup(Group):
     """Score that the gate compares; mixed is (1 - w) hard + w soft."""
     gate_mixed_weight: Fraction = 0.5
     """The weight w of the soft score when gate_metric is mixed."""
+    use_semantic_density: bool = False
+    """Choose the best skill by score and semantic density together; what is accepted is for the gate alone."""
+    semantic_density_weight: Annotated[float, Field(ge=0.0)] = 0.05
+    """Most that density adds to a score: half of it for a score of 1 with 1,000 tokens, less for a longer skill."""
+    leading_words: tuple[ObjectName, ...] = ()
+    """Words, such as MUST and NEVER, whose share in a skill's words is its density instead; its length when unset."""
     min_coverage: Fraction = 0.95
     """Share of items that must have a score, else an evaluation decides nothing."""
     val_limit: Positive | None = None

@@ -1,5 +1,8 @@
 """Semantic density: what a skill scores for the tokens that it adds to every call of the target."""
 
+import re
+
+from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.skill import SkillDocument
 
 CHARS_PER_TOKEN = 4
@@ -14,3 +17,22 @@ def tokens_of(skill: SkillDocument) -> int:
 def density(score: float, skill: SkillDocument) -> float:
     """Return the score, a mean of the gate metric, for each 1,000 tokens of the skill."""
     return 1000 * score / tokens_of(skill)
+
+
+def weighed(score: float, skill: SkillDocument, rules: EvaluationGroup) -> float:
+    """Return the score with what density adds to it: at most `semantic_density_weight`, and the less, the longer.
+
+    The density d counts as d / (1 + d), or a skill of a few words would win whatever it scores. With `leading_words` it
+    is their share in the skill's words, which is what the reference implementation weighs.
+    """
+    if rules.leading_words:
+        share = _share_of(rules.leading_words, skill)
+    else:
+        dense = density(score, skill)
+        share = dense / (1 + dense)
+    return score + rules.semantic_density_weight * share
+
+
+def _share_of(leading: tuple[str, ...], skill: SkillDocument) -> float:
+    words, wanted = re.findall(r"\w+", skill.text.casefold()), {word.casefold() for word in leading}
+    return sum(word in wanted for word in words) / max(1, len(words))

@@ -4,12 +4,14 @@ from pydantic import Field
 
 from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.contenders import Contender
+from skillopt_airflow.core.density import weighed
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.gate_policies.policy import Evidence, discordant, evidence_of, worst_case
 from skillopt_airflow.core.item_scores import Evaluation, covers
-from skillopt_airflow.core.paired import PairedTable, differences, paired
+from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, differences, paired
 from skillopt_airflow.core.screening import Screening
+from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.task_types import TypeScore
 from skillopt_airflow.core.verdict import Action, Verdict
 
@@ -33,6 +35,8 @@ class GateDecision(Document):
     """An early-rejected candidate's mean, over the items that current has a score for, is at most this."""
     density: float | None = Field(default=None, exclude_if=lambda found: found is None)
     """The candidate's score for each 1,000 tokens of its text; None if it was not measured on all items."""
+    weighed: tuple[float, float] | None = Field(default=None, exclude_if=lambda scores: scores is None)
+    """Scores of candidate and best with what their density adds, where that has a say in the choice of the best."""
     by_type: tuple[TypeScore, ...] = Field(default=(), exclude_if=lambda scores: not scores)
     """The candidate's scores by the type of task, where items have one and all were measured."""
     screen: Screening | None = Field(default=None, exclude_if=lambda found: found is None)
@@ -53,6 +57,7 @@ def decide(
     rules: EvaluationGroup,
     confirmation: tuple[Evaluation, Evaluation] | None = None,
     force: bool = False,
+    skills: tuple[SkillDocument, SkillDocument] | None = None,
 ) -> GateDecision:
     """Accept only what is strictly better than current and passes the policy; best is what is also better than best.
 
@@ -61,9 +66,12 @@ def decide(
 
     `confirmation` holds fresh draws of (candidate, current) on the ids of `to_confirm`. With `force`, or
     without use_gate, the candidate is taken and the reason tells what the gate would have said.
+
+    `skills` are (candidate, best): their density counts in the comparison with best, but never in the one with current.
     """
     evidence = evidence_of(candidate, current, rules, confirmation)
     against_best = paired(candidate, best, rules)
+    scores = None if skills is None else _weighed(against_best, skills, rules)
     covered = covers(candidate, rules)
     if not covered:
         verdict = Verdict(action=Action.INDECISIVE, reason=_too_few(candidate, rules))
@@ -74,10 +82,11 @@ def decide(
         if verdict.action is Action.ACCEPT and evidence.not_scored and not policy_of(rules).missing_may_decide:
             worst = worst_case(candidate, current, rules, confirmation)
             verdict = _standing(verdict, worst, len(evidence.not_scored), rules)
-    action, reason = _ranked(verdict, evidence.table, against_best)
+    is_best = against_best.better if scores is None else scores[0] - scores[1] > SAME_MEAN
+    action, reason = _ranked(verdict, evidence.table, against_best, is_best)
     if force or not rules.use_gate:
         reason = f"taken without the gate, which says {action}: {reason}"
-        action = Action.ACCEPT_NEW_BEST if covered and against_best.better else Action.ACCEPT
+        action = Action.ACCEPT_NEW_BEST if covered and is_best else Action.ACCEPT
     return GateDecision(
         action=action,
         reason=reason,
@@ -87,6 +96,7 @@ def decide(
         against_current=evidence.table,
         against_best=against_best,
         statistic=verdict.statistic,
+        weighed=scores,
     )
 
 
@@ -146,13 +156,24 @@ def _standing(verdict: Verdict, worst: Evidence, missing: int, rules: Evaluation
     return Verdict(action=Action.INDECISIVE, reason=reason, statistic=verdict.statistic)
 
 
-def _ranked(verdict: Verdict, against_current: PairedTable, against_best: PairedTable) -> tuple[Action, str]:
+def _weighed(
+    against_best: PairedTable, skills: tuple[SkillDocument, SkillDocument], rules: EvaluationGroup
+) -> tuple[float, float]:
+    candidate, best = skills
+    return weighed(against_best.score, candidate, rules), weighed(against_best.other_score, best, rules)
+
+
+def _ranked(
+    verdict: Verdict, against_current: PairedTable, against_best: PairedTable, is_best: bool
+) -> tuple[Action, str]:
     """Turn the policy's verdict into an action and a reason that take best into account."""
     score, current = against_current.score, against_current.other_score
     found = f"; {verdict.reason}" if verdict.reason else ""
     if verdict.action is not Action.ACCEPT:
         return verdict.action, verdict.reason
-    if against_best.better:
+    if is_best and not against_best.better:
+        return Action.ACCEPT_NEW_BEST, f"{score:.4f} is better than current {current:.4f}, and best by density{found}"
+    if is_best:
         return Action.ACCEPT_NEW_BEST, f"{score:.4f} is better than best {against_best.other_score:.4f}{found}"
     return Action.ACCEPT, f"{score:.4f} is better than current {current:.4f}, not than best{found}"
 

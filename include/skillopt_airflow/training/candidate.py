@@ -195,7 +195,10 @@ def _judge(
     # What could not be measured is not taken by force either: later candidates would have nothing to be compared with.
     forced = _is_forced(run, moment) and covers(evaluation, rules)
     fresh = _confirmation(run, moment, before, candidate, evaluation)
-    return evaluation, decide(evaluation, current.evaluation, best.evaluation, rules, confirmation=fresh, force=forced)
+    skills = (candidate, run.skill(best.version)) if rules.use_semantic_density else None
+    return evaluation, decide(
+        evaluation, current.evaluation, best.evaluation, rules, confirmation=fresh, force=forced, skills=skills
+    )
 
 
 def _is_forced(run: TrainingRun, moment: Moment) -> bool:

@@ -97,7 +97,9 @@ def finish(run: TrainingRun) -> list[JsonObject]:
         )
         # By the mean alone: there are no fresh rollouts for a policy that would ask for them.
         by_mean = rules.model_copy(update={"gate_policy": "paper"})
-        decision = decide(last.evaluation, state.best.evaluation, state.best.evaluation, by_mean)
+        best = state.best.evaluation
+        skills = (run.skill(last.version), run.skill(state.best.version)) if rules.use_semantic_density else None
+        decision = decide(last.evaluation, best, best, by_mean, skills=skills)
         final = compete(state, moment, last, decision)
         run.store.put_model(run.keys.moment(moment).gate, decision)
         log.info("last skill against best: %s, %s", decision.action, decision.reason)
