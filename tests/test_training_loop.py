@@ -259,6 +259,20 @@ def test_the_rewrite_modes_write_the_body_anew_and_keep_where_its_lines_come_fro
     assert not seen or max(map(len, seen)) == 1
 
 
+def test_the_bodies_of_minibatches_are_merged_on_request() -> None:
+    rules = {"optimizer__skill_update_mode": "full_rewrite_minibatch", "gradient__minibatch_size": 2}
+    off, on = Training.of(**rules), Training.of(**rules, optimizer__merge_rewrites=True)
+    off(), on()
+    assert stages(off)["merge_rewrites"] == stages(on)["rank"] == 0
+    assert stages(off)["rank"] > 0
+    assert stages(on)["merge_rewrites"] > 0
+    merged, kept = (training.store.get_model(training.run.keys.step(1).merged_patch, Patch) for training in (on, off))
+    assert len(merged.edits) == 1 < len(kept.edits)
+    assert merged.edits[0].support_count == sum(edit.support_count for edit in kept.edits)
+    assert merged.edits[0].source_type == "failure"
+    assert history_of(on.run).best_val_score > history_of(on.run).seed_val_score
+
+
 def test_a_measured_candidate_is_told_with_its_score_per_token() -> None:
     training = Training.of()
     training()

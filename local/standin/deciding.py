@@ -7,7 +7,7 @@ from typing import Any
 from local.standin.acting import act
 from local.standin.conversation import Call, Conversation, Reply
 from local.standin.epoch_answers import meta_reflect, meta_skill, slow_update
-from local.standin.pooling import consolidate, learning_rate, merge, rank
+from local.standin.pooling import consolidate, learning_rate, merge, merge_rewrites, rank
 from local.standin.questioning import deep_reflect
 from local.standin.reflecting import reflect, reflect_rewrite, reflect_skill_aware
 from local.standin.rewriting import rewrite
@@ -25,6 +25,7 @@ STAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "rank_result": _stage(rank, "skill edits"),
     "reflect_skill_aware_result": _stage(reflect_skill_aware, "skill budget outcome trajectories step_buffer"),
     "reflect_rewrite_result": _stage(reflect_rewrite, "skill outcome trajectories step_buffer"),
+    "merge_rewrites_result": _stage(merge_rewrites, "skill priority edits"),
     "learning_rate_result": _stage(learning_rate, "skill most edits step_buffer"),
     "rewrite_result": _stage(rewrite, "skill edits"),
     "deep_reflect_result": _stage(deep_reflect, "skill trajectories"),

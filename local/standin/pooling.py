@@ -1,4 +1,4 @@
-"""The stand-in as optimizer on what several calls gave: stages merge, rank, learning_rate and consolidate."""
+"""The stand-in as optimizer on what several calls gave: merges, rank, learning_rate and consolidate."""
 
 from collections import defaultdict
 from typing import Any
@@ -23,6 +23,19 @@ def merge(request: StageRequest) -> dict[str, Any]:
     for edit in edits:
         groups[_meaning(edit)].append(edit)
     return {"edits": [_united(group) for group in groups.values()]}
+
+
+def merge_rewrites(request: StageRequest) -> dict[str, Any]:
+    """Return the best supported body with the rules that only others brought in; with priority, failures go first."""
+    edits = sorted(request.edits, key=lambda edit: -edit.support_count)
+    if request.priority == "failure-over-success":
+        edits.sort(key=lambda edit: edit.source_type != "failure")
+    first, *others = [edit.content.rstrip("\n") for edit in edits]
+    lines = first.split("\n")
+    for line in (line for body in others for line in body.split("\n") if line not in request.skill.split("\n")):
+        if recognise(line) - recognise("\n".join(lines)):
+            lines.append(line)
+    return {"body": "\n".join(lines) + "\n"}
 
 
 def rank(request: StageRequest) -> dict[str, Any]:

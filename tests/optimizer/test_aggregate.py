@@ -8,7 +8,7 @@ from scripted_optimizer import AnsweringOptimizer, ScriptedOptimizer, json_secti
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, SourceType
-from skillopt_airflow.optimizer.aggregate import aggregate, merge, without_duplicates
+from skillopt_airflow.optimizer.aggregate import aggregate, merge
 
 
 def edit(content: str, source_type: SourceType = "failure", *minibatches: str, **fields: Any) -> Edit:
@@ -103,23 +103,6 @@ def test_an_edit_without_a_known_source_is_left_out_and_recorded() -> None:
     merged = merge(ScriptedOptimizer(answer), "# Skill", PARTS, "failure", "")
     assert [(e.content, e.minibatches) for e in merged.edits] == [("f", ("failure-0",))]
     assert merged.fallback == "merge failure: left out, without a known source: invented"
-
-
-def test_duplicates_are_one_level_of_merging_however_many_there_are() -> None:
-    edits = [edit("x", "success", f"success-{index}") for index in range(4)] + [edit("y", "failure", "failure-0")]
-    assert without_duplicates(edits) == (
-        edit("y", "failure", "failure-0", merge_level=1),
-        edit("x", "success", *(f"success-{index}" for index in range(4)), support_count=4, merge_level=1),
-    )
-
-
-def test_of_equal_edits_other_operations_and_anchors_are_different() -> None:
-    edits = [
-        Edit(op="replace", anchor="a", content="x"),
-        Edit(op="replace", anchor="b", content="x"),
-        Edit(op="insert_after", anchor="a", content="x"),
-    ]
-    assert len(without_duplicates(edits)) == 3
 
 
 def test_levels_and_support_through_a_hierarchy() -> None:

@@ -21,7 +21,14 @@ class Listening:
 
 
 @pytest.mark.parametrize(
-    ("stage", "said"), [("reflect", "look"), ("reflect_rewrite", "look"), ("meta_reflect", ""), ("merge", "unite")]
+    ("stage", "said"),
+    [
+        ("reflect", "look"),
+        ("reflect_rewrite", "look"),
+        ("meta_reflect", ""),
+        ("merge", "unite"),
+        ("merge_rewrites", "unite"),
+    ],
 )
 def test_a_call_sees_what_the_benchmark_says_on_its_stage(stage: str, said: str) -> None:
     listening = Listening()

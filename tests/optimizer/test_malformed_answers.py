@@ -38,6 +38,7 @@ CONTEXT = ReflectContext(skill=SKILL, budget=4, buffer=StepBuffer(), meta_skill=
 FAILURES = Minibatch(source_type="failure", index=0, rollouts=(rollout("a"),))
 EDITS = (Edit(op="append", content="x", minibatches=("failure-0",)), Edit(op="append", content="y"))
 PATCHES = [Patch(edits=(edit,)) for edit in EDITS]
+BODIES = [Patch(edits=(Edit(op="rewrite", content=text),)) for text in ("one", "two")]
 COMPARISON = compare({"a": rollout("a", 0.0)}, {"a": rollout("a", 1.0)}, ["a"], "mixed")
 STEPS = [EpochStep(step=1, action=Action.ACCEPT, score_before=0.0, score_after=1.0, edits=EDITS)]
 NOTES = [Note(text=text, minibatch="failure-0") for text in "abc"]
@@ -52,6 +53,7 @@ STAGES: dict[str, Callable[[Optimizer], str]] = {
     "reflect_skill_aware": reflected(OptimizerGroup(use_skill_aware_reflection=True)),
     "reflect_rewrite": reflected(OptimizerGroup(skill_update_mode="full_rewrite_minibatch")),
     "merge": lambda optimizer: aggregate(optimizer, SKILL, PATCHES, 8, 1, "").fallback,
+    "merge_rewrites": lambda optimizer: aggregate(optimizer, SKILL, BODIES, 8, 1, "", bodies=True).fallback,
     "rank": lambda optimizer: select(optimizer, SKILL, Patch(edits=EDITS), 1, "").fallback,
     "learning_rate": lambda optimizer: (
         learning_rate(optimizer, SKILL, Patch(edits=EDITS), 4, SCORES, StepBuffer(), "").fallback
@@ -68,6 +70,7 @@ REQUIRED = {
     "reflect_skill_aware": "notes",
     "reflect_rewrite": "body",
     "merge": "edits",
+    "merge_rewrites": "body",
     "rank": "order",
     "learning_rate": "learning_rate",
     "rewrite": "body",
@@ -128,6 +131,7 @@ HALF_ANSWERS: dict[str, dict[str, Any]] = {
     "reflect_skill_aware": HALF_EDITS | {"notes": [HALF]},
     "reflect_rewrite": {"body": HALF},
     "merge": HALF_EDITS,
+    "merge_rewrites": {"body": HALF},
     "learning_rate": {"learning_rate": 9, "reason": HALF},
     "rewrite": {"body": HALF},
     "deep_reflect": {"questions": [{"item_id": HALF, "question": "?"}, {"item_id": "a", "question": HALF}]},

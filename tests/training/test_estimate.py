@@ -126,6 +126,11 @@ def test_a_knob_changes_the_stages_that_it_is_about(path: str, value: object, ch
     assert found == expected
 
 
+def test_bodies_are_merged_as_often_as_patches_would_be() -> None:
+    merging = {"skill_update_mode": "full_rewrite_minibatch", "merge_rewrites": True}
+    assert calls(estimated(SEARCHQA, optimizer=merging))["merge_rewrites"] == BASE["merge"]
+
+
 def test_of_rewrites_one_is_chosen_also_where_edits_have_no_limit() -> None:
     rewriting = {"lr_control_mode": "none", "skill_update_mode": "full_rewrite_minibatch"}
     found = estimated(SEARCHQA, optimizer=rewriting)

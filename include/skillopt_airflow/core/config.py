@@ -93,6 +93,8 @@ class OptimizerGroup(Group):
     """fixed follows the schedule, autonomous lets the optimizer choose up to learning_rate, none applies every edit."""
     skill_update_mode: Literal["patch", "rewrite_from_suggestions", "full_rewrite_minibatch"] = "patch"
     """patch applies the edits; the others have the optimizer write the skill's body anew."""
+    merge_rewrites: bool = False
+    """In mode full_rewrite_minibatch the optimizer merges the bodies, as it does patches, instead of choosing one."""
     use_slow_update: bool = True
     """From epoch 2 on write guidance into a protected region, from comparing two epochs' last skills."""
     slow_update_samples: Positive = 20

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -13,10 +12,10 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Edit, Patch, SourceType
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import joined, said
+from skillopt_airflow.optimizer.merge_rewrites import merge_rewrites
 from skillopt_airflow.optimizer.proposals import ProposedEdit, flaw_of_edit
 from skillopt_airflow.optimizer.sections import edits_section, meta_skill_section, prompt_of, section
-
-Priority = Literal["failure", "success", "failure-over-success"]
+from skillopt_airflow.optimizer.uniting import Priority, unite, without_duplicates
 
 
 class MergedEdit(ProposedEdit):
@@ -32,21 +31,31 @@ class MergedPatch(BaseModel):
 
 
 def aggregate(
-    optimizer: Optimizer, skill: str, patches: Sequence[Patch], merge_batch_size: int, workers: int, meta_skill: str
+    optimizer: Optimizer,
+    skill: str,
+    patches: Sequence[Patch],
+    merge_batch_size: int,
+    workers: int,
+    meta_skill: str,
+    bodies: bool = False,
 ) -> Patch:
     """Merge failure and success patches apart, at the same time, `merge_batch_size` in a call, then both in a last one.
 
-    The order is that of `patches`, never that of completion. Rewrites of the whole body cannot be merged: they stay
-    as they are, equal ones united.
+    The order is that of `patches`, never that of completion. Rewrites of the whole body stay as they are, equal ones
+    united, so that one of them can be chosen; with `bodies` it is they that are merged, in the same way.
     """
+    merge_parts = merge_rewrites if bodies else merge
+
     with ThreadPoolExecutor(workers) as pool, ThreadPoolExecutor(2) as both:
 
         def merged_levels(source_type: SourceType) -> tuple[list[list[Edit]], list[str]]:
             """Return what the last level left, which is one part or none, and what the merges could not use."""
-            parts, fallbacks = [edits for patch in patches if (edits := _of(patch, source_type))], []
+            parts, fallbacks = [edits for patch in patches if (edits := _of(patch, source_type, bodies))], []
             while len(parts) > 1:
                 batches = [parts[i : i + merge_batch_size] for i in range(0, len(parts), merge_batch_size)]
-                level = list(pool.map(lambda batch: merge(optimizer, skill, batch, source_type, meta_skill), batches))
+                level = list(
+                    pool.map(lambda batch: merge_parts(optimizer, skill, batch, source_type, meta_skill), batches)
+                )
                 fallbacks += [patch.fallback for patch in level]
                 parts = [list(patch.edits) for patch in level]
             return parts, fallbacks
@@ -54,8 +63,8 @@ def aggregate(
         (failures, unused), (successes, unused_too) = both.map(merged_levels, ("failure", "success"))
     merged = [*failures, *successes]
     fallbacks = [*(patch.fallback for patch in patches), *unused, *unused_too]
-    last = merge(optimizer, skill, merged, "failure-over-success", meta_skill)
-    rewrites = [edit for patch in patches for edit in patch.edits if edit.op == "rewrite"]
+    last = merge_parts(optimizer, skill, merged, "failure-over-success", meta_skill)
+    rewrites = [] if bodies else [edit for patch in patches for edit in patch.edits if edit.op == "rewrite"]
     return Patch(
         edits=(*last.edits, *_united_bodies(rewrites)),
         failure_patterns=tuple(pattern for patch in patches for pattern in patch.failure_patterns),
@@ -89,30 +98,8 @@ def merge(
     return Patch(edits=united, fallback=said(f"merge {priority}", flaws))
 
 
-def without_duplicates(edits: Sequence[Edit]) -> tuple[Edit, ...]:
-    """Unite edits of equal operation, anchor and content; failures come first."""
-    equal: dict[tuple[str, str, str], list[Edit]] = {}
-    for edit in sorted(edits, key=lambda edit: edit.source_type != "failure"):
-        equal.setdefault((edit.op, edit.anchor, edit.content), []).append(edit)
-    return tuple(unite(same[0], same) for same in equal.values())
-
-
-def unite(wording: Edit, sources: Sequence[Edit]) -> Edit:
-    """Return the wording of one edit with the support of all its sources; one failure makes it a failure edit."""
-    minibatches = tuple(dict.fromkeys(name for source in sources for name in source.minibatches))
-    from_failure = any(source.source_type == "failure" for source in sources)
-    return wording.model_copy(
-        update={
-            "support_count": max(1, len(minibatches)),
-            "source_type": "failure" if from_failure else "success",
-            "merge_level": 1 + max(source.merge_level for source in sources),
-            "minibatches": minibatches,
-        }
-    )
-
-
-def _of(patch: Patch, source_type: SourceType) -> list[Edit]:
-    return [edit for edit in patch.edits if edit.source_type == source_type and edit.op != "rewrite"]
+def _of(patch: Patch, source_type: SourceType, bodies: bool) -> list[Edit]:
+    return [edit for edit in patch.edits if edit.source_type == source_type and (edit.op == "rewrite") == bodies]
 
 
 def _united(

@@ -11,7 +11,8 @@ class GuidedOptimizer:
 
     Args:
         optimizer: the one to ask.
-        guidance: texts by stage; that of `reflect` is for every kind of reflection on a minibatch.
+        guidance: texts by stage; that of `reflect` is for every kind of reflection on a minibatch, that of `merge` for
+            every kind of merge.
     """
 
     def __init__(self, optimizer: Optimizer, guidance: Mapping[str, str]) -> None:
@@ -20,6 +21,7 @@ class GuidedOptimizer:
 
     def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
         """Ask with the guidance; raise as the optimizer does."""
-        text = self._guidance.get("reflect" if stage.startswith("reflect_") else stage)
+        kind = stage.partition("_")[0]
+        text = self._guidance.get(kind if kind in ("reflect", "merge") else stage)
         guided = prompt if text is None else prompt_of(prompt, section("benchmark_guidance", text))
         return self._optimizer.ask(stage, instructions, guided, output_type)

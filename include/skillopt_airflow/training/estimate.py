@@ -256,6 +256,7 @@ def _optimizer_calls(config: TrainConfig, slices: Sequence[Sequence[int]]) -> di
         "deep_reflect": passes * sum(min(_probes(config), count) for count in minibatches),
         "reflect": passes * sum(minibatches) * gradient.analyst_rounds,
         "merge": 0 if rewrites else passes * sum(merges),
+        "merge_rewrites": passes * sum(merges) if rewrites and rules.merge_rewrites else 0,
         "learning_rate": made if rules.lr_control_mode == "autonomous" else 0,
         # Of rewrites of the whole body one stays, also where edits have no limit.
         "rank": made if rewrites or rules.lr_control_mode != "none" else 0,
@@ -293,6 +294,7 @@ def _shown_chars(config: TrainConfig, steps_in_epoch: int, trajectory: float, sk
         "deep_reflect": _probes(config) * trajectory,
         "reflect": gradient.minibatch_size * config.train.rollouts_per_item * trajectory,
         "merge": edits,
+        "merge_rewrites": gradient.merge_batch_size * skill_chars,
         "learning_rate": edits,
         "rank": bodies if rules.skill_update_mode == "full_rewrite_minibatch" else edits,
         "rewrite": rules.learning_rate * EDIT_CHARS,

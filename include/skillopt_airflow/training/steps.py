@@ -127,6 +127,8 @@ def _aggregate(run: TrainingRun, moment: Moment, proposal: Proposal, workers: in
             run.config.gradient.merge_batch_size,
             workers,
             state.meta_skill,
+            bodies=run.config.optimizer.merge_rewrites
+            and run.config.optimizer.skill_update_mode == "full_rewrite_minibatch",
         )
         run.store.put_model(keys.merged_patch, merged)
         log.info("%d patches, %d edits after merging", len(patches), len(merged.edits))
