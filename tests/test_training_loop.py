@@ -429,15 +429,27 @@ def test_slow_update_and_meta_skill_see_both_skills_and_both_trajectories() -> N
 
 
 @pytest.mark.parametrize("policy", ["changed", "unchanged"])
-def test_the_items_that_a_policy_leaves_out_are_filled_up(policy: str) -> None:
-    def shown(samples: int) -> list[int]:
-        training = Training.of(optimizer__longitudinal_pair_policy=policy, optimizer__slow_update_samples=samples)
+def test_the_items_that_a_policy_leaves_out_are_filled_up_from_train(policy: str) -> None:
+    def shown(fill: int) -> tuple[int, int]:
+        samples = {"optimizer__slow_update_samples": 4, "optimizer__longitudinal_fill": fill}
+        training = Training.of(**samples, optimizer__longitudinal_pair_policy=policy)
         training()
-        assert training.rollouts["longitudinal"] <= 2 * samples
+        assert training.rollouts["longitudinal"] <= 2 * 4 * fill
         texts = sections(training, "slow_update", "comparison")
-        return [sum(len(items) for items in json.loads(text).values()) for text in texts]
+        # With nothing to see there is no call.
+        groups = json.loads(texts[0]) if texts else {}
+        assert not any(groups.get(name) for name in UNSEEN[policy])
+        return sum(map(len, groups.values())), training.rollouts["longitudinal"]
 
-    assert all(0 < count <= 4 for count in shown(4))
+    (few, run_for_few), (filled, run_to_fill) = shown(1), shown(30)
+    assert filled == 4
+    assert few <= filled
+    assert run_for_few <= run_to_fill
+    # Few items change, most do not.
+    assert (few < filled and run_for_few < run_to_fill) == (policy == "changed")
+
+
+UNSEEN = {"changed": ("persistent_failure", "stable_success"), "unchanged": ("improved", "regressed")}
 
 
 def test_the_meta_skill_reaches_later_calls_and_never_the_skill() -> None:

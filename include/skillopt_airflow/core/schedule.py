@@ -68,6 +68,13 @@ def slice_places(train_size: int, position: int, train: TrainGroup) -> list[rang
     return [range(start, min(start + train.batch_size, train_size)) for start in starts if start < train_size]
 
 
+def most_compared(rules: OptimizerGroup) -> int:
+    """Return the most training items that run under both skills of a longitudinal comparison."""
+    if rules.longitudinal_pair_policy == "mixed":
+        return rules.slow_update_samples
+    return rules.slow_update_samples * rules.longitudinal_fill
+
+
 def sample(items: Sequence[T], count: int, seed: str) -> list[T]:
     """Draw `count` items by seed, or all if there are fewer, in their own order."""
     chosen = set(_shuffled(range(len(items)), seed)[:count])

@@ -44,9 +44,14 @@ class Comparison(Document):
     unscored: int = 0
 
     @property
+    def size(self) -> int:
+        """Number of items in the groups."""
+        return sum(map(len, (self.improved, self.regressed, self.persistent_failure, self.stable_success)))
+
+    @property
     def empty(self) -> bool:
         """True if there is nothing to learn from."""
-        return not (self.improved or self.regressed or self.persistent_failure or self.stable_success)
+        return self.size == 0
 
 
 _SEEN: dict[PairPolicy, tuple[OutcomeGroup, ...]] = {

@@ -4,7 +4,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from skillopt_airflow.core.gate import GateDecision
-from skillopt_airflow.core.schedule import edit_budget, sample
+from skillopt_airflow.core.schedule import edit_budget, most_compared, sample
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ItemRef, JsonObject, Patch, Split
 from skillopt_airflow.optimizer.answers import joined
@@ -23,9 +23,17 @@ log = logging.getLogger(__name__)
 
 
 def longitudinal(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Plan the sampled training items under the last skills of the previous and of this epoch, equal ones once."""
-    item_ids = ids(_sampled(run, moment))
-    skills = [run.keys.skill(version) for version in sorted(set(_pair(run, moment)))]
+    """Plan the sampled training items under the last skills of the previous and of this epoch, equal ones once.
+
+    Where the policy would leave some of them out, and stored rollouts cannot fill these up, more items are planned.
+    """
+    rules, versions = run.config.optimizer, sorted(set(_pair(run, moment)))
+    skills = [run.keys.skill(version) for version in versions]
+    count = most_compared(rules)
+    # Under one skill no item changes, so that more of them would find nothing.
+    if len(versions) == 1 or (count > rules.slow_update_samples <= _compared(run, moment).size):
+        count = rules.slow_update_samples
+    item_ids = ids(_sampled(run, moment, count))
     chunks = chunks_of(run.config, "longitudinal", skills, Split.TRAIN, item_ids)
     return store_plan(run, moment, "longitudinal", chunks)
 
@@ -72,9 +80,10 @@ def epoch_steps(run: TrainingRun, epoch: int) -> list[EpochStep]:
     return steps
 
 
-def _sampled(run: TrainingRun, moment: Moment) -> list[ItemRef]:
+def _sampled(run: TrainingRun, moment: Moment, count: int) -> list[ItemRef]:
+    """Draw training items; a smaller number of them are among a larger one."""
     seed = f"{run.config.train.seed}-longitudinal-{moment.epoch}"
-    return sample(run.item_refs(Split.TRAIN), run.config.optimizer.slow_update_samples, seed)
+    return sample(run.item_refs(Split.TRAIN), count, seed)
 
 
 def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
@@ -86,13 +95,18 @@ def _pair(run: TrainingRun, moment: Moment) -> tuple[int, int]:
 def _compared(run: TrainingRun, moment: Moment) -> Comparison:
     """Compare the last skills of two epochs on the sampled items.
 
-    Where the policy leaves some of these out, other items that happen to have run under both skills fill up.
+    Where the policy leaves some of these out, other items that ran under both skills fill up, drawn ones first.
     """
-    sampled, policy = _sampled(run, moment), run.config.optimizer.longitudinal_pair_policy
+    rules = run.config.optimizer
+    policy, sampled = rules.longitudinal_pair_policy, _sampled(run, moment, rules.slow_update_samples)
     items = sampled if policy == "mixed" else run.item_refs(Split.TRAIN)
     before, after = (run.stored(Split.TRAIN, run.skill(version), 0, items) for version in _pair(run, moment))
     item_ids = ids(sampled)
-    return compare(before, after, item_ids, policy, more=sorted((before.keys() & after.keys()) - {*item_ids}))
+    drawn = ids(_sampled(run, moment, most_compared(rules)))
+    others = dict.fromkeys([*drawn, *sorted(before.keys() & after.keys())])
+    for item_id in item_ids:
+        others.pop(item_id, None)
+    return compare(before, after, item_ids, policy, more=list(others))
 
 
 def _previous(run: TrainingRun, moment: Moment) -> str:

@@ -218,7 +218,7 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
         "evaluate": candidates * val * rules.draws,
         # The candidate that was chosen and the current skill once more on every item on which they differ.
         "confirm": gated * 2 * val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,
-        "longitudinal": kinds["slow_update"] * 2 * min(optimizer.slow_update_samples, sizes[Split.TRAIN]),
+        "longitudinal": kinds["slow_update"] * 2 * min(schedule.most_compared(optimizer), sizes[Split.TRAIN]),
         # Only what was taken in any case can lack a score at the end.
         "final": val * rules.draws if forced else 0,
         # The seed, the best and the last skill.

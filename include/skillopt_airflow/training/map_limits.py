@@ -6,6 +6,7 @@ from typing import NamedTuple
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.core.schedule import most_compared
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.rollout_plan import largest_plan
 
@@ -28,7 +29,7 @@ def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[De
     ahead = batch if train.speculative_rollout else 0
     of_evaluation = ("evaluation.draws", *(["train.proposals"] if train.proposals > 1 else []))
     of_batch = ("train.batch_size", "train.accumulation")
-    samples = min(sizes[Split.TRAIN], config.optimizer.slow_update_samples)
+    samples = min(sizes[Split.TRAIN], most_compared(config.optimizer))
     demands = [
         Demand("a step's batch", batch, (*of_batch, "train.rollouts_per_item")),
         Demand("the comparison of two epochs", _chunks(config, samples, skills=2), ("optimizer.slow_update_samples",)),
