@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from local.standin.directives import DIRECTIVES
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
@@ -25,6 +26,7 @@ from skillopt_airflow.store.items import load_items
 from skillopt_airflow.training import steps
 from skillopt_airflow.training.candidate import gate as decide_again
 from skillopt_airflow.training.history import history_of
+from skillopt_airflow.training.lapse_notes import note_rows
 from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
 from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
@@ -489,7 +491,10 @@ def test_skill_aware_reflection_puts_lapses_into_the_appendix(source: str) -> No
         return None if notes is None else {"failure_patterns": [], "edits": [], "notes": notes}
 
     training = Training.of(
-        reply=reply, optimizer__use_skill_aware_reflection=True, optimizer__skill_aware_appendix_source=source
+        reply=reply,
+        optimizer__use_skill_aware_reflection=True,
+        optimizer__skill_aware_appendix_source=source,
+        optimizer__skill_aware_notes_gate=True,
     )
     training()
     inside = SkillDocument(candidate(training, STEPS[0])).region("APPENDIX")
@@ -499,7 +504,8 @@ def test_skill_aware_reflection_puts_lapses_into_the_appendix(source: str) -> No
     assert stages(training)["consolidate"] == 0
 
 
-def test_a_full_appendix_is_consolidated() -> None:
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_full_appendix_is_consolidated(gated: bool) -> None:
     def reply(stage: str, prompt: str, tool: str) -> Any:
         if stage == "reflect_skill_aware":
             notes = [f"Note {len(prompt)} of {word}." for word in ("one", "two", "three")]
@@ -513,10 +519,55 @@ def test_a_full_appendix_is_consolidated() -> None:
         reply=reply,
         optimizer__use_skill_aware_reflection=True,
         optimizer__skill_aware_consolidate_threshold=2,
+        optimizer__skill_aware_notes_gate=gated,
         train__num_epochs=1,
     )
     training()
-    assert SkillDocument(candidate(training, STEPS[0])).region("APPENDIX") == "- All in one."
+    after = training.run.skill(training.run.state(training.run.timeline[1]).current.version).text
+    assert SkillDocument(candidate(training, STEPS[0]) if gated else after).region("APPENDIX") == "- All in one."
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+def test_notes_enter_the_skill_without_the_gate_and_are_measured_with_the_next_candidate(accepts: bool) -> None:
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        if stage != "reflect_skill_aware":
+            return None
+        rules = [rule for name in ("question_words", "titles", "quoted") for rule in DIRECTIVES[name].rules[:1]]
+        added = "\n".join(f"- {rule}" for rule in rules) if accepts else "- Nothing that helps."
+        edit = {"op": "append", "content": added, "rationale": "r"}
+        return {"failure_patterns": [], "edits": [edit], "notes": [f"Mind {len(prompt)}."]}
+
+    training = Training.of(
+        reply=reply,
+        optimizer__use_skill_aware_reflection=True,
+        optimizer__use_slow_update=False,
+        train__num_epochs=1,
+        train__speculative_rollout=True,
+    )
+    final = training()
+    run = training.run
+    first, second = run.timeline[1], run.timeline[2]
+    before, after = run.state_before(first), run.state(first)
+    assert decisions(training)[first.name].action.accepted is accepts
+    noted, measured = run.skill(after.current.version), run.document(run.keys.moment(first).candidate_skill)
+    assert after.current.has_new_notes
+    assert "Mind" not in measured.text
+    assert "Mind" in str(noted.region("APPENDIX"))
+    # Only its notes are new, whatever the gate said, and the scores are those of the text without them.
+    assert noted.with_region("APPENDIX", "") == (measured if accepts else run.skill(before.current.version))
+    assert after.current.evaluation == (after.best if accepts else before.current).evaluation
+    # The next step starts from it, also where its batch was rolled out in advance.
+    assert run.state_before(second).current.sha256 == noted.sha256
+    batch = run.stored(Split.TRAIN, noted, 0, [item for part in run.slices(second) for item in part])
+    assert all(rollout.score is not None for rollout in batch.values())
+    lines = run.store.get_model(run.keys.line_origins(after.current.version), LinesOfSkill).lines
+    wrote = [line.edit for line, text in zip(lines, noted.text.split("\n"), strict=True) if "Mind" in text]
+    report = run.store.get_model(run.keys.moment(first).edit_apply_report, EditApplyReport)
+    assert wrote == [row.index for row in note_rows(run, first)] == [len(report.rows) + n for n in range(len(wrote))]
+    # In the end the last skill is measured with its notes, and competes.
+    assert training.rollouts["final"] > 0
+    assert not final.current.has_new_notes
+    assert final.best.evaluation.size == len(run.item_refs(Split.VAL))
 
 
 def test_the_last_skill_competes_if_it_was_never_measured_well_enough() -> None:

@@ -147,6 +147,12 @@ def test_consolidation_needs_notes_and_a_threshold() -> None:
     assert calls(estimated(SEARCHQA, optimizer=aware))["consolidate"] == 40
 
 
+def test_notes_that_no_gate_sees_are_measured_in_the_end() -> None:
+    for gated, final in ((False, 200), (True, 0)):
+        knobs = {"use_skill_aware_reflection": True, "skill_aware_notes_gate": gated}
+        assert calls(estimated(SEARCHQA, optimizer=knobs)).get("final", 0) == final
+
+
 def test_the_preflight_asks_the_optimizer_once_and_the_target_for_an_item_of_the_first_batch() -> None:
     assert calls(estimated(SEARCHQA, train={"preflight": True})) == calls(estimated(SEARCHQA)) | {"preflight": 1}
 

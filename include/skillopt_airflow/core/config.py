@@ -115,6 +115,9 @@ class OptimizerGroup(Group):
     """Tell defects of the skill from lapses of its execution; lapses become notes in a protected appendix."""
     skill_aware_appendix_source: Literal["failure", "success", "both"] = "both"
     """Minibatches that may add notes."""
+    skill_aware_notes_gate: bool = False
+    """The notes pass the gate with the step's edits; false adds them to the skill whatever the gate says, and the next
+    candidate measures them."""
     skill_aware_consolidate_threshold: Count = 0
     """Notes above which the optimizer rewrites the appendix shorter; 0 never does."""
 

@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate import Action, GateDecision
@@ -18,6 +20,8 @@ class Measured(Value):
     """Numbers count accepted skills; 0 is the seed."""
     sha256: str
     evaluation: Evaluation
+    has_new_notes: bool = Field(default=False, exclude_if=lambda found: not found)
+    """True if notes were added since, so that the scores are those of the text without them."""
 
 
 class RunState(Document):

@@ -27,6 +27,7 @@ from skillopt_airflow.training.evaluation import (
     evaluation_chunks,
     measured,
 )
+from skillopt_airflow.training.lapse_notes import with_notes
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import why_stop
@@ -113,13 +114,13 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
             for one in (evaluation, *others):
                 record = record.with_scores(one, rules)
             state = state.model_copy(update={"record": record})
-        state = _remembering(run, moment, state, decision)
-        state = state.model_copy(update={"stopped": why_stop(run, moment)})
-        _leave_behind(run, moment, state)
-        store.put_model(keys.gate, decision)
         if decision.action.accepted:
             store.put_text(run.keys.skill(number), candidate.text)
             store.put_bytes(run.keys.line_origins(number), store.get_bytes(keys.line_origins))
+        state = _remembering(run, moment, with_notes(run, moment, state), decision)
+        state = state.model_copy(update={"stopped": why_stop(run, moment)})
+        _leave_behind(run, moment, state)
+        store.put_model(keys.gate, decision)
         if decision.action is Action.ACCEPT_NEW_BEST and run.is_newest(moment):
             store.put_text(run.keys.best_skill, candidate.text)
         log.info("%s: %s, %s", moment.name, decision.action, decision.reason)

@@ -92,6 +92,6 @@ def _adopt(run: TrainingRun, moment: Moment, number: int) -> None:
     """Store the documents of a proposal under the keys of its moment, where everything else looks for them."""
     mine, theirs = run.keys.moment(moment), run.keys.moment(moment).proposal(number)
     for key, copy in zip(theirs.of_candidate, mine.of_candidate, strict=True):
-        # Only an optimizer that chooses the learning rate leaves one.
+        # Not every step has a learning rate of the optimizer's, or notes.
         with suppress(ObjectMissing):
             run.store.put_bytes(copy, run.store.get_bytes(key))

@@ -15,6 +15,7 @@ from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 from skillopt_airflow.training.evaluation import by_type, measured
 from skillopt_airflow.training.history import gated_moments, history_of
+from skillopt_airflow.training.lapse_notes import note_rows
 from skillopt_airflow.training.publication import looks_at
 from skillopt_airflow.training.run import TrainingRun
 
@@ -90,7 +91,7 @@ def _moment(run: TrainingRun, moment: Moment, row: MomentHistory) -> MomentView:
     more = {
         "candidate": score,
         "score_after": current.gate_mean(rules) if current.scores else math.nan,
-        "edits": run.store.get_model(keys.edit_apply_report, EditApplyReport).rows,
+        "edits": (*run.store.get_model(keys.edit_apply_report, EditApplyReport).rows, *note_rows(run, moment)),
         "diff": diff_of(before.text, candidate.text),
         "failure_patterns": run.store.get_model(keys.applied_patch, Patch).failure_patterns,
     }

@@ -78,7 +78,7 @@ def last_plan(run: TrainingRun) -> list[JsonObject]:
     """Plan the last skill's rollouts on the selection split, if it was never measured well enough."""
     moment = run.timeline[-1]
     state = run.state_before(moment)
-    chunks = [] if covers(state.current.evaluation, run.config.evaluation) else _last_chunks(run, state)
+    chunks = [] if _is_measured(run, state) else _last_chunks(run, state)
     return store_plan(run, moment, "final", chunks)
 
 
@@ -89,11 +89,14 @@ def finish(run: TrainingRun) -> list[JsonObject]:
     """
     moment, rules = run.timeline[-1], run.config.evaluation
     state = run.state_before(moment)
-    if covers(state.current.evaluation, rules):
+    if _is_measured(run, state):
         final = state.model_copy(update={"moment": moment.name})
     else:
         last = state.current.model_copy(
-            update={"evaluation": measured(run, Split.VAL, run.skill(state.current.version))}
+            update={
+                "evaluation": measured(run, Split.VAL, run.skill(state.current.version)),
+                "has_new_notes": False,
+            }
         )
         # By the mean alone: there are no fresh rollouts for a policy that would ask for them.
         by_mean = rules.model_copy(update={"gate_policy": "paper"})
@@ -106,6 +109,12 @@ def finish(run: TrainingRun) -> list[JsonObject]:
     run.store.put_text(run.keys.best_skill, run.skill(final.best.version).text)
     run.commit(moment, final, newest=True)
     return store_plan(run, moment, "test", [] if final.stopped else _tested(run, final))
+
+
+def _is_measured(run: TrainingRun, state: RunState) -> bool:
+    """Return whether nothing is to be measured of the last skill; new notes are no reason to exceed a spent budget."""
+    known = not state.current.has_new_notes or bool(state.stopped)
+    return known and covers(state.current.evaluation, run.config.evaluation)
 
 
 def test_chunks(run: TrainingRun, versions: Iterable[int]) -> list[Chunk]:

@@ -9,6 +9,7 @@ from skillopt_airflow.core.config import TrainGroup
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.lapse_notes import skill_if_rejected
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import affords_rest
@@ -19,11 +20,11 @@ REJECTED = 3
 
 
 def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
-    """Return the batch of the step that follows at once, under the skill that the moment starts from."""
+    """Return the batch of the step that follows at once, under the skill that it starts from after a rejection."""
     following = run.timeline[run.timeline.index(moment) + 1]
     if following.kind != "step" or not _pays(run, moment):
         return []
-    skill = run.keys.skill(run.state_before(moment).current.version)
+    skill = skill_if_rejected(run, moment)
     items = [item for part in run.slices(following) for item in part]
     return chunks_of(run.config, "speculate", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
 

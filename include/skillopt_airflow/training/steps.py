@@ -29,6 +29,7 @@ from skillopt_airflow.training.candidate import store_candidate
 from skillopt_airflow.training.choice import Proposal, proposals, to_measure
 from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.item_files import pictures
+from skillopt_airflow.training.lapse_notes import notes_enter, store_notes
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.speculation import speculation
@@ -162,7 +163,13 @@ def _apply(run: TrainingRun, moment: Moment, proposal: Proposal) -> None:
         patch = run.store.get_model(proposal.keys.ranked_edits, Patch)
         if run.config.optimizer.skill_update_mode == "rewrite_from_suggestions":
             patch = rewrite(models.optimizer, skill.text, patch, state.buffer)
-        store_candidate(run, moment, proposal.keys, _with_notes(run, models, skill, patch))
+        notes = _notes(run, models, skill, patch)
+        if notes_enter(run):
+            store_notes(run, proposal.keys, skill, notes)
+        else:
+            patch = patch.model_copy(update={"edits": (*patch.edits, *notes.edits)})
+        patch = patch.model_copy(update={"fallback": joined(patch.fallback, notes.fallback)})
+        store_candidate(run, moment, proposal.keys, patch)
 
 
 def _chooses_rate(run: TrainingRun) -> bool:
@@ -233,13 +240,12 @@ def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatc
     return answered.model_copy(update={"fallback": joined(wanted.fallback, answered.fallback)})
 
 
-def _with_notes(run: TrainingRun, models: Assistants, skill: SkillDocument, patch: Patch) -> Patch:
-    """Return the patch with its notes as edits of the appendix, consolidated above the threshold."""
+def _notes(run: TrainingRun, models: Assistants, skill: SkillDocument, patch: Patch) -> Patch:
+    """Return the patch's notes as edits of the appendix, consolidated above the threshold."""
     edits: tuple[Edit, ...] = note_edits(skill, patch.notes)
-    most, fallback = run.config.optimizer.skill_aware_consolidate_threshold, patch.fallback
+    most, fallback = run.config.optimizer.skill_aware_consolidate_threshold, ""
     present = tuple(Note(text=text, minibatch="appendix") for text in notes_of(skill))
     if edits and 0 < most < len(notes_of(apply_edits(skill, edits)[0])):
         united = consolidate(models.optimizer, skill.text, (*present, *patch.notes), most)
-        edits = (consolidated_edit(skill, united.notes),)
-        fallback = joined(fallback, united.fallback)
-    return patch.model_copy(update={"edits": (*patch.edits, *edits), "fallback": fallback})
+        edits, fallback = (consolidated_edit(skill, united.notes),), united.fallback
+    return Patch(edits=edits, fallback=fallback)
