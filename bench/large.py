@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from bench import large_run, tables
 from bench.large_run import Place
-from skillopt_airflow.core.config import StorageGroup
 from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store.keys import trajectories_of
 from skillopt_airflow.store.objects import ObjectStore

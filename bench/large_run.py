@@ -13,8 +13,9 @@ from botocore.config import Config
 
 from local.home import PROJECT
 from skillopt_airflow.core.budget import Prices
-from skillopt_airflow.core.config import ModelGroup, StorageGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
 from skillopt_airflow.core.types import Edit, Item, JsonObject, Message, ModelCall, Patch, Split, Status, Trajectory
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.sandbox.task_workload import Outcome

@@ -10,7 +10,6 @@ from typing import Any
 
 from bench import tables, truth_publishing
 from bench.truth_worlds import WORLDS, Contest
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import decide, judge, to_confirm
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.gate_policies.policy import evidence_of
@@ -18,6 +17,7 @@ from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.paired import interval, paired, signs
 from skillopt_airflow.core.power import smallest_gain
 from skillopt_airflow.core.sign_test import sign_test
+from skillopt_airflow.core.training_groups import EvaluationGroup
 
 SEED = 42
 ALPHA = 0.05

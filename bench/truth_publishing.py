@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from bench import tables
 from bench.truth_worlds import evaluation_of
-from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
 from skillopt_airflow.core.gate import judge
 from skillopt_airflow.core.gate_policies.policy import evidence_of
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.run_gates import publishing_rules
+from skillopt_airflow.core.service_groups import PublishingGroup
+from skillopt_airflow.core.training_groups import EvaluationGroup
 
 Rates = NDArray[np.float64]
 

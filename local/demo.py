@@ -17,9 +17,9 @@ from local.airflow_api import AirflowApi, Row
 from local.environment import airflow_url, s3_url, stand_in_serves
 from local.home import ADMIN, PROJECT, Home, Settings
 from local.shell_commands import PROGRAMS, typed
-from skillopt_airflow.core.config import StorageGroup
 from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.errors import PlatformError
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.training.run import RunRecord

@@ -19,9 +19,9 @@ from uv import find_uv_bin
 from local import npm
 from local.engine import install_packages
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.resource_groups import SandboxGroup
 
 Report = Callable[[str], None]
 

@@ -13,7 +13,7 @@ import pytest
 from local.standin.directives import DIRECTIVES
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.buffer import ReflectedItems
-from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelOutputError, ObjectMissing
@@ -21,6 +21,7 @@ from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
 from skillopt_airflow.store.items import load_items
 from skillopt_airflow.training import steps

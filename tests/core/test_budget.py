@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.budget import ModelPrice, Prices, Role, Spent, by_stage, dearest, exceeded, spent, unpriced
-from skillopt_airflow.core.config import BudgetGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.types import ModelCall
 
 CHEAP = ModelPrice(input=0.5, output=2.0, source="budget.prices")

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.contenders import Contender, Standing, at_level_of, choose, rules_among
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.run_gates import gates_of
+from skillopt_airflow.core.training_groups import EvaluationGroup
 
 CURRENT = 0.5
 

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.density import density, tokens_of, weighed
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.training_groups import EvaluationGroup
 
 SKILLS = st.text(min_size=1, max_size=300).map(SkillDocument)
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import Action, GateDecision, decide, to_confirm
 from skillopt_airflow.core.gate_policies import POLICIES
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Status
 from tests.core.evaluations import EVALUATIONS
 

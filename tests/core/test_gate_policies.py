@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.betting import log_betting
-from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
 from skillopt_airflow.core.gate import decide, judge, to_confirm
 from skillopt_airflow.core.gate_policies import POLICIES, policy_of
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
 from skillopt_airflow.core.gate_policies.policy import Evidence, FreshDraws, Policy, discordant, evidence_of
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, evaluation_of
 from skillopt_airflow.core.paired import SAME_MEAN
+from skillopt_airflow.core.service_groups import PublishingGroup
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Rollout, RolloutResult, Score, Status, Trajectory
 from skillopt_airflow.core.verdict import Action, Verdict
 

@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import (
     Evaluation,
@@ -14,6 +13,7 @@ from skillopt_airflow.core.item_scores import (
     metric_value,
     missing_as_lost,
 )
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Rollout, RolloutResult, Score, Status, Trajectory
 
 FAILED = [status for status in Status if not status.scored]

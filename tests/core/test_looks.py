@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup
 from skillopt_airflow.core.gate import decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.looks import Look, Question, items_fingerprint, level_of
 from skillopt_airflow.core.run_gates import publishing_rules
+from skillopt_airflow.core.service_groups import PublishingGroup
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split
 
 ITEMS = 40

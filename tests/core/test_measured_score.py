@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, Metric
 from skillopt_airflow.core.measured_score import MeasuredScore, SplitScore, require_coverage
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Status, Trajectory
 
 SHARE = st.sampled_from([0.0, 0.25, 0.5, 1.0])

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core import intervals
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, differences, interval, paired, signs, standard_error
+from skillopt_airflow.core.training_groups import EvaluationGroup
 
 RULES = EvaluationGroup()
 SOFT = EvaluationGroup(gate_metric="soft")

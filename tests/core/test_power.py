@@ -1,7 +1,7 @@
 import pytest
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.power import smallest_gain
+from skillopt_airflow.core.training_groups import EvaluationGroup
 
 RULES = EvaluationGroup(gate_policy="mcnemar")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import OptimizerGroup, TrainGroup
 from skillopt_airflow.core.schedule import edit_budget, sample, slices, steps_in_epoch
+from skillopt_airflow.core.training_groups import OptimizerGroup, TrainGroup
 
 RATES = st.tuples(st.integers(1, 40), st.integers(1, 40)).map(sorted)
 TOTALS = st.integers(2, 200)

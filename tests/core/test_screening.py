@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.screening import screened
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.store.objects import model_bytes
 from tests.core.evaluations import EVALUATIONS

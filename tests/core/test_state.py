@@ -3,11 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.buffer import BufferEntry, ReflectedItems, StepBuffer, entry_of
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import Action, GateDecision, decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.state import Measured, RunState, advance, compete, remember, seed_state
 from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Status
 
 EDITS = (Edit(op="append", content="x"),)

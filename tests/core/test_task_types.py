@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.task_types import scores_by_type, task_types
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Item
 
 SCORE = st.builds(ItemScore, hard=st.sampled_from([0.0, 1.0]), soft=st.sampled_from([0.25, 0.75]))

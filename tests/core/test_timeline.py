@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from skillopt_airflow.core.config import OptimizerGroup, TrainConfig, TrainGroup
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.timeline import Moment, timeline
+from skillopt_airflow.core.training_groups import OptimizerGroup, TrainGroup
 
 OPTIMIZERS = st.builds(
     OptimizerGroup, use_slow_update=st.booleans(), use_meta_skill=st.booleans(), use_meta_reflect=st.booleans()

@@ -11,7 +11,6 @@ from pydantic import BaseModel
 
 from skillopt_airflow.consumer import SkillClient
 from skillopt_airflow.core.buffer import ReflectedItems
-from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.documents import Document, read_document
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import NewerDocument
@@ -20,6 +19,7 @@ from skillopt_airflow.core.looks import Look
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.screening import Screening
+from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Patch, Split
 from skillopt_airflow.optimizer.comparison import Comparison

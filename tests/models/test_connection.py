@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from local.served import served
-from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
 from skillopt_airflow.core.harnesses import HarnessName
+from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.models.connection import (
     check,
     check_harness,

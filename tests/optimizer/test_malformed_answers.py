@@ -11,9 +11,9 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from scripted_optimizer import ScriptedOptimizer, rollout
 
 from skillopt_airflow.core.buffer import StepBuffer
-from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, Note, Patch, Score
 from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 from skillopt_airflow.optimizer.aggregate import aggregate

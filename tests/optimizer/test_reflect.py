@@ -4,8 +4,8 @@ import pytest
 from scripted_optimizer import ScriptedOptimizer, json_section, rollout, section, unusable
 
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
-from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Patch, Rollout, Status
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.minibatches import Minibatch

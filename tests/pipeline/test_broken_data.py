@@ -25,7 +25,7 @@ from skillopt_airflow.training import preparation
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.night_plan import prepare_night
 from skillopt_airflow.training.run import RunRef, TrainingRun
-from skillopt_airflow.training.scorecard import Question
+from skillopt_airflow.training.scorecard import ScoringRequest
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, InProcessConnections
 from tests.training.local_store import LocalStore
@@ -169,11 +169,11 @@ def test_a_training_in_more_chunks_than_airflow_makes_tasks_of_is_refused_before
 def test_so_is_an_evaluation(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reached, "image", lambda self, config: "sha256:here")
     knobs = {"evaluation.draws": 30, "sandbox.items_per_container": 1, "evaluation.val_limit": 20}
-    question = Question(skill="seed", other="champion", splits=(Split.VAL,))
+    request = ScoringRequest(skill="seed", other="champion", splits=(Split.VAL,))
     with pytest.raises(
         ConfigError, match=r"^the rollouts of 2 skills: 1200 chunks, .* or lower evaluation\.draws = 30$"
     ):
-        preparation.prepare_scoring(*triggered.new_run("searchqa", RUN, {"overrides": knobs}), question, 1024)
+        preparation.prepare_scoring(*triggered.new_run("searchqa", RUN, {"overrides": knobs}), request, 1024)
 
 
 def test_so_is_a_night(store: LocalStore, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from local.served import served
-from skillopt_airflow.core.config import SandboxGroup, StorageGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import (
     ConfigError,
     EngineUnavailable,
@@ -16,6 +16,7 @@ from skillopt_airflow.core.errors import (
     SkillOptError,
     StoreUnavailable,
 )
+from skillopt_airflow.core.resource_groups import SandboxGroup, StorageGroup
 from skillopt_airflow.models import connection
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, attach_storage, signing_store
 from skillopt_airflow.pipeline.failures import wrong_input_fails

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.run_history import History
+from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline import publishing
 from skillopt_airflow.store.artifacts import ArtifactStore

@@ -10,8 +10,9 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from skillopt_airflow.core.config import PublishingGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.pipeline import evaluate_dag, night_dag, publishing
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag

@@ -1,7 +1,6 @@
 """A run as its history would describe it: 12 steps in 2 epochs with every verdict, judged by the project's rules."""
 
 from skillopt_airflow.core.budget import StageCost
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order, reject_early
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened
@@ -14,6 +13,7 @@ from skillopt_airflow.core.screening import screened
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Status, Trajectory
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 

@@ -17,9 +17,9 @@ from pydantic import SecretStr
 from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin.directives import DIRECTIVES
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.model_gateway import ModelGateway

@@ -12,9 +12,9 @@ from pydantic import SecretStr
 from local import image
 from skillopt_airflow import benchmarks
 from skillopt_airflow.benchmarks import LIST_VARIABLE
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, Status
 from skillopt_airflow.gateway.upstream import Upstream

@@ -2,10 +2,11 @@ import pytest
 
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
 from benchmarks.searchqa.adapter import BENCHMARK as WITH_TOOLS
-from skillopt_airflow.core.config import ModelGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.rollout.requirements import check_requirements
 
 

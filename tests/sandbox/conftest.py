@@ -12,8 +12,8 @@ import pytest
 from pydantic import SecretStr
 
 from local import image
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream

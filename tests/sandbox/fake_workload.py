@@ -9,8 +9,8 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream

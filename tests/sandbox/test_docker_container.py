@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from requests import ConnectionError as RequestsConnectionError
 
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_container import Container, Plan, capped, lines
 from skillopt_airflow.sandbox.docker_without_shared_files import DockerWithoutSharedFiles
 from skillopt_airflow.sandbox.staging import ContainerFolder, TaskFolder

@@ -1,4 +1,4 @@
-from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_limits import container_seconds, end_of, host_options, task_seconds, together
 
 

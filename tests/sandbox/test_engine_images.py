@@ -6,8 +6,8 @@ import pytest
 from docker.errors import APIError, ImageNotFound
 
 from local import image
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_connection import ensure_image, found, image_digest, reached
 
 

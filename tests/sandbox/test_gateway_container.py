@@ -1,6 +1,6 @@
 import json
 
-from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.serve import ServeConfig

@@ -6,8 +6,8 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.network_policy import network_policy
 from skillopt_airflow.sandbox.pod import (
     PodPlan,

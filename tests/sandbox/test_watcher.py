@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import StoreError
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox import watcher as watcher_module
 from skillopt_airflow.sandbox.staging import ContainerFolder, TaskFolder

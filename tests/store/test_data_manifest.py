@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import DataGroup
+from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.types import Item, Split
 from skillopt_airflow.store.data_manifest import ListedItems, SplitList, data_manifest
 

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skillopt_airflow.core.config import DataGroup, RegateGroup
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.resource_groups import DataGroup
+from skillopt_airflow.core.service_groups import RegateGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.data_manifest import ListedItems, SplitList
 from skillopt_airflow.store.datasets import partition_uri, read_partition, read_records, read_split_list

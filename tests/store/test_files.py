@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skillopt_airflow.core.config import DataGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.store import files
 from skillopt_airflow.store.files import DataFiles, FileStore
 from skillopt_airflow.store.objects import ObjectStore

@@ -2,12 +2,12 @@ import json
 
 import pytest
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import NewerDocument
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
 from skillopt_airflow.core.state import Measured, RunState, seed_state
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.objects import ObjectStore

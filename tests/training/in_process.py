@@ -18,10 +18,11 @@ from pydantic import ValidationError
 
 from local.standin.chat_wire import complete
 from skillopt_airflow.core.budget import Prices
-from skillopt_airflow.core.config import ModelGroup, StorageGroup, TrainConfig, nest
+from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.protocols import FollowsUp, Output
+from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
 from skillopt_airflow.gateway.upstream import Upstream

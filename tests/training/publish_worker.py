@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.config import StorageGroup
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore

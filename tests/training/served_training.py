@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.config import ModelGroup
+from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream

@@ -3,8 +3,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from skillopt_airflow.core.config import StorageGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import ModelCall, Split, Status
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity

@@ -15,7 +15,7 @@ from skillopt_airflow.training.night import settle_night
 from skillopt_airflow.training.night_plan import contest_of, plan_night
 from skillopt_airflow.training.preparation import settle
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.scorecard import Question, scorecard, scoring_plan
+from skillopt_airflow.training.scorecard import ScoringRequest, scorecard, scoring_plan
 from tests.training.in_process import Training, configured
 from tests.training.local_store import LocalStore
 from tests.training.test_nights import CHAMPION, FORMER, SEED, Nights, date, healthy
@@ -103,11 +103,11 @@ def test_rows_that_are_no_fault_do_not_stop_a_night() -> None:
 def test_broken_rollouts_stop_a_score() -> None:
     training = Training(configured("searchqa", {"evaluation.test_limit": 6}), name="evaluate-1")
     training.prepare()
-    question = Question(skill="seed", other="", splits=(Split.TEST,))
-    training.run_containers(scoring_plan(training.run, question, [SkillDocument(SEED)]))
-    assert scorecard(training.run, question).skill.items == 6
+    request = ScoringRequest(skill="seed", other="", splits=(Split.TEST,))
+    training.run_containers(scoring_plan(training.run, request, [SkillDocument(SEED)]))
+    assert scorecard(training.run, request).skill.items == 6
     spoil(training.store, lambda rows: rows[0].update(hard=2.0), SkillDocument(SEED).sha256)
     training.store.delete(training.run.keys.scorecard)
     with pytest.raises(DataQualityError, match=r"^evaluate-1 on test: these rollouts .* in first skill, draw 0 row \d"):
-        scorecard(training.run, question)
+        scorecard(training.run, request)
     assert not training.store.exists(training.run.keys.scorecard)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.config import StorageGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import DATA_SPLITS, Item, ItemFile, JsonObject, Split, Status
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.files import DataFiles, FileStore

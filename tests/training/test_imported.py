@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.provenance import LinesOfSkill
+from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.training.approval import publication_body

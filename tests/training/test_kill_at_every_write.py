@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.run_history import History
+from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.publication import gate_publication, plan_publication

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill
+from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.pipeline.triggered import of_decline
 from skillopt_airflow.report import summary

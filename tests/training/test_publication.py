@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.errors import ConfigError, Conflict, DataError
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.run_history import Publication
+from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.quality.quality_report import DataQualityError
 from skillopt_airflow.report import summary

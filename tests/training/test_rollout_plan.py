@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.config import ModelGroup, SandboxGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.rollout_plan import (
     CALLS_PER_CONTAINER,

@@ -4,7 +4,7 @@ import pytest
 
 from skillopt_airflow.core.density import density
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.pipeline.evaluate_dag import _question
+from skillopt_airflow.pipeline.evaluate_dag import _request
 from skillopt_airflow.training.preparation import prepare_scoring
 from skillopt_airflow.training.scorecard import Scorecard, scorecard
 from tests.training.in_process import Training
@@ -16,7 +16,7 @@ BETTER = "# Better\n\nPrefer a phrase that stands close to the words of the clue
 
 def scored(split: str) -> tuple[Training, Scorecard]:
     training = Training.of(train__preflight=False)
-    question = _question({"skill": BETTER, "compare_to": "seed", "split": split})
+    question = _request({"skill": BETTER, "compare_to": "seed", "split": split})
     training.run_containers(prepare_scoring(training.run, training.config, question, 1024))
     return training, scorecard(training.run, question)
 
@@ -24,7 +24,7 @@ def scored(split: str) -> tuple[Training, Scorecard]:
 def test_scores_are_told_by_the_type_of_task() -> None:
     few = {"train__preflight": False, "evaluation__val_limit": 20}
     training = Training.of("livemathematicianbench", **few, data__task_type="no")
-    question = _question({"skill": "seed", "compare_to": "", "split": "val"})
+    question = _request({"skill": "seed", "compare_to": "", "split": "val"})
     training.run_containers(prepare_scoring(training.run, training.config, question, 1024))
     score = scorecard(training.run, question).skill
     assert len(score.by_type) == sum(one.items for one in score.by_type) == score.items == 20

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from skillopt_airflow.core.config import TrainGroup
+from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.speculation import first_speculation
 from tests.training.in_process import Training

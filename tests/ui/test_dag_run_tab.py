@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, insert
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
-from skillopt_airflow.core.config import StorageGroup
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.store.objects import ObjectStore

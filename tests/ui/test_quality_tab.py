@@ -12,7 +12,7 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 from fastapi.testclient import TestClient
 
-from skillopt_airflow.core.config import StorageGroup
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.store.keys import night_name, run_name, scoring_name
 from skillopt_airflow.training.run import RunRef

@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from skillopt_airflow.core.config import BudgetGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.types import ModelCall, Value
 
 Role = Literal["target", "optimizer"]

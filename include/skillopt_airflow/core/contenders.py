@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.paired import SAME_MEAN
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Value
 
 Standing = Literal["measured", "rejected early", "too few scores", "nothing new"]

@@ -2,8 +2,8 @@
 
 import re
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.training_groups import EvaluationGroup
 
 CHARS_PER_TOKEN = 4
 """Characters of a token in English text, roughly; other languages and code have fewer."""

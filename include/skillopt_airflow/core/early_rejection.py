@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import GateDecision, reject
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore, metric_value
 from skillopt_airflow.core.paired import SAME_MEAN, paired
 from skillopt_airflow.core.track_record import TrackRecord
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Status
 
 PERFECT = ItemScore(hard=1.0, soft=1.0)

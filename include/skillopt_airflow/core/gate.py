@@ -2,7 +2,6 @@
 
 from pydantic import Field
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.contenders import Contender
 from skillopt_airflow.core.density import weighed
 from skillopt_airflow.core.documents import Document
@@ -13,6 +12,7 @@ from skillopt_airflow.core.paired import SAME_MEAN, PairedTable, differences, pa
 from skillopt_airflow.core.screening import Screening
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.task_types import TypeScore
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.verdict import Action, Verdict
 
 __all__ = ["Action", "GateDecision", "decide"]

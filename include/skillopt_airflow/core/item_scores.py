@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.groups import NO_GROUPS
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import RolloutResult, Score, Status, UnitInterval, Value
 
 Metric = Literal["hard", "soft", "mixed"]

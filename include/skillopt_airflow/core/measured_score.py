@@ -4,12 +4,12 @@ from typing import Self
 
 from pydantic import Field
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.failure_reasons import too_few
 from skillopt_airflow.core.item_scores import Evaluation, covers
 from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.task_types import TypeScore
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import UnitInterval, Value
 
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 
 from skillopt_airflow.core import intervals
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.groups import NO_GROUPS, members
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Value
 
 SAME_MEAN = 1e-12

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from random import Random
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate import judge
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.gate_policies.policy import Evidence, FreshDraws, discordant
 from skillopt_airflow.core.paired import PairedTable
+from skillopt_airflow.core.training_groups import EvaluationGroup
 
 POWER = 0.8
 """Share of candidates with the gain that are to be accepted."""

@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from skillopt_airflow.core.config import EvaluationGroup, PublishingGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.contenders import at_level_of
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.groups import count_groups, group_sizes
 from skillopt_airflow.core.looks import level_of
 from skillopt_airflow.core.power import smallest_gain
+from skillopt_airflow.core.service_groups import PublishingGroup
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split, Value
 
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from skillopt_airflow.core.config import OptimizerGroup, TrainGroup
+from skillopt_airflow.core.training_groups import OptimizerGroup, TrainGroup
 
 T = TypeVar("T")
 

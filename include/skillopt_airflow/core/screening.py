@@ -3,10 +3,10 @@
 It is the acceptance test on a minibatch of GEPA (arXiv 2507.19457), with one difference: a tie goes on.
 """
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.paired import PairedTable, paired
+from skillopt_airflow.core.training_groups import EvaluationGroup
 
 
 class Screening(Document):

@@ -4,8 +4,8 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Value
 
 

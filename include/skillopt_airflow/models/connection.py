@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
     from pydantic_ai.models import Model
 
-    from skillopt_airflow.core.config import ModelGroup
+    from skillopt_airflow.core.resource_groups import ModelGroup
 
 GENERIC = "pydanticai"
 CHECK_SECONDS = 20.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
 from skillopt_airflow.core.budget import ModelPrice
-from skillopt_airflow.core.config import Price
+from skillopt_airflow.core.resource_groups import Price
 
 SAMPLE_TOKENS = 1000
 """Below every tier of the table, so that a price read off so many tokens is the base price."""

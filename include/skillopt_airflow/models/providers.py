@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError
 
-from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.errors import ConfigError, ModelConnectionError
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.core.wire_formats import WIRE_FORMATS, Dialect
 from skillopt_airflow.gateway.upstream import AzureIdentity, Upstream

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import groupby
 
-from skillopt_airflow.core.config import TrainGroup
 from skillopt_airflow.core.item_scores import is_failure
+from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Rollout, Score, SourceType, Value
 
 Tries = tuple[Rollout, ...]

@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from skillopt_airflow.core.buffer import StepBuffer
-from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.item_scores import is_failure
 from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.skill import SkillDocument, without_markers
+from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Note, Patch, Value
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import (

@@ -8,8 +8,9 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from skillopt_airflow.core.budget import Prices
-from skillopt_airflow.core.config import ModelGroup, SandboxGroup, StorageGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.run import RunRef, TrainingRun

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
 
-from skillopt_airflow.core.config import RetentionGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.service_groups import RetentionGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.addresses import CLEANUP_DAG_ID
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections

@@ -11,7 +11,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError, AirflowSkipException
 
-from skillopt_airflow.core.config import TrainGroup
+from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
 from skillopt_airflow.pipeline.task_errors import failed_tasks
 

@@ -14,7 +14,7 @@ from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, evaluations
 
 if TYPE_CHECKING:
-    from skillopt_airflow.training.scorecard import Question
+    from skillopt_airflow.training.scorecard import ScoringRequest
 
 ALL_SPLITS = "all"
 KINDS = "`seed`, `champion`, a version such as `v0003-0123456789ab`, an `s3://` address, or the text of a skill"
@@ -63,14 +63,14 @@ def prepare(benchmark: str) -> list[JsonObject]:
     from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, new_run
     from skillopt_airflow.store.keys import scoring_name
     from skillopt_airflow.training.preparation import prepare_scoring
-    from skillopt_airflow.training.scorecard import Question
+    from skillopt_airflow.training.scorecard import ScoringRequest
 
     context = get_current_context()
     with wrong_input_fails():
         asked = checked_form(context)
-        knobs = {path: value for path, value in asked.items() if path not in Question.FORM}
+        knobs = {path: value for path, value in asked.items() if path not in ScoringRequest.FORM}
         run, config = new_run(benchmark, scoring_name(context["dag_run"].run_id), knobs)
-        chunks = prepare_scoring(run, config, _question(asked), most_mapped())
+        chunks = prepare_scoring(run, config, _request(asked), most_mapped())
     context["ti"].xcom_push("run", run.ref.model_dump())
     return chunks
 
@@ -81,14 +81,14 @@ def score(run: JsonObject) -> JsonObject:
     from skillopt_airflow.training.scorecard import scorecard
 
     with wrong_input_fails():
-        card = scorecard(open_run(run), _question(get_current_context()["params"]))
+        card = scorecard(open_run(run), _request(get_current_context()["params"]))
     return card.model_dump(mode="json")
 
 
-def _question(form: Mapping[str, Any]) -> "Question":
-    from skillopt_airflow.training.scorecard import Question
+def _request(form: Mapping[str, Any]) -> "ScoringRequest":
+    from skillopt_airflow.training.scorecard import ScoringRequest
 
-    skill, other, split = (form[field] for field in Question.FORM)
+    skill, other, split = (form[field] for field in ScoringRequest.FORM)
     # The one that nothing was selected on comes first.
     splits = (Split.TEST, Split.VAL, Split.TRAIN) if split == ALL_SPLITS else (Split(split),)
-    return Question(skill=skill, other="" if other is None else other, splits=splits)
+    return ScoringRequest(skill=skill, other="" if other is None else other, splits=splits)

@@ -5,9 +5,10 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
+from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject
 
 FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget", "publishing")

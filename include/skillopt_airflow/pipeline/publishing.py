@@ -7,8 +7,9 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Asset, Param, TaskGroup, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from skillopt_airflow.core.config import StorageGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.addresses import publish_dag_id, rollback_dag_id

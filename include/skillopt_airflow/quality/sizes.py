@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.run_gates import gates_of
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Split, Value
 
 

@@ -1,10 +1,10 @@
 """Checks that a benchmark and the settings fit the harness, before anything runs."""
 
-from skillopt_airflow.core.config import ModelGroup
 from skillopt_airflow.core.declared_task import DeclaredFilesTask
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.protocols import Benchmark, OffersTools
+from skillopt_airflow.core.resource_groups import ModelGroup
 
 
 def with_tools(benchmark: Benchmark) -> OffersTools:

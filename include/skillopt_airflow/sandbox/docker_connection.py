@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing, SandboxError
+from skillopt_airflow.core.resource_groups import SandboxGroup
 
 if TYPE_CHECKING:
     from airflow.providers.docker.hooks.docker import DockerHook

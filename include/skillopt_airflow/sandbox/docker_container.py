@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.sandbox.docker_limits import KILOBYTE, end_of, host_options
 from skillopt_airflow.sandbox.labels import remove_container
 from skillopt_airflow.sandbox.staging import ContainerFolder, container_user

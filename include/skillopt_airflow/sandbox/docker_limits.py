@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.resource_groups import SandboxGroup
 
 KILOBYTE = 1024
 MEGABYTE = 1024 * KILOBYTE

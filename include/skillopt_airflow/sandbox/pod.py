@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from skillopt_airflow.core.config import SandboxGroup
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.sandbox.docker_limits import TMP_MEGABYTES, container_seconds
 from skillopt_airflow.sandbox.labels import SANDBOX_LABEL

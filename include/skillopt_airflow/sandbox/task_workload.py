@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Trajectory
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from skillopt_airflow.core.config import SandboxGroup
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.staging import ContainerFolder

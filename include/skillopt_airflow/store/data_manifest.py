@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, Field
 
-from skillopt_airflow.core.config import DataGroup
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.groups import count_groups
 from skillopt_airflow.core.looks import items_fingerprint
+from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.types import Item, Split, Value
 
 

@@ -7,8 +7,9 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
-from skillopt_airflow.core.config import DataGroup, RegateGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError
+from skillopt_airflow.core.resource_groups import DataGroup
+from skillopt_airflow.core.service_groups import RegateGroup
 from skillopt_airflow.core.types import ALL_DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.store.data_manifest import SplitList
 from skillopt_airflow.store.objects import ObjectStore

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.config import DataGroup
 from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError, StoreUnavailable
+from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.types import ItemFile
 from skillopt_airflow.store.datasets import folder_of, located
 from skillopt_airflow.store.keys import item_file

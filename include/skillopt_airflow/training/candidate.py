@@ -4,7 +4,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.core.buffer import ReflectedItems, entry_of
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.contenders import rules_among
 from skillopt_airflow.core.density import density
 from skillopt_airflow.core.early_rejection import reject_early
@@ -15,6 +14,7 @@ from skillopt_airflow.core.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, advance, remember
 from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, JsonObject, Patch, Split
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.batch_screen import screening, screens

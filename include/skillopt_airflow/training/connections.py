@@ -5,8 +5,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from skillopt_airflow.core.budget import Prices
-from skillopt_airflow.core.config import ModelGroup, StorageGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.protocols import Optimizer, Target
+from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
 from skillopt_airflow.core.types import ModelCall
 
 if TYPE_CHECKING:

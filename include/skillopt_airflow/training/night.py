@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
@@ -13,6 +12,7 @@ from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.night_evidence import NightMean
 from skillopt_airflow.core.night_verdict import Judgement, NightVerdict, judge_nights
 from skillopt_airflow.core.paired import differences, paired
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys

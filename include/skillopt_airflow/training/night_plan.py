@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import EvaluationGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.item_scores import ItemScore, metric_value
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.keys import RegateKeys, RunKeys

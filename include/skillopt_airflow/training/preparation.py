@@ -36,7 +36,7 @@ from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.run import RunRecord, TrainingRun
-from skillopt_airflow.training.scorecard import Question, scoring_plan
+from skillopt_airflow.training.scorecard import ScoringRequest, scoring_plan
 from skillopt_airflow.training.seed_and_final import opened, seed_plan, store_seed
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ def prepare_training(
     return seed_plan(run)
 
 
-def prepare_scoring(run: TrainingRun, config: TrainConfig, question: Question, most_chunks: int) -> list[JsonObject]:
+def prepare_scoring(
+    run: TrainingRun, config: TrainConfig, request: ScoringRequest, most_chunks: int
+) -> list[JsonObject]:
     """Store the skills and items of a run that scores skills; return the chunks of its rollouts.
 
     Raises:
@@ -108,17 +110,17 @@ def prepare_scoring(run: TrainingRun, config: TrainConfig, question: Question, m
     """
     seed, client = run.seed_skill(), run.connections.s3_client(config.storage)
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
-    asked = [source for source in (question.skill, question.other) if source]
+    asked = [source for source in (request.skill, request.other) if source]
     skills = [find_skill(source, seed, artifacts, client).document for source in asked]
     items, quality = read_items(run, config, [*evaluation_needs(config.evaluation)])
     image = run.connections.image(config)
     items = store_files(run, items, files_of(run, config))
     settle(run, config, items, quality, image, run.connections.prices(config))
     if not config.model.batch:
-        sizes = [len(run.item_refs(split)) for split in question.splits]
+        sizes = [len(run.item_refs(split)) for split in request.splits]
         demand = scoring_demand(config, len(set(skills)), sizes)
         check_mappable(config, [demand], most_chunks)
-    return scoring_plan(run, question, skills)
+    return scoring_plan(run, request, skills)
 
 
 def _init_skill(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> NamedSkill:

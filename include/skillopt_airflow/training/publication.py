@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from skillopt_airflow.core.config import PublishingGroup
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision, decide
@@ -15,6 +14,7 @@ from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_gates import publishing_rules
 from skillopt_airflow.core.run_history import Publication
+from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.types import ItemRef, JsonObject, Split

@@ -9,11 +9,12 @@ from pydantic import Field
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import ModelPrice, Prices, Role
-from skillopt_airflow.core.config import StorageGroup, TrainConfig, nest
+from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState

@@ -51,7 +51,7 @@ class Scorecard(Document):
     """The results on the other splits, where all were asked for."""
 
 
-class Question(Value):
+class ScoringRequest(Value):
     """The skills that are scored, and the splits, of which the first is the result's; `other` may be empty."""
 
     FORM: ClassVar[tuple[str, str, str]] = ("skill", "compare_to", "split")
@@ -62,7 +62,7 @@ class Question(Value):
     splits: tuple[Split, ...]
 
 
-def scoring_plan(run: TrainingRun, question: Question, skills: list[SkillDocument]) -> list[JsonObject]:
+def scoring_plan(run: TrainingRun, request: ScoringRequest, skills: list[SkillDocument]) -> list[JsonObject]:
     """Store the skills as the run's versions 0 and 1, and plan their rollouts; equal texts share theirs."""
     keys: list[str] = []
     for version, skill in enumerate(skills):
@@ -73,27 +73,27 @@ def scoring_plan(run: TrainingRun, question: Question, skills: list[SkillDocumen
     draws = range(run.config.evaluation.draws)
     chunks = [
         chunk
-        for split in question.splits
+        for split in request.splits
         for chunk in chunks_of(run.config, "score", keys, split, ids(run.item_refs(split)), draws)
     ]
     return store_plan(run, run.timeline[0], "score", chunks)
 
 
-def scorecard(run: TrainingRun, question: Question) -> Scorecard:
+def scorecard(run: TrainingRun, request: ScoringRequest) -> Scorecard:
     """Compute the scores and their comparison, and store them as evaluation.json.
 
     Raises:
         DataError: rows cannot be concluded from, or too few items have a score.
     """
-    first, *others = (_scorecard(run, question, split) for split in question.splits)
+    first, *others = (_scorecard(run, request, split) for split in request.splits)
     card = first.model_copy(update={"other_splits": tuple(others)})
     run.store.put_model(run.keys.scorecard, card)
     return card
 
 
-def _scorecard(run: TrainingRun, question: Question, split: Split) -> Scorecard:
+def _scorecard(run: TrainingRun, request: ScoringRequest, split: Split) -> Scorecard:
     rules = run.config.evaluation
-    sources = [question.skill, question.other] if question.other else [question.skill]
+    sources = [request.skill, request.other] if request.other else [request.skill]
     names = ("first", "second")[: len(sources)]
     skills = {name: run.skill(version) for version, name in enumerate(names)}
     run.merge_parts(split, skills.values())
@@ -108,7 +108,7 @@ def _scorecard(run: TrainingRun, question: Question, split: Split) -> Scorecard:
         scores.append(
             SkillScore.of(evaluation, rules, source=source, sha256=skill.sha256, density=dense, by_type=types)
         )
-    compared = paired(evaluations[0], evaluations[1], rules) if question.other else None
+    compared = paired(evaluations[0], evaluations[1], rules) if request.other else None
     card = Scorecard(
         benchmark=run.ref.benchmark,
         run=run.ref.run,
@@ -117,7 +117,7 @@ def _scorecard(run: TrainingRun, question: Question, split: Split) -> Scorecard:
         split=split,
         metric=rules.gate_metric,
         skill=scores[0],
-        other=scores[1] if question.other else None,
+        other=scores[1] if request.other else None,
         paired=compared,
     )
     for score in scores:

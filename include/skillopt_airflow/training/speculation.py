@@ -5,9 +5,9 @@ It is wasted if the candidate is accepted, because the next step then starts fro
 
 import math
 
-from skillopt_airflow.core.config import TrainGroup
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.lapse_notes import skill_if_rejected
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids

@@ -1,7 +1,7 @@
 """A run's spending: the room in its budget for another step, and for its sandboxes."""
 
 from skillopt_airflow.core.budget import Spent, dearest, exceeded, spent
-from skillopt_airflow.core.config import BudgetGroup
+from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.run import TrainingRun

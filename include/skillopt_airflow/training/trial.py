@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import SandboxGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.record_fields import UnreadableRecord
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget

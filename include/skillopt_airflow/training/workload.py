@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.config import SandboxGroup, TrainConfig
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import (

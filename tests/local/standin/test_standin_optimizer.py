@@ -12,9 +12,9 @@ from local.standin.evidence import references as read_references
 from local.standin.remembered import Memory
 from local.standin.stage_request import SeenTrajectory
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
-from skillopt_airflow.core.config import OptimizerGroup
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.protocols import Output
+from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, Patch, Rollout, Status, Trajectory
 from skillopt_airflow.optimizer.aggregate import merge
 from skillopt_airflow.optimizer.minibatches import minibatches

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate_policies.confirm import CONFIRM
 from skillopt_airflow.core.gate_policies.e_process import E_PROCESS
 from skillopt_airflow.core.gate_policies.mcnemar import MCNEMAR
@@ -10,6 +9,7 @@ from skillopt_airflow.core.gate_policies.no_regression import NO_REGRESSION
 from skillopt_airflow.core.gate_policies.paired_se import PAIRED_SE
 from skillopt_airflow.core.gate_policies.paper import PAPER
 from skillopt_airflow.core.gate_policies.policy import Policy
+from skillopt_airflow.core.training_groups import EvaluationGroup
 
 POLICIES: Mapping[str, Policy] = {
     "paper": PAPER,

@@ -3,9 +3,9 @@
 Selection on the first draws cannot help a candidate then.
 """
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate_policies.mcnemar import fewest_wins, judge_differences
 from skillopt_airflow.core.gate_policies.policy import Evidence, Policy, discordant
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.verdict import Action, Verdict
 
 

@@ -4,9 +4,9 @@ import math
 from itertools import count
 
 from skillopt_airflow.core.betting import log_betting
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate_policies.policy import Evidence, Policy, decided
 from skillopt_airflow.core.paired import signs
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.verdict import Verdict
 
 

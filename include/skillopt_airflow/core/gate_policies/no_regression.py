@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate_policies.policy import Evidence, Policy
 from skillopt_airflow.core.paired import signs
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.verdict import Action, Verdict
 
 

@@ -9,10 +9,10 @@ as Student's t does to be as sure as the normal distribution.
 
 from statistics import NormalDist
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.gate_policies.policy import Evidence, Policy, decided
 from skillopt_airflow.core.paired import SAME_MEAN, standard_error
 from skillopt_airflow.core.t_quantile import two_sided_quantile
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.verdict import Action, Verdict
 
 SUREST = 1 - 1e-12

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from skillopt_airflow.core.config import EvaluationGroup
 from skillopt_airflow.core.groups import members
 from skillopt_airflow.core.item_scores import Evaluation, missing_as_lost
 from skillopt_airflow.core.paired import PairedTable, differences, paired, signs
+from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.verdict import Action, Verdict
 
 

@@ -1,0 +1,193 @@
+"""The knobs of what a run uses: budget, models, data, containers and the object store."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from skillopt_airflow.core.config_group import Group, ObjectName, Positive
+from skillopt_airflow.core.harnesses import HarnessName
+from skillopt_airflow.core.sampling import Effort, ImageDetail
+
+
+class Price(Group):
+    """A model's price in US dollars for a million tokens."""
+
+    input: Annotated[float, Field(ge=0.0)]
+    """Tokens that the model reads."""
+    output: Annotated[float, Field(ge=0.0)]
+    """Tokens that the model writes."""
+
+
+class BudgetGroup(Group):
+    """Limits on model calls; a run that would pass one stops after the current step."""
+
+    max_calls: Positive | None = None
+    """Model calls of the run, target and optimizer together; no limit when unset."""
+    max_tokens: Positive | None = None
+    """Tokens read and written, target and optimizer together; no limit when unset."""
+    max_usd: Annotated[float, Field(gt=0.0)] | None = None
+    """US dollars; no limit when unset. Every model needs a known price then."""
+    prices: dict[str, Price] = Field(default_factory=dict)
+    """Prices by model, such as openai-chat:gpt-5; they win over the table of the genai-prices package."""
+
+
+class ModelGroup(Group):
+    """The frozen target, the optimizer, and how they are reached."""
+
+    target_conn_id: ObjectName = "skillopt_target"
+    """Airflow connection (type pydanticai) of the model that executes items."""
+    optimizer_conn_id: ObjectName = "skillopt_optimizer"
+    """Airflow connection (type pydanticai) of the model that writes edits."""
+    target: ObjectName | None = None
+    """Target model such as openai-chat:gpt-5; the connection's own when unset."""
+    optimizer: ObjectName | None = None
+    """Optimizer model; the connection's own when unset."""
+    harness: HarnessName = "chat"
+    """Program that runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
+    max_turns: Positive = 1
+    """Most answers of the target to one item: of a conversation with the benchmark's feedback, or the model calls of
+    harness tools, which needs at least 2. The agent CLIs set their own limits."""
+    reasoning_effort: Effort | None = None
+    """Reasoning effort of the target; the provider's default when unset."""
+    optimizer_reasoning_effort: Effort | None = None
+    """Reasoning effort of the optimizer; the provider's default when unset."""
+    optimizer_temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    """Sampling temperature of the optimizer; the provider's default when unset."""
+    optimizer_max_tokens: Positive | None = None
+    """Most tokens of one answer of the optimizer, its thinking included; the provider's default when unset."""
+    optimizer_thinking: Literal["on", "off"] | None = None
+    """Switches the thinking of the optimizer; the provider's default when unset."""
+    image_detail: ImageDetail | None = None
+    """How closely the target looks at pictures, for OpenAI's models; the provider's default when unset."""
+    optimizer_thinking_budget: Positive | None = None
+    """Most tokens that the optimizer thinks before an answer, where the provider has a limit for it; its own when
+    unset."""
+    thinking_budget: Positive | None = None
+    """Most tokens that the target thinks before an answer, where the provider has a limit for it; its own when
+    unset."""
+    thinking: Literal["on", "off"] | None = None
+    """Switches the thinking of the target on servers with a chat template for it (Qwen on vLLM); theirs when unset."""
+    seed: int | None = None
+    """Sampling seed of the target, counted up by the draw; none is sent when unset."""
+    batch: bool = False
+    """Send evaluation and test items as one job of the provider's batch API: half the price, hours instead of
+    minutes. For harness chat with one turn. Fixed when the DAG is parsed."""
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    """Sampling temperature of the target; the provider's default when unset."""
+    max_tokens: Positive = 16_384
+    """Most tokens of one answer of the target."""
+    concurrency: Positive = 32
+    """Model calls of the run's rollouts in flight; the containers that run at the same time have equal shares, of at
+    least 1."""
+    call_timeout: Annotated[float, Field(gt=0.0)] = 120.0
+    """Seconds that one model call may take."""
+    max_attempts: Positive = 5
+    """Tries of one model call that ends in 429, 5xx or a time-out."""
+
+    @model_validator(mode="after")
+    def _budget_of_thinking(self) -> Self:
+        for role, thinking, budget, most in (
+            ("", self.thinking, self.thinking_budget, self.max_tokens),
+            ("optimizer_", self.optimizer_thinking, self.optimizer_thinking_budget, self.optimizer_max_tokens),
+        ):
+            if budget is not None and thinking == "off":
+                raise ValueError(f"{role}thinking_budget limits what {role}thinking = off forbids: unset one of them")
+            if budget is not None and most is not None and budget >= most:
+                raise ValueError(
+                    f"{role}thinking_budget is a part of {role}max_tokens = {most}, and has to be below it"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _batchable(self) -> Self:
+        if self.batch and (self.harness != "chat" or self.max_turns > 1):
+            raise ValueError("batch sends single answers: it needs harness chat and max_turns 1")
+        return self
+
+
+class DataGroup(Group):
+    """The source of the items and their split."""
+
+    uri: ObjectName = "sample"
+    """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder."""
+    split_mode: Literal["ratio", "split_dir", "manifest"] = "ratio"
+    """ratio cuts one file (.json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or another of
+    these, and publish/items.json if it is there; manifest takes from either what split_manifest lists."""
+    split_manifest: ObjectName | None = None
+    """Address, like uri, of a JSON document that lists the ids of each split, such as another run's data_manifest.json;
+    for split_mode manifest."""
+    split_ratio: Annotated[str, Field(pattern=r"^\d+:\d+:\d+(:\d+)?$")] = "2:1:7"
+    """Parts of train, val and test in ratio mode; a fourth is that of publish."""
+    split_seed: int = 42
+    """Seed of the shuffle before a ratio split."""
+    limit: Positive | None = None
+    """Use only the first so many items of every split; all when unset."""
+    task_type: ObjectName | None = None
+    """Key of a record that holds the type of its task, or a list of types, by which scores are told, too."""
+
+    @model_validator(mode="after")
+    def _manifest(self) -> Self:
+        if (self.split_mode == "manifest") != (self.split_manifest is not None):
+            raise ValueError("split_mode manifest and split_manifest need each other: set both or neither")
+        return self
+
+    @field_validator("split_ratio")
+    @classmethod
+    def _no_empty_part(cls, ratio: str) -> str:
+        if not all(int(part) for part in ratio.split(":")):
+            raise ValueError("every part of the ratio must be at least 1")
+        return ratio
+
+
+class SandboxGroup(Group):
+    """The containers that rollouts run in."""
+
+    engine: Literal["docker", "kubernetes"] = "docker"
+    """Docker containers or pods of a Kubernetes cluster; fixed when the DAG is parsed."""
+    docker_conn_id: ObjectName | None = None
+    """Airflow connection (type docker) of a remote engine; the worker's own engine when unset."""
+    kubernetes_conn_id: ObjectName = "kubernetes_default"
+    """Airflow connection (type kubernetes) of the cluster."""
+    namespace: ObjectName = "default"
+    """Kubernetes namespace of the pods."""
+    gateway_image: ObjectName = "skillopt-gateway:latest"
+    """Image of the model gateway where it cannot run inside the task: beside a remote engine's containers, in a pod."""
+    image: ObjectName | None = None
+    """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
+    pull: Literal["missing", "always", "never"] = "missing"
+    """Pull the image from its registry if it is missing, always or never."""
+    items_per_container: Positive = 2000
+    """Most items of a chunk, which share a container unless they execute what the target writes: the limit for their
+    isolation from each other. Chunks have fewer, see max_containers."""
+    max_containers: Positive = 4
+    """Containers of a stage at the same time, between which its items are divided evenly; fixed when the DAG is
+    parsed."""
+    cpus: Annotated[float, Field(gt=0.0)] = 1.0
+    """Processors that one container may use."""
+    memory: Annotated[str, Field(pattern=r"^\d+[kmg]$")] = "512m"
+    """Memory that one container may use, swap included."""
+    pids: Positive = 128
+    """Processes and threads that one container may have."""
+    output_mb: Positive = 256
+    """Megabytes that one container may write."""
+    log_kb: Positive = 64
+    """Kilobytes of a container's output that reach the task log; the rest is left out."""
+    timeout: Positive = 900
+    """Seconds that one container may run without an item ending; fixed when the DAG is parsed."""
+    code_timeout: Positive = 60
+    """Seconds that one execution of code which the target wrote may take."""
+    pool: ObjectName = "default_pool"
+    """Airflow pool of the tasks that run containers; fixed when the DAG is parsed."""
+
+
+class StorageGroup(Group):
+    """The object store."""
+
+    conn_id: ObjectName = "skillopt_s3"
+    """Airflow connection (type aws) of the object store."""
+    bucket: ObjectName = "skillopt"
+    """Bucket of runs, trajectories and usage."""
+    artifact_bucket: ObjectName = "skillopt-artifacts"
+    """Bucket of the published skills."""
+    prefix: Annotated[str, Field(pattern=r"^([^/]+/)*$")] = ""
+    """Key prefix inside both buckets; empty, or ends with a slash."""

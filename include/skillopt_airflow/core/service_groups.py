@@ -1,0 +1,67 @@
+"""The knobs of what follows a training: publishing, nights, the cleanup and alerts."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from skillopt_airflow.core.config_group import Group, ObjectName, Positive
+
+
+class PublishingGroup(Group):
+    """The requirements for becoming the champion, measured after training on items by which nothing was selected."""
+
+    split: Literal["test", "publish"] = "test"
+    """Items on which candidate and champion are compared: the test split, or a split publish of their own."""
+
+    gate_policy: Literal["paper", "mcnemar", "e_process"] = "mcnemar"
+    """Test by which the candidate must beat the champion, or the seed skill before there is one; paper is no test."""
+    gate_alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
+    """Share of candidates that change nothing which mcnemar and e_process may publish, over all looks at the same items
+    together."""
+    draws: Annotated[int, Field(ge=1, le=100)] = 1
+    """Rollouts of every item of that split, by each of the two skills; stored ones are reused."""
+    approval: bool = False
+    """Ask a person for approval in Airflow's UI."""
+    approval_hours: Annotated[float, Field(gt=0.0)] = 24.0
+    """Hours after which what nobody approved is rejected; fixed when the DAG is parsed."""
+
+
+class RegateGroup(Group):
+    """The nightly check of the champion on fresh items."""
+
+    schedule: ObjectName = "@daily"
+    """End of a night, as a cron expression or preset; fixed when the DAG is parsed."""
+    fresh_uri: ObjectName | None = None
+    """Folder of date=YYYY-MM-DD/items.json, in the ways and formats of data.uri; when unset, `fresh` below data.uri, or
+    beside it where that is one file."""
+    alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
+    """Chance a month, of 30 nights, of demoting a champion that is as good as the one before it."""
+    on_demote: Literal["report", "ask", "rollback"] = "ask"
+    """Consequence of a demotion: nothing but the report, a question in Airflow's UI, or the rollback at once."""
+    on_stale: Literal["report", "train"] = "report"
+    """Consequence of a champion that is worse than the seed skill: the report and its event, or a training; fixed when
+    the DAG is parsed."""
+    train_on_decline: bool = False
+    """Start a training after any decline: a champion that is demoted, stale, or below its published score; fixed when
+    the DAG is parsed."""
+
+
+class RetentionGroup(Group):
+    """The cleanup of data that trainings and nights leave."""
+
+    schedule: ObjectName = "@weekly"
+    """Time of the cleanup, as a cron expression or preset; fixed when the DAG is parsed. One DAG cleans up after all
+    benchmarks, at the times of each."""
+    trajectory_days: Positive | None = None
+    """Days for which trajectories are kept, which are the cache of finished rollouts, too; for ever when unset.
+    No run can change it for the cleanup."""
+
+
+class AlertsGroup(Group):
+    """Alerts about a run that fails or a night that is late."""
+
+    conn_id: ObjectName | None = None
+    """Airflow connection (type http) that gets a POST with JSON; nobody is told when unset. Fixed when the DAG is
+    parsed."""
+    late_hours: Annotated[float, Field(gt=0.0)] = 6.0
+    """Hours after a night's end at which one that is not settled is late; fixed when the DAG is parsed."""
