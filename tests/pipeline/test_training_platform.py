@@ -63,8 +63,11 @@ def engine(platform: Any) -> Iterator[docker.DockerClient]:
 
 @pytest.fixture(scope="module")
 def event_log(engine: docker.DockerClient) -> Iterator[list[dict[str, Any]]]:
-    """The engine's own log of containers that start and end, as it is written: an engine keeps the last 256 only."""
-    stream = engine.events(filters={"type": "container", "event": ["start", "die"]}, decode=True)
+    """The engine's own log of containers that come and end, as it is written: an engine keeps the last 256 only.
+
+    A busy engine says that a container has started when its first item has begun already.
+    """
+    stream = engine.events(filters={"type": "container", "event": ["create", "die"]}, decode=True)
     events: list[dict[str, Any]] = []
     reader = threading.Thread(target=lambda: events.extend(stream), daemon=True)
     reader.start()
