@@ -32,7 +32,8 @@ COMMANDS = re.findall(r"^make import .*$", PAGE, re.MULTILINE)
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_page(command: str) -> None:
-    said = subprocess.run([*shlex.split(command), "-n"], cwd=PROJECT, capture_output=True, text=True, check=True)
+    shown = [*shlex.split(command), "-n", "--no-print-directory"]
+    said = subprocess.run(shown, cwd=PROJECT, capture_output=True, text=True, check=True)
     line = said.stdout.replace("\\\n", " ").partition(" -m local ")[2]
     asked = _parser().parse_args(shlex.split(line))
     assert asked.folder == Path("outputs/my_run")
