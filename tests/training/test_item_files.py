@@ -65,8 +65,8 @@ def test_each_picture_is_stored_once_and_found_by_its_item(folder: Path) -> None
     keys = run.store.list_keys("files/")
     assert len(keys) == 10
     items = run.items(Split.TRAIN)
-    found = pictures(run, Split.TRAIN, [items[0].id, items[5].id])
-    assert list(found) == sorted((items[0].id, items[5].id))
+    found = pictures(run, [items[0], items[5]])
+    assert list(found) == [items[0].id, items[5].id]
     for item in (items[0], items[5]):
         [(name, content)] = found[item.id].items()
         image = Image.open(BytesIO(content))

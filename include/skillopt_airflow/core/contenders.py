@@ -35,18 +35,18 @@ class Contender(Value):
 
     @property
     def lead(self) -> float:
-        """By how much its mean exceeds the current skill's, or could have done at most; 0 if it was not measured."""
+        """Return its mean less the current skill's, or the most that could have been; 0 if it was not measured."""
         mean = self.score if self.bound is None else self.bound
         return 0.0 if mean is None or self.current is None else mean - self.current
 
     @property
     def measured(self) -> bool:
-        """Whether its scores say that it is better, or not, than the current skill."""
+        """Return whether its scores say that it is better, or not, than the current skill."""
         return self.standing in ("measured", "rejected early")
 
     @property
     def better(self) -> bool:
-        """Whether its mean is strictly better than the current skill's."""
+        """Return whether its mean is strictly better than the current skill's."""
         return self.measured and self.lead > SAME_MEAN
 
 

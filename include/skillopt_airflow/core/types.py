@@ -232,14 +232,14 @@ class Edit(Value):
 
 
 class FailurePattern(Value):
-    """What went wrong in a minibatch, in the optimizer's words or else the scorer's, and in which items."""
+    """A fault that a minibatch shows, in the optimizer's words or else the scorer's, and the items that show it."""
 
     description: str
     item_ids: tuple[str, ...] = ()
 
 
 class Note(Value):
-    """What the target failed to carry out although the skill says it; a line of the skill's appendix."""
+    """A rule of the skill that the target failed to carry out; a line of the skill's appendix."""
 
     text: str = Field(min_length=1)
     minibatch: str

@@ -198,14 +198,13 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
             raise ConfigError(
                 f"model.{knob} = {value!r}: the CLI of harness {model.harness} has no option for it; unset model.{knob}"
             )
+    asked = upstream.provider or f"/v1/{upstream.wire_format.path}"
     if model.seed is not None and not _takes_seed(upstream):
-        asked = upstream.provider or f"/v1/{upstream.wire_format.path}"
         raise ConfigError(
             f"model.seed = {model.seed}: requests to {asked} have no field for a seed; unset it, or use a connection "
             "whose model is openai-chat:NAME"
         )
     if model.image_detail is not None and (upstream.provider or not upstream.wire_format.image_details):
-        asked = upstream.provider or f"/v1/{upstream.wire_format.path}"
         raise ConfigError(
             f"model.image_detail = {model.image_detail!r}: requests to {asked} have no field for it; unset it"
         )

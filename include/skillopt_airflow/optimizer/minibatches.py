@@ -32,7 +32,7 @@ class Minibatch(Value):
 
     @property
     def repeats(self) -> bool:
-        """Whether an item in it was tried several times."""
+        """Return whether an item in it was tried several times."""
         return len(self.items) < len(self.rollouts)
 
 

@@ -48,7 +48,7 @@ class ListedItems(BaseModel):
 
 
 class SplitList(BaseModel):
-    """What is read of a manifest to split a data set in the same way: that of a run, or one written by hand."""
+    """The part of a manifest, of a run or written by hand, by which a data set is split in the same way."""
 
     contract: int = Field(default=1, le=DataManifest.contract)
     splits: dict[Split, ListedItems]

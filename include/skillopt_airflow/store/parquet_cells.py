@@ -4,8 +4,10 @@ Records have references to them, by column and row, so that no record ever holds
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +22,7 @@ BYTES = "bytes"
 
 
 class Cell(NamedTuple):
-    """Where a file's content stands."""
+    """The place of a file's content."""
 
     path: str
     """The Parquet file, below the folder of its data set."""
@@ -55,7 +57,8 @@ class Cells:
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"not a Parquet file ({error})") from error
         sizes = (self._file.metadata.row_group(number).num_rows for number in range(self._file.num_row_groups))
-        self._groups = [number for number, size in enumerate(sizes) for _ in range(size)]
+        self._starts = [0, *accumulate(sizes)]
+        """First row of each part, and the number of all rows."""
         self._column = lru_cache(maxsize=1)(self._read)
 
     def read(self, cell: Cell) -> bytes:
@@ -65,8 +68,8 @@ class Cells:
             DataError: it is not there.
         """
         try:
-            group = self._groups[cell.row]
-            value = self._column(group, cell.column)[cell.row - self._groups.index(group)].as_py()
+            group = bisect_right(self._starts, cell.row) - 1
+            value = self._column(group, cell.column)[cell.row - self._starts[group]].as_py()
             content = (value if cell.place is None else value[cell.place])[BYTES]
         except (LookupError, TypeError, pa.ArrowException) as error:
             raise DataError(f"{cell}: there is no such cell with a file ({error})") from error

@@ -16,6 +16,7 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.timeline import timeline
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
+from skillopt_airflow.training.lapse_notes import notes_enter
 from skillopt_airflow.training.speculation import first_speculation
 
 ROLLOUT_TOKENS = 200
@@ -203,7 +204,6 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
     slow_updates = kinds["slow_update"] if optimizer.use_slow_update else 0
     gated = kinds["step"] + slow_updates + kinds["meta_reflect"]
     candidates = gated + kinds["step"] * (config.train.proposals - 1)
-    ungated_notes = optimizer.use_skill_aware_reflection and not optimizer.skill_aware_notes_gate
     forced = not rules.use_gate or (slow_updates > 0 and not optimizer.slow_update_gate)
     # Batches that follow on a step's evaluation at once, all of them in vain.
     ahead = [
@@ -221,7 +221,7 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
         "confirm": gated * 2 * val if rules.use_gate and policy_of(rules).needs_fresh_draws else 0,
         "longitudinal": kinds["slow_update"] * 2 * min(schedule.most_compared(optimizer), sizes[Split.TRAIN]),
         # Only what was taken in any case, or notes that no gate saw, can lack a score at the end.
-        "final": val * rules.draws if forced or ungated_notes else 0,
+        "final": val * rules.draws if forced or notes_enter(optimizer) else 0,
         # The seed, the best and the last skill.
         "test": 3 * test * rules.draws if rules.eval_test else 0,
         "publish": _published_rollouts(config, sizes, test),

@@ -53,7 +53,7 @@ class StatedSummary(BaseModel):
 
 
 class ImportedRun(Document):
-    """What was read of another project's run; none of the scores was measured here."""
+    """The content of another project's run; none of the scores was measured here."""
 
     source: str
     """Name of its folder."""

@@ -1,9 +1,9 @@
 """The stored files of a run's items."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from skillopt_airflow.core.pictures import Pictures
-from skillopt_airflow.core.types import ItemFile, Split
+from skillopt_airflow.core.types import Item, ItemFile
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -15,7 +15,6 @@ def contents(run: TrainingRun, files: Sequence[ItemFile]) -> Mapping[str, bytes]
     return {file.name: kept.get(file.sha256) for file in files}
 
 
-def pictures(run: TrainingRun, split: Split, ids: Collection[str]) -> Mapping[str, Pictures]:
-    """Return the pictures of some items by their ids."""
-    items = run.items_of(split, sorted(ids))
+def pictures(run: TrainingRun, items: Iterable[Item]) -> Mapping[str, Pictures]:
+    """Return the items' pictures by the ids of these."""
     return {item.id: contents(run, [file for file in item.files if file.picture]) for item in items}

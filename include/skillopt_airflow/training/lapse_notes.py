@@ -8,6 +8,7 @@ from skillopt_airflow.core.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState
 from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Patch
 from skillopt_airflow.training.run import TrainingRun
 
@@ -15,9 +16,8 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.keys import MomentKeys
 
 
-def notes_enter(run: TrainingRun) -> bool:
-    """Return whether the run adds notes to the skill without asking the gate."""
-    rules = run.config.optimizer
+def notes_enter(rules: OptimizerGroup) -> bool:
+    """Return whether notes enter the skill without asking the gate."""
     return rules.use_skill_aware_reflection and not rules.skill_aware_notes_gate
 
 
@@ -31,7 +31,7 @@ def store_notes(run: TrainingRun, keys: "MomentKeys", skill: SkillDocument, note
 def skill_if_rejected(run: TrainingRun, moment: Moment) -> str:
     """Return the key of the skill that the next moment starts from if this one's candidate is rejected."""
     keys = run.keys.moment(moment)
-    if notes_enter(run) and run.store.exists(keys.noted_skill):
+    if notes_enter(run.config.optimizer) and run.store.exists(keys.noted_skill):
         return keys.noted_skill
     return run.keys.skill(run.state_before(moment).current.version)
 
@@ -50,7 +50,7 @@ def with_notes(run: TrainingRun, moment: Moment, state: RunState) -> RunState:
     The best skill has none that were not measured with it.
     """
     keys = run.keys.moment(moment)
-    if not notes_enter(run) or not run.store.exists(keys.notes):
+    if not notes_enter(run.config.optimizer) or not run.store.exists(keys.notes):
         return state
     current, number = state.current, state.newest + 1
     skill, lines = run.skill(current.version), run.store.get_model(run.keys.line_origins(current.version), LinesOfSkill)

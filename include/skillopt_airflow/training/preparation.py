@@ -282,8 +282,7 @@ def _picture_tokens(run: TrainingRun, items: Sequence[Item]) -> float:
     from skillopt_airflow.store.picture_files import size_of
 
     spoken = WIRE_FORMATS.get(str(run.config.model.target).partition(":")[0], WIRE_FORMATS["openai"])
-    shown = pictures(run, Split.TRAIN, [item.id for item in items])
-    sizes = [size_of(picture) for of_item in shown.values() for picture in of_item.values()]
+    sizes = [size_of(picture) for of_item in pictures(run, items).values() for picture in of_item.values()]
     return sum(spoken.picture_tokens(*size) for size in sizes) / max(1, len(items))
 
 

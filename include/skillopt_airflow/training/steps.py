@@ -9,6 +9,7 @@ from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import Conflict
+from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
@@ -164,7 +165,7 @@ def _apply(run: TrainingRun, moment: Moment, proposal: Proposal) -> None:
         if run.config.optimizer.skill_update_mode == "rewrite_from_suggestions":
             patch = rewrite(models.optimizer, skill.text, patch, state.buffer)
         notes = _notes(run, models, skill, patch)
-        if notes_enter(run):
+        if notes_enter(run.config.optimizer):
             store_notes(run, proposal.keys, skill, notes)
         else:
             patch = patch.model_copy(update={"edits": (*patch.edits, *notes.edits)})
@@ -235,8 +236,9 @@ def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatc
     """Return what the target says about the minibatch's probed items, each about its try with the lowest score."""
     chosen = [tries[0] for tries in minibatch.items if tries[0].trajectory.item_id in probed]
     wanted = questions(models.optimizer, skill, chosen)
-    shown = pictures(run, Split.TRAIN, wanted.by_item)
-    answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)), shown)
+    shown = {one.trajectory.item_id for one in chosen if any(marked(said.content) for said in one.trajectory.messages)}
+    seen = pictures(run, run.items_of(Split.TRAIN, sorted(shown))) if shown else {}
+    answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)), seen)
     return answered.model_copy(update={"fallback": joined(wanted.fallback, answered.fallback)})
 
 
