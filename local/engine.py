@@ -1,6 +1,7 @@
 """A Docker engine for the local platform: the one that answers, or one of our own."""
 
 import hashlib
+import http.client
 import os
 import platform
 import shutil
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,7 @@ DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 STORAGE_DRIVERS = ("", "vfs")
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
+PING_SECONDS = 5
 LOG_LINES = 8
 
 
@@ -112,10 +115,10 @@ def remove_containers(docker_host: str, home: Path) -> int:
 
 def answers(url: str) -> bool:
     """Return whether an engine answers at the address."""
-    if url.startswith("unix://") and not _listens(url.removeprefix("unix://")):
-        return False
+    if url.startswith("unix://"):
+        return _pings(url.removeprefix("unix://"))
     try:
-        client = docker.DockerClient(base_url=url, timeout=5)
+        client = docker.DockerClient(base_url=url, timeout=PING_SECONDS)
     except (DockerException, RequestException):
         return False
     try:
@@ -126,14 +129,20 @@ def answers(url: str) -> bool:
         client.close()
 
 
-def _listens(socket_path: str) -> bool:
-    """Ask first, because the Docker client leaks its socket when nobody listens."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+def _pings(socket_path: str) -> bool:
+    """Ask without the Docker client, which leaks its socket when an engine goes away as it connects."""
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
+        closing(http.client.HTTPConnection("localhost")) as client,
+    ):
+        connection.settimeout(PING_SECONDS)
+        client.sock = connection
         try:
-            probe.connect(socket_path)
-        except OSError:
+            connection.connect(socket_path)
+            client.request("GET", "/_ping")
+            return client.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
             return False
-    return True
 
 
 def _running(own: OwnEngine) -> str | None:

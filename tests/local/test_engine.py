@@ -1,5 +1,9 @@
+import gc
 import os
 import signal
+import socket
+import threading
+import warnings
 from pathlib import Path
 
 import docker
@@ -19,6 +23,29 @@ def no_other_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_nobody_answers_at_a_stale_socket_or_a_closed_port(tmp_path: Path):
     assert not engine.answers(f"unix://{tmp_path}/none.sock")
     assert not engine.answers("tcp://127.0.0.1:9")
+
+
+def answers_of_an_engine_that_goes_away(path: Path) -> bool:
+    with socket.create_server(str(path), family=socket.AF_UNIX) as server:
+
+        def hang_up() -> None:
+            server.accept()[0].close()
+            server.close()
+
+        dying = threading.Thread(target=hang_up)
+        dying.start()
+        answer = engine.answers(f"unix://{path}")
+        dying.join()
+        return answer
+
+
+def test_an_engine_that_dies_as_it_is_asked_leaves_no_open_socket(tmp_path: Path):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        answers = [answers_of_an_engine_that_goes_away(tmp_path / f"{number}.sock") for number in range(8)]
+        gc.collect()
+    assert not any(answers)
+    assert [str(warning.message) for warning in found] == []
 
 
 @pytest.mark.usefixtures("no_other_engine")
