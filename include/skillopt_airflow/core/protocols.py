@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
+from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import Pictures
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
@@ -115,6 +116,19 @@ class JudgesFiles(Protocol):
 
     def score_files(self, item: Item, trajectory: Trajectory, produced: str, references: str) -> Score:
         """Judge an `ok` trajectory by the folders of what the target left and of the item's reference files."""
+        ...
+
+
+@runtime_checkable
+class AsksJudge(Protocol):
+    """A benchmark whose answers a judge grades where the rules of `score` cannot decide."""
+
+    def decides(self, item: Item, trajectory: Trajectory) -> bool:
+        """Return whether `score` is the last word on this answer."""
+        ...
+
+    def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
+        """Return what the judge is asked about an answer."""
         ...
 
 
