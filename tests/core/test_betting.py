@@ -6,9 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.truth import log_sign_evidence
-from skillopt_airflow.core.betting import START, bet, log_betting, log_evidence
+from skillopt_airflow.core.betting import BETTORS, BOLD_SHARES, START, bet, highest_capital, log_evidence
 
 DIFFERENCES = st.lists(st.floats(-1, 1), max_size=30)
+
+
+def log_betting(differences: list[float]) -> float:
+    return log_evidence(bet(differences))
 
 
 def test_nothing_seen_is_no_evidence() -> None:
@@ -51,3 +55,23 @@ def test_a_mean_of_zero_is_found_rarely_however_it_is_made_up() -> None:
 def test_a_gain_is_found() -> None:
     random = Random(6)
     assert log_betting([random.choice([-0.5, 0.0, 1.0]) for _ in range(200)]) > math.log(1000)
+
+
+@given(DIFFERENCES)
+def test_the_highest_capital_is_that_of_some_moment(differences: list[float]) -> None:
+    moments = [
+        math.fsum(math.prod(1 + share * difference for difference in differences[:end]) for share in BOLD_SHARES)
+        / BETTORS
+        for end in range(len(differences) + 1)
+    ]
+    assert highest_capital(differences, math.inf) == pytest.approx(max(moments))
+    reached = next((capital for capital in moments if capital >= 3), max(moments))
+    assert highest_capital(differences, 3) == pytest.approx(reached)
+
+
+def test_who_gains_nothing_seldom_rises_high_at_any_moment() -> None:
+    random, trials = Random(8), 2000
+    differences = [[random.choice([0.1] * 9 + [-0.9]) for _ in range(200)] for _ in range(trials)]
+    found = sum(highest_capital(one, 20) >= 20 for one in differences)
+    # At most 5 % ever reach 20, and three standard errors of 2,000 trials.
+    assert found / trials <= 0.065

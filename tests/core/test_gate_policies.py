@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.betting import log_betting
+from skillopt_airflow.core.betting import highest_capital
 from skillopt_airflow.core.gate import decide, judge, to_confirm
 from skillopt_airflow.core.gate_policies import POLICIES, policy_of
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
@@ -196,29 +196,36 @@ class TestMcNemar:
 
 class TestEProcess:
     def test_one_over_alpha_is_enough(self) -> None:
-        evidence = math.exp(log_betting([1.0] * 5))
-        assert evidence == pytest.approx(10.5, abs=0.01)
+        evidence = highest_capital([1.0] * 5, math.inf)
+        assert evidence == pytest.approx(15.29, abs=0.01)
         assert verdict(5, 0, 3, rules("e_process", gate_alpha=1.0001 / evidence)) == Action.ACCEPT
         assert verdict(5, 0, 3, rules("e_process", gate_alpha=0.9999 / evidence)) == Action.REJECT
 
     def test_the_statistic_is_e(self) -> None:
         gate = rules("e_process")
-        found = judge(evidence_of(*outcomes(7, 0), gate), gate)
-        assert (found.action, found.statistic) == (Action.ACCEPT, pytest.approx(31.87, abs=0.01))
-        assert found.reason == "E = 31.87 of 7 wins and 0 losses is at least 20"
+        found = judge(evidence_of(*outcomes(6, 0), gate), gate)
+        assert (found.action, found.statistic) == (Action.ACCEPT, pytest.approx(27.46, abs=0.01))
+        assert found.reason == "betting on 6 wins and 0 losses brought E to 27.46, at least 20"
 
     def test_a_group_is_one_difference(self) -> None:
         gate = rules("e_process")
-        candidate, current = outcomes(14, 0)
-        grouped = candidate.model_copy(update={"groups": {f"i{index}": f"g{index % 7}" for index in range(14)}})
+        candidate, current = outcomes(12, 0)
+        grouped = candidate.model_copy(update={"groups": {f"i{index}": f"g{index % 6}" for index in range(12)}})
         found = judge(evidence_of(grouped, current, gate), gate)
-        assert found.reason == "E = 31.87 of 7 wins and 0 losses of groups is at least 20"
+        assert found.reason == "betting on 6 wins and 0 losses of groups brought E to 27.46, at least 20"
 
-    def test_means_without_end_have_an_e_value(self) -> None:
+    def test_it_has_seen_enough_before_it_has_seen_all(self) -> None:
         gate = rules("e_process")
         found = judge(evidence_of(*outcomes(3000, 0), gate), gate)
-        assert found.action == Action.ACCEPT
-        assert found.statistic == pytest.approx(math.exp(700))
+        assert found.statistic == pytest.approx(27.46, abs=0.01)
+
+    def test_the_order_of_the_data_tells_it_nothing(self) -> None:
+        # Records may be sorted by what a candidate gains on them.
+        gate = rules("e_process")
+        assert highest_capital([1.0] * 202 + [-1.0] * 198, math.inf) > 1e9
+        found = judge(evidence_of(*outcomes(202, 198), gate), gate)
+        assert found.action == Action.REJECT
+        assert found.reason.endswith(", below 20")
 
 
 class TestConfirm:

@@ -39,7 +39,7 @@ def test_limits_are_numbers_of_items_that_must_be_there() -> None:
         ("mcnemar", 0.1, 4),
         ("mcnemar", 0.01, 7),
         ("confirm", 0.01, 7),
-        ("e_process", 0.05, 7),
+        ("e_process", 0.05, 6),
     ],
 )
 def test_the_fewest_items_are_those_with_which_the_policy_itself_can_accept(

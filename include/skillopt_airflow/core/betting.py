@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 BETTORS = 50
 SHARES = tuple((place + 0.5) / BETTORS for place in range(BETTORS))
 """Shares of their capital that the bettors stake: evenly from 0 to 1."""
+BOLD_SHARES = tuple(math.sqrt(share) for share in SHARES)
+"""More bettors with large shares than with small ones, who get on where differences are few or small."""
 START = (0.0,) * BETTORS
 """Logarithms of the capital before the first difference."""
 
@@ -38,6 +40,19 @@ def log_sum(logs: Sequence[float]) -> float:
     return highest + math.log(math.fsum(math.exp(one - highest) for one in logs))
 
 
-def log_betting(differences: Iterable[float]) -> float:
-    """Return the logarithm of the E-value that the mean of independent differences from -1 to 1 is above 0."""
-    return log_evidence(bet(differences))
+def highest_capital(differences: Iterable[float], enough: float) -> float:
+    """Return the highest average capital that bold bettors had after any of the differences, or the first `enough`.
+
+    It is at least 1, what they begin with. That independent differences from -1 to 1 whose mean is at most 0 ever bring
+    it to c has a chance of at most 1/c (Ville 1939), if what order they come in tells nothing of them.
+    """
+    capitals, highest = [1.0] * BETTORS, 1.0
+    for difference in differences:
+        if difference:
+            capitals = [
+                capital * (1.0 + share * difference) for capital, share in zip(capitals, BOLD_SHARES, strict=True)
+            ]
+            highest = max(highest, math.fsum(capitals) / BETTORS)
+        if highest >= enough:
+            break
+    return highest
