@@ -23,16 +23,24 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import DATA_SPLITS, Patch, Split, Status
+from skillopt_airflow.pipeline.params import run_config
 from skillopt_airflow.store.items import load_items
 from skillopt_airflow.training import steps
+from skillopt_airflow.training.benchmark_settings import preset_of
 from skillopt_airflow.training.candidate import gate as decide_again
 from skillopt_airflow.training.history import history_of
+from skillopt_airflow.training.imported import ReferenceRun, import_run
 from skillopt_airflow.training.lapse_notes import note_rows
-from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged
+from skillopt_airflow.training.preparation import check_same_inputs, check_unchanged, prepare_scoring
 from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
-from tests.training.in_process import InterruptedRun, Training
+from skillopt_airflow.training.scorecard import ScoringRequest, scorecard
+from tests.gateway.foreign_server import ForeignServer, serving
+from tests.training import reference_folder
+from tests.training.in_process import PROJECT, InterruptedRun, Training, configured
 from tests.training.local_store import LocalStore
+from tests.training.served_training import ROLES, connect
+from tests.training.served_training import training as served_training
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +95,99 @@ def test_the_trainer_is_not_shaped_by_one_benchmark(benchmark: str) -> None:
     training = Training.of(benchmark, evaluation__val_limit=20)
     training()
     assert history_of(training.run).best_val_score > history_of(training.run).seed_val_score
+
+
+@pytest.mark.parametrize("init_skill", ["seed", "# Mine\n\nLook twice.\n"])
+def test_a_training_begins_where_it_is_told_to(init_skill: str) -> None:
+    training = Training.of(train__init_skill=init_skill, train__num_epochs=1, train__steps_per_epoch=1)
+    training()
+    named = init_skill != "seed"
+    begins = init_skill if named else benchmarks.seed_skill(training.benchmark).read_text(encoding="utf-8")
+    assert all(shown.startswith(begins.rstrip()) for shown in sections(training, "reflect", "skill"))
+    assert training.run.config.train.init_skill == init_skill
+
+
+@pytest.mark.parametrize(
+    ("knobs", "told"),
+    [
+        ({}, {}),
+        ({"model__optimizer_reasoning_effort": "xhigh"}, {"reasoning_effort": "xhigh"}),
+        ({"model__optimizer_temperature": 0.5, "model__optimizer_max_tokens": 900}, {"temperature": 0.5}),
+        ({"model__optimizer_thinking_budget": 512}, {"chat_template_kwargs": {"thinking_budget": 512}}),
+    ],
+)
+@pytest.mark.parametrize("takes_tools", [True, False])
+def test_an_optimizer_is_told_how_to_think_and_may_lack_tools(
+    knobs: dict[str, Any], told: dict[str, Any], takes_tools: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ForeignServer("k", takes_tools=takes_tools)
+    with serving(server):
+        for role in ROLES:
+            connect(monkeypatch, role, server.base_url, server.key)
+        trained = served_training(**knobs)
+        trained()
+    assert trained.actions() == ["reject"]
+    calls = [row.call for row in trained.run.usage.read(trained.benchmark, trained.run.account)]
+    assert {call.http_status for call in calls if call.role == "target"} == {200}
+    assert {call.http_status for call in calls if call.role == "optimizer"} == ({200} if takes_tools else {200, 400})
+    asked = [body for body in server.bodies if "tools" in body or "response_format" in body]
+    assert len(asked) >= 2
+    sampling = ("reasoning_effort", "temperature", "chat_template_kwargs")
+    assert all({name: body[name] for name in sampling if name in body} == told for body in asked)
+
+
+@pytest.mark.parametrize("split", ["val", "all"])
+def test_a_skill_is_scored_on_one_split_or_on_all(split: str) -> None:
+    training = Training.of(train__preflight=False)
+    request = ScoringRequest(skill="seed", other="", splits=DATA_SPLITS if split == "all" else (Split.VAL,))
+    training.run_containers(prepare_scoring(training.run, training.config, request, 1024))
+    card = scorecard(training.run, request)
+    assert {card.split, *(other.split for other in card.other_splits)} == set(request.splits)
+    assert training.rollouts["score"] == sum(len(training.run.item_refs(one)) for one in request.splits)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_training_on_the_splits_of_another_goes_as_that_one_did(listed: bool, tmp_path: Path) -> None:
+    rows = json.loads((PROJECT / "benchmarks" / "searchqa" / "sample" / "train" / "items.json").read_text())
+    short: dict[str, Any] = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "evaluation__eval_test": False}
+    short |= {"evaluation__val_limit": None, "evaluation__test_limit": None}
+    for name, order in (("all", rows), ("turned", rows[::-1])):
+        (tmp_path / f"{name}.json").write_text(json.dumps(order))
+    first = Training.of(data__uri=str(tmp_path / "all.json"), data__split_mode="ratio", **short)
+    first()
+    manifest = tmp_path / "data_manifest.json"
+    manifest.write_text(first.run.store.get_text(first.run.keys.data_manifest))
+    on = {"data__split_mode": "manifest", "data__split_manifest": str(manifest)}
+    off = {"data__split_mode": "ratio", "data__split_seed": 7}
+    second = Training.of(data__uri=str(tmp_path / "turned.json"), **(on if listed else off), **short)
+    second()
+    splits = [[{ref.id for ref in one.run.item_refs(split)} for split in DATA_SPLITS] for one in (first, second)]
+    assert (splits[0] == splits[1]) is listed
+    assert (history_of(second.run).seed_val_score == history_of(first.run).seed_val_score) or not listed
+
+
+def test_an_imported_run_needs_no_call_of_the_optimizer(tmp_path: Path) -> None:
+    training = Training.of()
+    reference = ReferenceRun(reference_folder.write(tmp_path / "theirs"))
+    assert import_run(training.run, training.config, reference)
+    assert training.run.skill(training.run.newest_state().best.version).text == reference_folder.BEST
+    assert not stages(training)
+    own = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
+    own()
+    assert stages(own)["reflect"] > 0
+
+
+@pytest.mark.parametrize("preset", ["paper", None])
+def test_a_preset_sets_the_protocol_of_a_training(preset: str | None) -> None:
+    config = configured("searchqa", {"train.num_epochs": 4})
+    chosen = None if preset is None else preset_of("searchqa", preset).settings
+    few = {"data.split_mode": "split_dir", "train.num_epochs": 1, "optimizer.use_slow_update": False}
+    training = Training(run_config(config, {"overrides": few | {"evaluation.eval_test": False}}, chosen))
+    training()
+    # An epoch of the paper's has all of the sample's 120 training items.
+    assert len(training.actions()) == (2 if preset is None else 3)
+    assert len(training.run.slices(training.run.timeline[1])[0]) == (8 if preset is None else 40)
+    assert training.run.config.optimizer.learning_rate == 4
 
 
 def test_accumulation_rolls_out_several_slices_before_it_merges() -> None:

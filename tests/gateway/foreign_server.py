@@ -1,6 +1,7 @@
 """A model server that is not ours: chat completions as vLLM and llama.cpp answer them, with faults on request."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,9 +24,13 @@ class ForeignServer:
     """Whether it is no model server at all."""
     status: int = 200
     """Of every call, the key and the model being right."""
+    takes_tools: bool = True
+    """Without them it answers by the schema that it finds in the instructions."""
     base_url: str = ""
     asked: list[str] = field(default_factory=list)
     """The path of each request."""
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    """Of each call that it let in."""
 
     @property
     def calls(self) -> int:
@@ -45,7 +50,11 @@ class ForeignServer:
         if self.status != 200:
             return _error(self.status, "out of order")
         tools = body.get("tools", ())
-        return web.json_response(_completion(body, {"tool_calls": [_call(tools[0])]} if tools else {}, self.text))
+        if tools and not self.takes_tools:
+            return _error(400, f"{self.model} does not support tools")
+        self.bodies.append(body)
+        text = self.text if self.takes_tools else _by_schema(body, self.text)
+        return web.json_response(_completion(body, {"tool_calls": [_call(tools[0])]} if tools else {}, text))
 
 
 def _completion(body: dict[str, Any], message: dict[str, Any], text: str) -> dict[str, Any]:
@@ -62,9 +71,17 @@ def _completion(body: dict[str, Any], message: dict[str, Any], text: str) -> dic
     }
 
 
-def _call(tool: dict[str, Any]) -> dict[str, Any]:
-    import json
+def _by_schema(body: dict[str, Any], otherwise: str) -> str:
+    """The least that fits the schema of a prompt that asks for JSON; another prompt's answer is text."""
+    asked = "\n".join(str(message["content"]) for message in body["messages"])
+    begin = asked.find('{"')
+    if "schema" not in asked or begin < 0:
+        return otherwise
+    schema, _ = json.JSONDecoder().raw_decode(asked[begin:])
+    return json.dumps(_example(schema, schema.get("$defs", {})))
 
+
+def _call(tool: dict[str, Any]) -> dict[str, Any]:
     schema = tool["function"]["parameters"]
     arguments = json.dumps(_example(schema, schema.get("$defs", {})))
     return {"id": "1", "type": "function", "function": {"name": tool["function"]["name"], "arguments": arguments}}
