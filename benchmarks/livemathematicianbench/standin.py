@@ -168,7 +168,7 @@ class Choices:
         """Return whether the prompt offers choices."""
         return Question.of_prompt(prompt) is not None
 
-    def respond(self, active: Active, prompt: str) -> str:
+    def respond(self, active: Active, prompt: str, pictures: Sequence[bytes]) -> str:
         """Return one line on how the letter was found, then the letter."""
         question = Question.of_prompt(prompt)
         if question is None:

@@ -293,7 +293,7 @@ class Workbooks:
         """Return whether the prompt asks to change a workbook."""
         return prompt.startswith("Change a workbook") and _POSITION.search(prompt) is not None
 
-    def respond(self, active: Active, prompt: str) -> str:
+    def respond(self, active: Active, prompt: str, pictures: Sequence[bytes]) -> str:
         """Return a program in a block; it changes nothing where the stand-in doesn't know what is asked."""
         rules = ", ".join(sorted(active)) if active else "none"
         return f"Directives: {rules}.\n```python\n{_code(Chore.of_prompt(prompt), active)}```"

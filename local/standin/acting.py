@@ -4,9 +4,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from local.standin.agent import loading, offered, opening, usable
+from local.standin.agent import loading, looking, offered, opening, usable
 from local.standin.conversation import Call, Conversation, Reply, Turn
 from local.standin.directives import recognise
+from local.standin.picture_parts import named
 from local.standin.questioning import explain
 from local.standin.reader import respond, respond_to
 from local.standin.subject import Active, Tool
@@ -16,17 +17,17 @@ _QUESTION = re.compile(r"Question:(?P<question>.*?)(?:\n\s*\n|\Z)", re.DOTALL)
 
 
 def act(conversation: Conversation) -> Reply:
-    """Load a skill that is only announced, use a tool of the benchmark, answer, or explain a given answer."""
-    load = loading(conversation)
-    if load is not None:
-        return Reply(calls=(load,))
+    """Load or look at what is only announced, use a tool of the benchmark, answer, or explain a given answer."""
+    first = loading(conversation) or looking(conversation)
+    if first is not None:
+        return Reply(calls=(first,))
     skill, task = opening(conversation)
     answers = [turn for turn in conversation.turns if turn.role == "assistant" and not turn.calls]
     if answers and _asks_about_an_answer(conversation.turns[-1]):
         return Reply(explain(skill, _first(conversation), answers[-1].text))
     use = next((TOOLS[name] for name in usable(conversation, task) if name in TOOLS), None)
     if use is None:
-        return Reply(respond(skill, task))
+        return Reply(respond(skill, named(task), conversation.pictures))
     reply = use(recognise(skill), task, [turn.text for turn in conversation.turns if turn.role == "tool"])
     return Reply(reply.text, tuple(offered(call, conversation, task) for call in reply.calls))
 

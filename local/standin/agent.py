@@ -18,6 +18,8 @@ _CLAUDE_LISTED = re.compile(r"^- (?P<name>[\w-]+):", re.MULTILINE)
 _CLAUDE_SKILL = re.compile(r"Base directory for this skill: [^\n]*\n\n(?P<skill>.*)", re.DOTALL)
 _CLAUDE_TASK = re.compile(r"<command-message>.*?<command-args>(?P<task>.*)</command-args>\s*", re.DOTALL)
 _CLAUDE_LOADER = "Skill"
+_CLAUDE_READER = "Read"
+_CLAUDE_PICTURE = re.compile(r"\n*Before you answer, look at the picture (\S+) with the tool Read\.")
 
 SHELLS = {_CODEX_SHELL: "cmd", "Bash": "command"}
 """The CLIs' own tools for commands, and the argument of each that holds the command."""
@@ -47,7 +49,7 @@ def opening(conversation: Conversation) -> tuple[str, str]:
     plain = [text for text in said if not text.startswith(_SURROUNDINGS) and _skill_in(text) is None]
     task = commands[0] if commands else _INVOCATION.sub("", "\n\n".join(plain))
     skill = "" if delivered is None else delivered.removesuffix(f"\n\nARGUMENTS: {task}")
-    return skill, task
+    return skill, _CLAUDE_PICTURE.sub("", task)
 
 
 def loading(conversation: Conversation) -> Call | None:
@@ -67,6 +69,15 @@ def loading(conversation: Conversation) -> Call | None:
             if match["name"] in said:
                 return Call(_CLAUDE_LOADER, json.dumps({"skill": match["name"]}))
     return None
+
+
+def looking(conversation: Conversation) -> Call | None:
+    """Return the call that reads the first picture which the user names and nothing has shown yet, or None."""
+    if not _by_cli(conversation) or _CLAUDE_READER not in conversation.tools:
+        return None
+    named = list(dict.fromkeys(_CLAUDE_PICTURE.findall(conversation.user_text)))
+    read = sum(call.name == _CLAUDE_READER for turn in conversation.turns for call in turn.calls)
+    return Call(_CLAUDE_READER, json.dumps({"file_path": named[read]})) if read < len(named) else None
 
 
 def usable(conversation: Conversation, task: str) -> tuple[str, ...]:

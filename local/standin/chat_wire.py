@@ -62,16 +62,18 @@ def read(request: Mapping[str, Any]) -> Conversation:
     """Return a request of this format.
 
     Raises:
-        ModelError: messages or tools have another form.
+        ModelError: messages or tools have another form, or a picture is not within the request.
     """
     messages = objects(request, "messages", "role and content")
     system = [text_of(message.get("content")) for message in messages if message.get("role") in ("system", "developer")]
-    turns = [_turn(message) for message in messages if message.get("role") not in ("system", "developer")]
-    return Conversation(str(request.get("model", MODELS[0])), joined(system), tuple(turns), _tools(request))
+    pictures: list[bytes] = []
+    turns = [_turn(message, pictures) for message in messages if message.get("role") not in ("system", "developer")]
+    model = str(request.get("model", MODELS[0]))
+    return Conversation(model, joined(system), tuple(turns), _tools(request), tuple(pictures))
 
 
-def _turn(message: Mapping[str, Any]) -> Turn:
-    text, role = text_of(message.get("content")), message.get("role")
+def _turn(message: Mapping[str, Any], pictures: list[bytes]) -> Turn:
+    text, role = text_of(message.get("content"), pictures), message.get("role")
     if role == "tool":
         return Turn("tool", text)
     if role != "assistant":

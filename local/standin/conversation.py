@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from local.standin.picture_parts import PLACE, picture_of
 from skillopt_airflow.core.errors import ModelError
 
 Role = Literal["user", "assistant", "tool"]
@@ -49,6 +50,8 @@ class Conversation:
     system: str
     turns: tuple[Turn, ...]
     tools: tuple[str, ...] = ()
+    pictures: tuple[bytes, ...] = ()
+    """Every picture, in the order of their places in the turns' texts."""
 
     @property
     def user_text(self) -> str:
@@ -81,11 +84,25 @@ def objects(request: Mapping[str, Any], field: str, has: str) -> list[dict[str, 
     return found
 
 
-def text_of(content: object) -> str:
-    """Return the text of a message's content: a string, or the parts of a list that have one."""
-    if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
+def text_of(content: object, pictures: list[bytes] | None = None) -> str:
+    """Return the text of a message's content: a string, or the parts of a list that have one.
+
+    Where there is a list for pictures, those of the content are added to it, and PLACE stands for each in the text.
+
+    Raises:
+        ModelError: a picture cannot be decoded.
+    """
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else ""
+    texts = []
+    for part in content:
+        if not isinstance(part, dict):
+            continue
+        picture = picture_of(part) if pictures is not None else None
+        if pictures is not None and picture is not None:
+            pictures.append(picture)
+        texts.append(str(part.get("text", "")) if picture is None else PLACE)
+    return "".join(texts)
 
 
 def joined(texts: Sequence[str]) -> str:

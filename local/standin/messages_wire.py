@@ -69,26 +69,27 @@ def read(request: Mapping[str, Any]) -> Conversation:
     """Return a request of this format.
 
     Raises:
-        ModelError: messages or tools have another form.
+        ModelError: messages or tools have another form, or a picture is not within the request.
     """
     messages = objects(request, "messages", "role and content")
     # A system message may also stand among the turns.
     system = [_paragraphs(request.get("system"))] if request.get("system") else []
     system += [text_of(message.get("content")) for message in messages if message.get("role") == "system"]
-    turns = [turn for message in messages if message.get("role") != "system" for turn in _turns(message)]
+    pictures: list[bytes] = []
+    turns = [turn for message in messages if message.get("role") != "system" for turn in _turns(message, pictures)]
     tools = objects(request, "tools", "a name") if request.get("tools") else []
     names = tuple(str(tool.get("name", "")) for tool in tools)
-    return Conversation(str(request.get("model", "")), joined(system), tuple(turns), names)
+    return Conversation(str(request.get("model", "")), joined(system), tuple(turns), names, tuple(pictures))
 
 
-def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
-    """Yield a user's blocks as turns of their own: what tools gave, and texts from different hands."""
+def _turns(message: Mapping[str, Any], pictures: list[bytes]) -> Iterator[Turn]:
+    """Yield a user's blocks as turns of their own: what tools gave, texts from different hands, and pictures."""
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     if not all(isinstance(block, dict) for block in blocks):
         raise ModelError("messages: expected content as a text or a list of blocks with a type")
-    texts = [text_of(block.get("text")) for block in blocks if block.get("type") == "text"]
     if message.get("role") == "assistant":
+        texts = [text_of(block.get("text")) for block in blocks if block.get("type") == "text"]
         calls = [
             Call(str(block.get("name", "")), json.dumps(block.get("input", {}), ensure_ascii=False))
             for block in blocks
@@ -98,8 +99,10 @@ def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
         return
     for block in blocks:
         if block.get("type") == "tool_result":
-            yield Turn("tool", text_of(block.get("content")))
-    yield from (Turn("user", text) for text in texts)
+            yield Turn("tool", text_of(block.get("content"), pictures))
+    for block in blocks:
+        if block.get("type") in ("text", "image"):
+            yield Turn("user", text_of([block], pictures))
 
 
 def _paragraphs(content: object) -> str:

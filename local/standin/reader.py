@@ -1,5 +1,7 @@
 """The stand-in as target: answers from the documents of the request, or as its subject does, as the skill directs."""
 
+from collections.abc import Sequence
+
 from local.standin.directives import recognise
 from local.standin.exercise import Candidate, Exercise
 from local.standin.ranking import rank
@@ -8,16 +10,16 @@ from local.standin.subjects import SUBJECTS
 from local.standin.words import key, without_possessive
 
 
-def respond(skill: str, prompt: str) -> str:
+def respond(skill: str, prompt: str, pictures: Sequence[bytes] = ()) -> str:
     """Return a line on how the answer was found and the answer in <answer></answer>, or what the subject says."""
-    return respond_to(recognise(skill), prompt)
+    return respond_to(recognise(skill), prompt, pictures)
 
 
-def respond_to(active: Active, prompt: str) -> str:
+def respond_to(active: Active, prompt: str, pictures: Sequence[bytes] = ()) -> str:
     """Return the answer under these directives."""
     subject = next((subject for subject in SUBJECTS if subject.speaks_of(prompt)), None)
     if subject is not None:
-        return subject.respond(active, prompt)
+        return subject.respond(active, prompt, pictures)
     exercise = Exercise.of_prompt(prompt)
     count = f"{len(exercise.candidates)} phrases in {len(exercise.documents)} documents"
     rules = ", ".join(sorted(active)) if active else "none"

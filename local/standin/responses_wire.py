@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from local.standin.conversation import Call, Conversation, Reply, Turn, joined, objects, text_of
+from local.standin.conversation import Call, Conversation, Reply, Role, Turn, joined, objects, text_of
 from local.standin.deciding import decide
 from skillopt_airflow.core.errors import ModelError
 
@@ -51,20 +51,23 @@ def read(request: Mapping[str, Any]) -> Conversation:
     items = [{"role": "user", "content": asked}] if isinstance(asked, str) else objects(request, "input", "a type")
     system = [text_of(request.get("instructions"))] if request.get("instructions") else []
     system += [text_of(item.get("content")) for item in items if item.get("role") in ("system", "developer")]
-    turns = [turn for turn in map(_turn, items) if turn is not None]
-    return Conversation(str(request.get("model", "")), joined(system), tuple(turns), _tools(request))
+    pictures: list[bytes] = []
+    turns = [turn for item in items if (turn := _turn(item, pictures)) is not None]
+    model = str(request.get("model", ""))
+    return Conversation(model, joined(system), tuple(turns), _tools(request), tuple(pictures))
 
 
-def _turn(item: Mapping[str, Any]) -> Turn | None:
+def _turn(item: Mapping[str, Any], pictures: list[bytes]) -> Turn | None:
     """Return None for what is no turn: instructions, and items such as reasoning that only their server reads."""
     kind = item.get("type", "message")
     if kind == "function_call":
         return Turn("assistant", calls=(Call(str(item.get("name", "")), str(item.get("arguments", ""))),))
     if kind in _RESULTS:
-        return Turn("tool", text_of(item.get("output")))
+        return Turn("tool", text_of(item.get("output"), pictures))
     if kind != "message" or item.get("role") in ("system", "developer"):
         return None
-    return Turn("assistant" if item.get("role") == "assistant" else "user", text_of(item.get("content")))
+    role: Role = "assistant" if item.get("role") == "assistant" else "user"
+    return Turn(role, text_of(item.get("content"), pictures))
 
 
 def _tools(request: Mapping[str, Any]) -> tuple[str, ...]:

@@ -51,8 +51,8 @@ class Subject(Protocol):
     def speaks_of(self, prompt: str) -> bool:
         """Return whether the prompt is an item of this benchmark."""
 
-    def respond(self, active: Active, prompt: str) -> str:
-        """Return the target's answer to such a prompt."""
+    def respond(self, active: Active, prompt: str, pictures: Sequence[bytes]) -> str:
+        """Return the target's answer to such a prompt; the pictures are in the order of their marks in it."""
 
     def shown_by(self, trajectory: SeenTrajectory) -> bool:
         """Return whether the optimizer sees a trajectory of this benchmark."""
