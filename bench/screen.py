@@ -15,6 +15,7 @@ from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.gate import Action, decide
 from skillopt_airflow.core.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.screening import screened
 from skillopt_airflow.core.skill import SkillDocument
@@ -70,7 +71,9 @@ class WorldOptimizer:
 
     world: World
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
+    ) -> Output:
         """Return the world's answer."""
         asked = Conversation("world", instructions, (Turn("user", prompt),), (f"{stage}_result",))
         [call] = self.world.reply(asked, 1).calls
@@ -166,7 +169,7 @@ class Training:
         rollouts = [self._rollout(item) for item in batch]
         seed = minibatch_seed(train, step, proposal)
         cut = minibatches([rollouts], gradient.minibatch_size, seed, gradient.failure_only)
-        patches = [reflect(optimizer, context, minibatch, rules, {}) for minibatch in cut]
+        patches = [reflect(optimizer, context, minibatch, rules) for minibatch in cut]
         merged = aggregate(optimizer, text, patches, gradient.merge_batch_size, 1, "")
         kept = select(optimizer, text, merged, budget, "")
         return apply_edits(self.skill, kept.edits)[0]

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 from pydantic import BaseModel
 from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
@@ -48,6 +48,19 @@ def test_an_answer_and_its_call() -> None:
     (call,) = calls
     assert (call.role, call.stage, call.model, call.http_status, call.attempts) == ("optimizer", "rank", "m", 200, 1)
     assert (call.prompt_tokens, call.completion_tokens) == (10, 3)
+
+
+def test_pictures_follow_on_the_prompt_behind_their_names() -> None:
+    asked: list[object] = []
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.extend(part.content for part in messages[0].parts if isinstance(part, UserPromptPart))
+        return calling({"order": [0]})
+
+    picture = b"\x89PNG\r\n\x1a\nvery small"
+    with optimizer(respond) as (connected, _):
+        connected.ask("rank", "Order them.", "the edits", Ranking, {"a.png of item 7": picture})
+    assert asked == [["the edits", "Picture a.png of item 7:", BinaryContent(picture, media_type="image/png")]]
 
 
 @pytest.mark.parametrize(

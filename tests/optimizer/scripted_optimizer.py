@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Rollout, Score, Status, Trajectory
 
@@ -18,7 +19,9 @@ class ScriptedOptimizer:
         self.calls: list[tuple[str, str]] = []
         self.instructions: list[str] = []
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
+    ) -> Output:
         assert instructions.strip()
         self.instructions.append(instructions)
         self.calls.append((stage, prompt))
@@ -35,7 +38,9 @@ class AnsweringOptimizer:
         self._answer = answer
         self.stages: list[str] = []
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
+    ) -> Output:
         self.stages.append(stage)
         return output_type.model_validate(self._answer(stage, prompt))
 

@@ -4,6 +4,7 @@ import pytest
 from pydantic import BaseModel
 
 from skillopt_airflow.benchmarks import GUIDED_STAGES
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.guided import GuidedOptimizer
 
@@ -15,7 +16,9 @@ class Answer(BaseModel):
 class Listening:
     """Keeps the prompt that it was asked."""
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: Any) -> Any:
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: Any, pictures: Pictures = NO_PICTURES
+    ) -> Any:
         self.prompt = prompt
         return output_type()
 

@@ -45,7 +45,7 @@ NOTES = [Note(text=text, minibatch="failure-0") for text in "abc"]
 
 
 def reflected(rules: OptimizerGroup) -> Callable[[Optimizer], str]:
-    return lambda optimizer: reflect(optimizer, CONTEXT, FAILURES, rules, {}).fallback
+    return lambda optimizer: reflect(optimizer, CONTEXT, FAILURES, rules).fallback
 
 
 STAGES: dict[str, Callable[[Optimizer], str]] = {

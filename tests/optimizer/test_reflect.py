@@ -10,7 +10,7 @@ from skillopt_airflow.core.types import Edit, FailurePattern, Message, Note, Pat
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.minibatches import Minibatch
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
-from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
+from skillopt_airflow.optimizer.transcripts import Exhibits, FollowUp, trajectories_section
 
 PLAIN = OptimizerGroup()
 AWARE = OptimizerGroup(use_skill_aware_reflection=True)
@@ -32,13 +32,13 @@ def reflected(
     minibatch: Minibatch = FAILURES,
     budget: int | None = 2,
 ) -> Patch:
-    return reflect(ScriptedOptimizer(answer), context(budget), minibatch, rules, {})
+    return reflect(ScriptedOptimizer(answer), context(budget), minibatch, rules)
 
 
 def shown(rules: OptimizerGroup, reflect_context: ReflectContext, follow_ups: dict[str, FollowUp]) -> tuple[str, str]:
     """Stage and prompt of a call."""
     optimizer = ScriptedOptimizer({"body": "x"})
-    reflect(optimizer, reflect_context, FAILURES, rules, follow_ups)
+    reflect(optimizer, reflect_context, FAILURES, rules, Exhibits(follow_ups))
     ((stage, prompt),) = optimizer.calls
     return stage, prompt
 
@@ -50,14 +50,14 @@ def append(content: str) -> dict[str, str]:
 def test_the_optimizer_is_told_which_answers_were_cut_off() -> None:
     whole = rollout("a", 0.0, answer="x")
     cut = whole.model_copy(update={"trajectory": whole.trajectory.model_copy(update={"status": Status.TRUNCATED})})
-    shown = [json_section(trajectories_section([one], {}), "trajectories")[0] for one in (whole, cut)]
+    shown = [json_section(trajectories_section([one]), "trajectories")[0] for one in (whole, cut)]
     assert shown[1] == {**shown[0], "cut_off": "The last answer hit the limit of tokens and ends there."}
 
 
 def test_the_tries_of_an_item_stand_side_by_side_and_the_follow_up_at_the_first() -> None:
     tries = [rollout("a", 0.0, answer="x"), rollout("a", 1.0, answer="y"), rollout("b", 0.0)]
     follow_up = FollowUp(question="Why?", answer="Haste.")
-    lost, won, other = json_section(trajectories_section(tries, {"a": follow_up}), "trajectories")
+    lost, won, other = json_section(trajectories_section(tries, Exhibits({"a": follow_up})), "trajectories")
     assert [(one["try"], one["hard"], one["answer"]) for one in (lost, won)] == [
         ("1 of 2", 0.0, "x"),
         ("2 of 2", 1.0, "y"),
@@ -69,7 +69,7 @@ def test_the_tries_of_an_item_stand_side_by_side_and_the_follow_up_at_the_first(
 def test_an_analyst_of_several_tries_is_told_to_compare_them() -> None:
     def told(*rollouts: Rollout) -> str:
         optimizer = ScriptedOptimizer({})
-        reflect(optimizer, context(), Minibatch(source_type="failure", index=0, rollouts=rollouts), PLAIN, {})
+        reflect(optimizer, context(), Minibatch(source_type="failure", index=0, rollouts=rollouts), PLAIN)
         return optimizer.instructions[0]
 
     once, twice = told(rollout("a"), rollout("b")), told(rollout("a"), rollout("a", 1.0), rollout("b"))
@@ -95,7 +95,7 @@ def test_what_the_optimizer_is_shown() -> None:
         score_after=0.0,
     )
     optimizer = ScriptedOptimizer({})
-    reflect(optimizer, context(4, buffer=StepBuffer(entries=(entry,))), minibatch, PLAIN, {})
+    reflect(optimizer, context(4, buffer=StepBuffer(entries=(entry,))), minibatch, PLAIN)
     ((stage, prompt),) = optimizer.calls
     assert stage == "reflect"
     assert section(prompt, "skill") == SKILL
@@ -200,7 +200,7 @@ def test_a_draft_is_held_against_its_minibatch_and_corrected(rules: OptimizerGro
     draft = {"edits": [append("draft")], "body": "draft"} if rules is not REWRITE else {"body": "draft"}
     better = {"edits": [append("better")], "body": "better"} if rules is not REWRITE else {"body": "better"}
     optimizer = ScriptedOptimizer(draft, better, better)
-    patch = reflect(optimizer, context(meta_skill="short", rounds=3), FAILURES, rules, {})
+    patch = reflect(optimizer, context(meta_skill="short", rounds=3), FAILURES, rules)
     assert [edit.content for edit in patch.edits] == ["better"]
     (stage, first), (_, second), (_, third) = optimizer.calls
     assert {stage} == {name for name, _ in optimizer.calls}
@@ -212,13 +212,13 @@ def test_a_draft_is_held_against_its_minibatch_and_corrected(rules: OptimizerGro
 
 def test_a_draft_that_stands_needs_no_further_round() -> None:
     optimizer = ScriptedOptimizer({"edits": [append("one")]}, {"edits": [append("one")]})
-    patch = reflect(optimizer, context(rounds=3), FAILURES, PLAIN, {})
+    patch = reflect(optimizer, context(rounds=3), FAILURES, PLAIN)
     assert (len(optimizer.calls), [edit.content for edit in patch.edits]) == (2, ["one"])
 
 
 def test_an_unusable_correction_leaves_the_draft() -> None:
     optimizer = ScriptedOptimizer({"edits": [append("one"), append(" ")]}, unusable("op: unknown"))
-    patch = reflect(optimizer, context(1, rounds=3), FAILURES, PLAIN, {})
+    patch = reflect(optimizer, context(1, rounds=3), FAILURES, PLAIN)
     assert [edit.content for edit in patch.edits] == ["one"]
     assert patch.fallback == (
         "reflect failure-2: the draft stays: op: unknown; reflect failure-2: 2 edits proposed, 1 allowed"

@@ -1,5 +1,9 @@
 """A run as its history would describe it: 12 steps in 2 epochs with every verdict, judged by the project's rules."""
 
+from io import BytesIO
+
+from PIL import Image
+
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.early_rejection import RunningEvaluation, evaluation_order, reject_early
 from skillopt_airflow.core.edits import apply_edits
@@ -15,6 +19,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Status, Trajectory
+from skillopt_airflow.report.examples import Example, Part, Turn
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 
 RULES = EvaluationGroup(early_reject=True)
@@ -170,6 +175,28 @@ def example(screens: bool = False) -> ReportView:
     return _view(training)
 
 
+def drawn() -> bytes:
+    made = BytesIO()
+    Image.new("RGB", (320, 120), "steelblue").save(made, "JPEG")
+    return made.getvalue()
+
+
+EXAMPLES = tuple(
+    Example(
+        item_id=f"item-{number:03d}",
+        hard=hard,
+        soft=max(hard, 0.4),
+        feedback="right" if hard else "expected 'Lisbon'",
+        answer="Porto",
+        turns=(
+            Turn(role="user", parts=(Part(text="The map:"), Part(thumbnail=drawn()), Part(text="Which city?"))),
+            Turn(role="assistant", parts=(Part(text="It is <answer>Porto</answer>."),)),
+        ),
+    )
+    for number, hard in ((3, 0.0), (5, 1.0))
+)
+
+
 def _view(training: Training) -> ReportView:
     def cost(stage: str, role: str, calls: int, prompt: int, completion: int, seconds: float) -> StageCost:
         usd = None if role == "target" else prompt * 1.25e-6 + completion * 1e-5
@@ -203,6 +230,7 @@ def _view(training: Training) -> ReportView:
         test_items=ITEMS,
         skill=training.skill.text,
         lines=training.lines,
+        examples=EXAMPLES,
         costs=(
             cost("seed", "target", 80, 96_400, 1_310, 71.2),
             cost("rollout", "target", 480, 574_100, 8_020, 402.9),

@@ -8,6 +8,7 @@ from typing import Any
 import pypdfium2
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.store.picture_files import (
@@ -17,6 +18,7 @@ from skillopt_airflow.store.picture_files import (
     page_of,
     prepared,
     size_of,
+    thumbnail,
 )
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
@@ -148,3 +150,15 @@ def test_a_path_may_name_a_page() -> None:
     assert page_of("a/b.pdf#page=12") == ("a/b.pdf", 12)
     assert page_of("a/b.pdf") == ("a/b.pdf", 1)
     assert page_of("a/#page=0.png") == ("a/#page=0.png", 1)
+
+
+def test_a_thumbnail_is_a_small_picture_of_its_own() -> None:
+    noted = Image.new("RGB", (900, 300), RED)
+    made = BytesIO()
+    text = PngInfo()
+    text.add_text("comment", "<script>alert(1)</script>")
+    noted.save(made, "PNG", pnginfo=text)
+    small = thumbnail(made.getvalue())
+    assert b"script" in made.getvalue()
+    assert b"script" not in small
+    assert (opened(small).format, opened(small).size) == ("JPEG", (320, 107))

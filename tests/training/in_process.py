@@ -20,7 +20,7 @@ from local.standin.chat_wire import complete
 from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.pictures import Pictures
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import FollowsUp, Output
 from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
 from skillopt_airflow.core.state import RunState
@@ -68,6 +68,8 @@ class InProcessConnections:
     artifacts: LocalStore = field(default_factory=LocalStore)
     prompts: list[tuple[str, str]] = field(default_factory=list)
     questions: list[tuple[str, Sequence[Message]]] = field(default_factory=list)
+    shown: list[tuple[str, Pictures]] = field(default_factory=list)
+    """The pictures of each call of the optimizer that has some."""
 
     def s3_client(self, storage: StorageGroup) -> Any:
         return None
@@ -99,8 +101,12 @@ class InProcessOptimizer:
     models: InProcessConnections
     on_call: OnCall
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
+    ) -> Output:
         self.models.prompts.append((stage, prompt))
+        if pictures:
+            self.models.shown.append((stage, pictures))
         self.on_call(call("optimizer", stage, len(instructions) + len(prompt)))
         answer = self.models.reply(stage, prompt, f"{stage}_result")
         if answer is None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError
-from skillopt_airflow.core.pictures import Pictures
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import Message
 from skillopt_airflow.optimizer.select import Ranking
@@ -19,7 +19,9 @@ class Counting:
         self.asked = 0
         self.broken = False
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
+    ) -> Output:
         self.asked += 1
         if self.broken:
             raise ModelOutputError("broken")
@@ -85,7 +87,14 @@ def test_a_call_that_was_not_answered_is_asked_again() -> None:
     shelf = LocalStore()
 
     class Away(Counting):
-        def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+        def ask(
+            self,
+            stage: str,
+            instructions: str,
+            prompt: str,
+            output_type: type[Output],
+            pictures: Pictures = NO_PICTURES,
+        ) -> Output:
             raise ModelError("no answer")
 
     with pytest.raises(ModelError):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from skillopt_airflow.core.budget import ModelPrice, Prices
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ModelOutputError
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import DATA_SPLITS, Edit, Patch, SourceType
 from skillopt_airflow.optimizer.aggregate import aggregate
@@ -275,7 +276,9 @@ class Refusing:
     def __init__(self) -> None:
         self.stages: list[str] = []
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
+    ) -> Output:
         self.stages.append(stage)
         raise ModelOutputError("no answer")
 

@@ -1,6 +1,8 @@
 """Pictures of a table's rows: checked at prepare, stored once, estimated, and given to who asks about an item."""
 
+import base64
 import json
+import re
 from io import BytesIO
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.data_items import unusable_items
 from skillopt_airflow.training.item_files import contents, pictures
 from skillopt_airflow.training.preparation import estimated
+from skillopt_airflow.training.reporting import view_of, write_report
 from tests.training.in_process import Training
 
 ROWS = 80
@@ -53,8 +56,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def prepared(target: str = "openai-chat:m") -> Training:
+def prepared(target: str = "openai-chat:m", **more: object) -> Training:
     knobs = {"model.target": target, "model.optimizer": "openai-chat:o", "train.batch_size": 10}
+    knobs |= {key.replace("__", "."): value for key, value in more.items()}
     training = Training(TrainConfig.from_layers(benchmark_config("letters").model_dump(), nest(knobs)), "letters")
     training.prepare()
     return training
@@ -95,6 +99,59 @@ def test_pictures_count_in_the_estimate(folder: Path, target: str, tokens: int) 
     [batches] = [stage for stage in estimated(run, sizes).stages if stage.stage == "rollout"]
     text = len(run.benchmark.messages(run.items(Split.TRAIN)[0].public, "")[-1].content) + len(run.skill(0).text)
     assert batches.likely.prompt / batches.calls == pytest.approx(tokens + text / 4, abs=5)
+
+
+@pytest.mark.parametrize(("most", "items"), [(0, 0), (3, 3), (50, 5)])
+def test_an_analyst_sees_so_many_pictures_and_knows_the_sizes_of_all(folder: Path, most: int, items: int) -> None:
+    one_step = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "evaluation__eval_test": False}
+    training = prepared(**one_step, gradient__minibatch_size=5, gradient__show_pictures=most)
+    training()
+    reflected = [prompt for stage, prompt in training.models.prompts if stage == "reflect"]
+    assert len(reflected) == 2
+    for prompt in reflected:
+        trajectories = json.loads(prompt.split("<trajectories>")[1].split("</trajectories>")[0])
+        size = {"name": "picture-1.png", "width": 750, "height": 1000}
+        assert [one["pictures"] for one in trajectories] == [[size]] * 5
+    assert [stage for stage, _ in training.models.shown] == ["reflect"] * (2 if most else 0)
+    for _, shown in training.models.shown:
+        assert len(shown) == items
+        for label, content in shown.items():
+            item = label.removeprefix("picture-1.png of item ")
+            assert Image.open(BytesIO(content)).getpixel((1, 1)) == (int(item[1:]) % 10, 0, 0)
+
+
+def test_the_report_shows_items_with_their_pictures(folder: Path) -> None:
+    training = prepared(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
+    training()
+    write_report(training.run)
+    page = training.store.get_text(training.run.keys.report)
+    shown = re.findall(r'src="data:image/jpeg;base64,([^"]+)"', page)
+    examples = view_of(training.run, write_report(training.run)).examples
+    assert len(shown) == len(examples) > 0
+    for example, encoded in zip(examples, shown, strict=True):
+        image = Image.open(BytesIO(base64.b64decode(encoded)))
+        assert image.size == (240, 320)
+        colour = image.getpixel((1, 1))
+        assert isinstance(colour, tuple)
+        assert abs(colour[0] - int(example.item_id[1:]) % 10) <= 3
+
+
+def test_the_comparison_of_two_epochs_knows_what_pictures_there_were(folder: Path) -> None:
+    training = prepared(train__num_epochs=2, train__steps_per_epoch=1, evaluation__eval_test=False)
+    training()
+    [prompt] = [prompt for stage, prompt in training.models.prompts if stage == "slow_update"]
+    assert prompt.count('"name": "picture-1.png"') == prompt.count('"item_id"') > 0
+
+
+def test_what_an_analyst_sees_is_estimated(folder: Path) -> None:
+    tokens = []
+    for most in (0, 4, 50):
+        run = prepared(gradient__show_pictures=most).run
+        sizes = {split: len(run.items(split)) for split in DATA_SPLITS}
+        [reflect] = [stage for stage in estimated(run, sizes).stages if stage.stage == "reflect"]
+        tokens.append(reflect.likely.prompt / reflect.calls)
+    picture = 85 + 170 * 4
+    assert [more - tokens[0] for more in tokens] == pytest.approx([0, 4 * picture, 8 * picture], abs=2)
 
 
 def test_a_batch_job_sends_texts_alone(folder: Path) -> None:

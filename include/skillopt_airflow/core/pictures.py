@@ -6,9 +6,10 @@ Stored texts have the marks alone, so no conversation ever holds a picture.
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from skillopt_airflow.core.types import FILE_NAME, Message
+from skillopt_airflow.core.types import FILE_NAME, Item, Message, Value
 
 MEDIA_TYPES: Mapping[bytes, str] = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 """The formats that every provider takes, by their first bytes."""
@@ -33,9 +34,25 @@ class Picture(NamedTuple):
         return f"data:{self.media_type};base64,{base64.b64encode(self.content).decode()}"
 
 
+class PictureSize(Value):
+    """What is told of a picture that is not shown."""
+
+    name: str
+    """Of the item's file, as its mark has it."""
+    width: int
+    """In pixels, like the height."""
+    height: int
+
+
 Part = str | Picture
 Pictures = Mapping[str, bytes]
 """The contents of an item's pictures, by the names of its files."""
+NO_PICTURES: Pictures = MappingProxyType({})
+
+
+PictureSizes = Mapping[str, Sequence[PictureSize]]
+"""Sizes of the pictures that items have, by the ids of these."""
+NO_SIZES: PictureSizes = MappingProxyType({})
 
 
 def mark(name: str) -> str:
@@ -46,6 +63,15 @@ def mark(name: str) -> str:
 def marked(text: str) -> list[str]:
     """Return the names of the files that a text has marks of, in their order."""
     return _MARK.findall(text)
+
+
+def sizes(item: Item) -> tuple[PictureSize, ...]:
+    """Return the sizes of an item's stored pictures."""
+    return tuple(
+        PictureSize(name=file.name, width=file.pixels[0], height=file.pixels[1])
+        for file in item.files
+        if file.pixels is not None
+    )
 
 
 def picture_suffix(path: str) -> str:

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from pydantic import BaseModel
 
 from skillopt_airflow.core.grading import GradingRequest
-from skillopt_airflow.core.pictures import Pictures
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
 Output = TypeVar("Output", bound=BaseModel)
@@ -135,8 +135,15 @@ class AsksJudge(Protocol):
 class Optimizer(Protocol):
     """The optimizer model, as the stages see it."""
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
-        """Make one structured call.
+    def ask(
+        self,
+        stage: str,
+        instructions: str,
+        prompt: str,
+        output_type: type[Output],
+        pictures: Pictures = NO_PICTURES,
+    ) -> Output:
+        """Make one structured call; the pictures follow on the prompt, each behind its name.
 
         Raises:
             ModelOutputError: the answer stayed outside `output_type` after it was asked again.

@@ -55,6 +55,8 @@ class GradientGroup(Group):
     """Times that an analyst answers: after the first, its draft is held against the same minibatch and corrected."""
     failure_only: bool = False
     """Reflect on failures alone."""
+    show_pictures: Annotated[int, Field(ge=0, le=50)] = 0
+    """Pictures of a minibatch's items that an analyst sees itself, at most; 0 for an optimizer that takes none."""
     use_deep_reflect: bool = False
     """Before reflection the optimizer asks the target about a few of its trajectories."""
     deep_reflect_failures: Count = 4

@@ -87,6 +87,8 @@ class ItemFile(Value):
     """Hash of the content; empty until the file is stored."""
     picture: bool = Field(default=False, exclude_if=lambda picture: not picture)
     """True if it is shown to the target; `#page=3` behind the path is one page of it then."""
+    pixels: tuple[int, int] | None = Field(default=None, exclude_if=lambda pixels: pixels is None)
+    """Width and height of a stored picture."""
 
 
 class Item(Value):
@@ -115,7 +117,7 @@ class Item(Value):
         dumped = self.model_dump(
             mode="json",
             exclude={
-                "files": {"__all__": {"path"}},
+                "files": {"__all__": {"path", "pixels"}},
                 "reference_files": {"__all__": {"path"}},
                 "group": True,
                 "unusable": True,

@@ -1,7 +1,7 @@
 """The optimizer model: structured answers through pydantic-ai, with retries and a usage row for each request."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
 from json import JSONDecodeError
@@ -17,17 +17,21 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
     UserError,
 )
+from pydantic_ai.messages import BinaryContent, UserContent
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
 from skillopt_airflow.core.http_failures import may_pass
+from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.models.metering import MeteredModel
 
 log = logging.getLogger(__name__)
+
+Prompt = str | Sequence[UserContent]
 
 OUTPUT_RETRIES = 2
 TEXT_RETRIES = 1
@@ -74,7 +78,14 @@ class PydanticAIOptimizer(MeteredModel):
             chosen["max_retries"] = max_attempts - 1
         self._settings = cast("ModelSettings", chosen)
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def ask(
+        self,
+        stage: str,
+        instructions: str,
+        prompt: str,
+        output_type: type[Output],
+        pictures: Pictures = NO_PICTURES,
+    ) -> Output:
         """Return the answer to one structured call.
 
         Raises:
@@ -85,10 +96,10 @@ class PydanticAIOptimizer(MeteredModel):
         retrying = Retrying(
             stop=stop_after_attempt(self._max_attempts), retry=retry_if_exception_type(_NoAnswer), reraise=True
         )
-        output: Output = retrying(self._ask, stage, instructions, prompt, output_type)
+        output: Output = retrying(self._ask, stage, instructions, _content(prompt, pictures), output_type)
         return output
 
-    def _ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def _ask(self, stage: str, instructions: str, prompt: Prompt, output_type: type[Output]) -> Output:
         if self._takes_tools:
             try:
                 return self._answer(stage, instructions, prompt, output_type)
@@ -97,7 +108,7 @@ class PydanticAIOptimizer(MeteredModel):
                 self._takes_tools = False
         return self._answer(stage, instructions, prompt, output_type)
 
-    def _answer(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def _answer(self, stage: str, instructions: str, prompt: Prompt, output_type: type[Output]) -> Output:
         with_tools = self._takes_tools
         agent: Agent[None, Output] = Agent(
             self._model,
@@ -133,6 +144,13 @@ class PydanticAIOptimizer(MeteredModel):
                 # The provider's client stumbled over JSON that is no answer.
                 raise _NoAnswer(f"{garbage}: {error!r}") from error
         return output
+
+
+def _content(prompt: str, pictures: Pictures) -> Prompt:
+    content: list[UserContent] = []
+    for name, picture in pictures.items():
+        content += [f"Picture {name}:", BinaryContent(picture, media_type=Picture(picture).media_type)]
+    return [prompt, *content] if content else prompt
 
 
 def _refuses_tools(error: ModelHTTPError) -> bool:

@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from pydantic import Field
+
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.item_scores import is_failure
+from skillopt_airflow.core.pictures import NO_SIZES, PictureSize, PictureSizes
 from skillopt_airflow.core.types import Message, Rollout, Score, UnitInterval, Value
 from skillopt_airflow.optimizer.sections import json_section, prompt_of, section
 from skillopt_airflow.optimizer.transcripts import conversation
@@ -32,6 +35,8 @@ class ComparedItem(Value):
     feedback_before: str = ""
     messages_before: tuple[Message, ...] = ()
     """Empty, like the feedback, where both skills had the very same trajectory."""
+    pictures: tuple[PictureSize, ...] = Field(default=(), exclude_if=lambda sizes: not sizes)
+    """Of those that the target was shown."""
 
 
 class Comparison(Document):
@@ -67,6 +72,7 @@ def compare(
     item_ids: Sequence[str],
     policy: PairPolicy,
     more: Sequence[str] = (),
+    sizes: PictureSizes = NO_SIZES,
 ) -> Comparison:
     """Group the items by their hard scores, in the order of `item_ids`; the policy says which groups stay.
 
@@ -76,7 +82,7 @@ def compare(
     groups: dict[OutcomeGroup, list[ComparedItem]] = {group: [] for group in _SEEN["mixed"]}
     unscored = 0
     for item_id in item_ids:
-        found = _compared(item_id, before, after)
+        found = _compared(item_id, before, after, sizes)
         if found is None:
             unscored += 1
         else:
@@ -84,7 +90,7 @@ def compare(
     for item_id in more:
         if sum(len(groups[group]) for group in _SEEN[policy]) >= len(item_ids):
             break
-        found = _compared(item_id, before, after)
+        found = _compared(item_id, before, after, sizes)
         if found is not None:
             groups[found[0]].append(found[1])
     return Comparison(unscored=unscored, **{group: tuple(groups[group]) for group in _SEEN[policy]})
@@ -102,7 +108,7 @@ def compared_skills(skill: str, previous: str) -> str:
 
 
 def _compared(
-    item_id: str, before: Mapping[str, Rollout], after: Mapping[str, Rollout]
+    item_id: str, before: Mapping[str, Rollout], after: Mapping[str, Rollout], sizes: PictureSizes
 ) -> tuple[OutcomeGroup, ComparedItem] | None:
     """Return the item with its group; None without a score on both sides."""
     earlier, later = before.get(item_id), after.get(item_id)
@@ -117,6 +123,7 @@ def _compared(
         messages=conversation(later),
         feedback_before="" if same else earlier.score.feedback,
         messages_before=() if same else conversation(earlier),
+        pictures=tuple(sizes.get(item_id, ())),
     )
     return _group(earlier.score, later.score), compared
 

@@ -59,7 +59,7 @@ def questions(optimizer: Optimizer, skill: str, rollouts: Sequence[Rollout]) -> 
     """Ask for at most one question an item; an unusable answer asks nothing, no rollouts make no call."""
     if not rollouts:
         return Questions()
-    prompt = prompt_of(section("skill", skill), trajectories_section(rollouts, {}))
+    prompt = prompt_of(section("skill", skill), trajectories_section(rollouts))
     try:
         answer = optimizer.ask("deep_reflect", prompts.load("deep_reflect"), prompt, QuestionsAnswer)
     except ModelOutputError as error:

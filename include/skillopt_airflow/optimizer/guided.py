@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Optimizer, Output
 from skillopt_airflow.optimizer.sections import prompt_of, section
 
@@ -19,9 +20,16 @@ class GuidedOptimizer:
         self._optimizer = optimizer
         self._guidance = guidance
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def ask(
+        self,
+        stage: str,
+        instructions: str,
+        prompt: str,
+        output_type: type[Output],
+        pictures: Pictures = NO_PICTURES,
+    ) -> Output:
         """Ask with the guidance; raise as the optimizer does."""
         kind = stage.partition("_")[0]
         text = self._guidance.get(kind if kind in ("reflect", "merge") else stage)
         guided = prompt if text is None else prompt_of(prompt, section("benchmark_guidance", text))
-        return self._optimizer.ask(stage, instructions, guided, output_type)
+        return self._optimizer.ask(stage, instructions, guided, output_type, pictures)

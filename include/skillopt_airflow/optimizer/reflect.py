@@ -1,7 +1,7 @@
 """Reflect: a minibatch of trajectories becomes a patch (paper section 3.3)."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -35,7 +35,7 @@ from skillopt_airflow.optimizer.sections import (
     prompt_of,
     section,
 )
-from skillopt_airflow.optimizer.transcripts import FollowUp, trajectories_section
+from skillopt_airflow.optimizer.transcripts import NO_EXHIBITS, Exhibits, trajectories_section
 
 _MOST_AS_SCORED = 3
 """Patterns in the scorer's words: most feedback is about one item alone, and later steps read all of it."""
@@ -97,15 +97,14 @@ def reflect(
     context: ReflectContext,
     minibatch: Minibatch,
     rules: OptimizerGroup,
-    follow_ups: Mapping[str, FollowUp],
+    exhibits: Exhibits = NO_EXHIBITS,
 ) -> Patch:
     """Ask in a call of the configured kind what went wrong (or right) and what to change, and have that corrected.
 
-    `follow_ups` is what the target said about its trajectories, by item id. An unusable answer proposes nothing;
-    unusable parts of an answer are left out. The patch's fallback says so. Failures of which the answer names no
-    pattern are told in the scorer's words.
+    An unusable answer proposes nothing; unusable parts of an answer are left out. The patch's fallback says so.
+    Failures of which the answer names no pattern are told in the scorer's words.
     """
-    patch = _answered(optimizer, context, minibatch, rules, follow_ups)
+    patch = _answered(optimizer, context, minibatch, rules, exhibits)
     if patch.failure_patterns or minibatch.source_type == "success":
         return patch
     return patch.model_copy(update={"failure_patterns": _as_scored(minibatch)})
@@ -116,7 +115,7 @@ def _answered(
     context: ReflectContext,
     minibatch: Minibatch,
     rules: OptimizerGroup,
-    follow_ups: Mapping[str, FollowUp],
+    exhibits: Exhibits = NO_EXHIBITS,
 ) -> Patch:
     """Ask for a draft and have it corrected; where a correction is unusable, the answer before it stays."""
     stage, drafts_fallback = _stage(rules), ""
@@ -126,19 +125,19 @@ def _answered(
         section("skill", context.skill),
         "" if stage == "reflect_rewrite" else budget_section(context.budget),
         section("outcome", minibatch.source_type),
-        trajectories_section(minibatch.rollouts, follow_ups),
+        trajectories_section(minibatch.rollouts, exhibits),
         buffer_section(context.buffer),
     )
-    memory = meta_skill_section(context.meta_skill)
+    memory, pictures = meta_skill_section(context.meta_skill), exhibits.labelled()
     try:
-        answer = optimizer.ask(stage, instructions, prompt_of(shown, memory), answer_type)
+        answer = optimizer.ask(stage, instructions, prompt_of(shown, memory), answer_type, pictures)
     except ModelOutputError as error:
         return Patch(fallback=said(where, [str(error)]))
     for _ in range(1, context.rounds):
         draft = answer
         prompt = prompt_of(shown, json_section("draft", draft.model_dump(mode="json")), memory)
         try:
-            answer = optimizer.ask(stage, instructions + prompts.load("second_look"), prompt, answer_type)
+            answer = optimizer.ask(stage, instructions + prompts.load("second_look"), prompt, answer_type, pictures)
         except ModelOutputError as error:
             drafts_fallback = said(where, [f"the draft stays: {error}"])
             break

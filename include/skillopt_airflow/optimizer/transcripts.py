@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from skillopt_airflow.core.pictures import NO_SIZES, Pictures, PictureSizes
 from skillopt_airflow.core.types import JsonObject, Message, Rollout, Status, Value
 from skillopt_airflow.optimizer.sections import json_section
 
@@ -16,17 +19,38 @@ class FollowUp(Value):
     answer: str
 
 
-def trajectories_section(rollouts: Sequence[Rollout], follow_ups: Mapping[str, FollowUp]) -> str:
-    """Show the rollouts with their scores, and the place of each among those of its item if there are several.
+class Exhibits(NamedTuple):
+    """What an analyst sees besides trajectories, by the ids of their items."""
 
-    Of an item's rollouts, which are in a row, the first is the one that its follow-up, by item id, is about.
-    """
+    follow_ups: Mapping[str, FollowUp] = MappingProxyType({})
+    """What the target said about the first of an item's trajectories."""
+    sizes: PictureSizes = NO_SIZES
+    """The pictures that the target was shown."""
+    pictures: Mapping[str, Pictures] = MappingProxyType({})
+    """Those of them that the analyst is shown, too."""
+
+    def labelled(self) -> Pictures:
+        """Return the pictures to be shown, each by its item and its own name."""
+        return {
+            f"{name} of item {item_id}": content
+            for item_id, pictures in self.pictures.items()
+            for name, content in pictures.items()
+        }
+
+
+NO_EXHIBITS = Exhibits()
+
+
+def trajectories_section(rollouts: Sequence[Rollout], exhibits: Exhibits = NO_EXHIBITS) -> str:
+    """Show the rollouts with their scores, and the place of each among those of its item if there are several."""
     shown: list[JsonObject] = []
     for item_id, group in groupby(rollouts, key=lambda rollout: rollout.trajectory.item_id):
         tries = list(group)
         of_item = [_shown(rollout, number, len(tries)) for number, rollout in enumerate(tries, start=1)]
-        if item_id in follow_ups:
-            of_item[0]["follow_up"] = follow_ups[item_id].model_dump()
+        if item_id in exhibits.follow_ups:
+            of_item[0]["follow_up"] = exhibits.follow_ups[item_id].model_dump()
+        if item_id in exhibits.sizes:
+            of_item[0]["pictures"] = [size.model_dump() for size in exhibits.sizes[item_id]]
         shown += of_item
     return json_section("trajectories", shown)
 

@@ -12,6 +12,7 @@ from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.run_history import History, MomentHistory, StageRollouts
 from skillopt_airflow.core.types import FailurePattern
+from skillopt_airflow.report.examples import Example
 
 
 class MomentView(MomentHistory):
@@ -67,6 +68,8 @@ class ReportView(History):
     """The best skill on the selection split."""
     skill: str
     """Text of the best skill."""
+    examples: tuple[Example, ...] = ()
+    """Items of the selection split under the best skill."""
     lines: tuple[LineOrigin, ...]
     """The origin of each of `skill.split("\\n")`."""
 

@@ -18,6 +18,7 @@ MOST_PIXELS = 50_000_000
 """Of a picture before it is scaled, which takes up to four bytes a pixel of memory."""
 MOST_BYTES = 3_750_000
 """Of a picture as it is stored; 5 MB in Base64 is Anthropic's limit."""
+THUMBNAIL_SIDE = 320
 SMALLER = 0.75
 """Factor by which a picture that has more bytes is scaled, as often as it takes."""
 _PAGE = re.compile(r"#page=([1-9]\d{0,5})$")
@@ -54,6 +55,20 @@ def size_of(content: bytes) -> tuple[int, int]:
 
     with Image.open(BytesIO(content)) as image:
         return image.size
+
+
+def thumbnail(content: bytes) -> bytes:
+    """Return a stored picture made anew, at most THUMBNAIL_SIDE pixels wide and high."""
+    from PIL import Image
+
+    with Image.open(BytesIO(content)) as image:
+        small = image.convert("RGB")
+    # Comments and the like would be written again.
+    small.info.clear()
+    small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    made = BytesIO()
+    small.save(made, "JPEG", quality=80)
+    return made.getvalue()
 
 
 def _opened(content: bytes, page: int) -> "Image":

@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError, ObjectMissing
-from skillopt_airflow.core.pictures import Pictures
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Optimizer, Output, Target
 from skillopt_airflow.core.types import Message, canonical_json, sha256
 from skillopt_airflow.store.objects import ObjectStore
@@ -47,7 +47,14 @@ class _Remembering(Generic[Model]):
 class RememberingOptimizer(_Remembering[Optimizer]):
     """An `Optimizer` that stores each answer under the hash of its question, and connects only for a new one."""
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def ask(
+        self,
+        stage: str,
+        instructions: str,
+        prompt: str,
+        output_type: type[Output],
+        pictures: Pictures = NO_PICTURES,
+    ) -> Output:
         """Return the stored answer to the same question to the same model, or a new call.
 
         Raises:
@@ -55,13 +62,14 @@ class RememberingOptimizer(_Remembering[Optimizer]):
             ModelError: the provider did not answer; this is not remembered.
         """
         question: list[JsonValue] = [self._model, instructions, prompt, output_type.model_json_schema()]
+        question += _hashes(pictures)
         key = _key(self._folder, stage, question)
         try:
             return output_type.model_validate_json(self._store.get_bytes(key))
         except (ObjectMissing, ValidationError):
             self._raise_known_miss(key)
         try:
-            answer = self._inner().ask(stage, instructions, prompt, output_type)
+            answer = self._inner().ask(stage, instructions, prompt, output_type, pictures)
         except ModelOutputError as error:
             self._store.put_model(_miss(key), StoredMiss(unusable=str(error)))
             raise
@@ -83,7 +91,7 @@ class RememberingTarget(_Remembering[Target]):
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         """Return the stored reply to the same conversation, or a new call; raise ModelError."""
         conversation: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
-        conversation += [hashlib.sha256(pictures[name]).hexdigest() for name in sorted(pictures)]
+        conversation += _hashes(pictures)
         key = _key(self._folder, stage, [self._model, conversation])
         try:
             return self._store.get_model(key, StoredReply).text
@@ -95,6 +103,10 @@ class RememberingTarget(_Remembering[Target]):
 
 def _key(folder: str, stage: str, question: list[JsonValue]) -> str:
     return f"{folder}{stage}-{sha256(canonical_json(question))[:16]}.json"
+
+
+def _hashes(pictures: Pictures) -> list[str]:
+    return [hashlib.sha256(pictures[name]).hexdigest() for name in sorted(pictures)]
 
 
 def _miss(key: str) -> str:

@@ -12,7 +12,7 @@ from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.split_by_list import place_id, split_by_list
 from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
 from skillopt_airflow.core.task_types import task_types
-from skillopt_airflow.core.types import Item, JsonObject, Split
+from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Split
 from skillopt_airflow.training.data_checks import stop_if_failed
 from skillopt_airflow.training.run import TrainingRun
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.quality.quality_report import QualityReport
     from skillopt_airflow.quality.sizes import Need
     from skillopt_airflow.store.data_manifest import SplitList
-    from skillopt_airflow.store.files import DataFiles
+    from skillopt_airflow.store.files import DataFiles, FileStore
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
         except DataError as error:
             return _unusable(item.id, str(error))
         found = {
-            field: tuple(file.model_copy(update={"sha256": kept.put(read[file.name])}) for file in getattr(item, field))
+            field: tuple(_kept(kept, file, read[file.name]) for file in getattr(item, field))
             for field, read in contents.items()
         }
         return item.model_copy(update=found)
@@ -179,6 +179,13 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
     kept_items = {split: [done[split, place] for place in range(len(rows))] for split, rows in items.items()}
     _check_few_unusable("", kept_items)
     return kept_items
+
+
+def _kept(store: "FileStore", file: ItemFile, content: bytes) -> ItemFile:
+    from skillopt_airflow.store.picture_files import size_of
+
+    pixels = size_of(content) if file.picture else None
+    return file.model_copy(update={"sha256": store.put(content), "pixels": pixels})
 
 
 def unusable_items(items: Items) -> list[str]:

@@ -4,6 +4,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.pictures import sizes
 from skillopt_airflow.core.schedule import edit_budget, most_compared, sample
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ItemRef, JsonObject, Patch, Split
@@ -15,6 +16,7 @@ from skillopt_airflow.optimizer.meta_skill import meta_skill
 from skillopt_airflow.optimizer.slow_update import guidance_edit
 from skillopt_airflow.optimizer.slow_update import slow_update as write_guidance
 from skillopt_airflow.training.candidate import propose, remembers, scores_around, tried_edits
+from skillopt_airflow.training.item_files import shown_items
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.stage_models import Assistants, optimizing
@@ -106,7 +108,9 @@ def _compared(run: TrainingRun, moment: Moment) -> Comparison:
     others = dict.fromkeys([*drawn, *sorted(before.keys() & after.keys())])
     for item_id in item_ids:
         others.pop(item_id, None)
-    return compare(before, after, item_ids, policy, more=list(others))
+    shown = shown_items(run, Split.TRAIN, [*before.values(), *after.values()])
+    seen = {item.id: sizes(item) for item in shown}
+    return compare(before, after, item_ids, policy, more=list(others), sizes=seen)
 
 
 def _previous(run: TrainingRun, moment: Moment) -> str:

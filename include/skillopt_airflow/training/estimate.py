@@ -157,6 +157,9 @@ def estimate(
             trajectory = item_chars + of_target * CHARS_PER_TOKEN
             shown = _shown_chars(config, steps_in_epoch, trajectory, skill)
             chars, answer = INSTRUCTION_CHARS + skill + shown[stage], of_optimizer
+            if stage == "reflect":
+                items = min(config.gradient.show_pictures, config.gradient.minibatch_size)
+                chars += items * picture_tokens * CHARS_PER_TOKEN
         return Tokens(round(calls * chars / CHARS_PER_TOKEN), calls * answer)
 
     likely = (skill_chars, ROLLOUT_TOKENS, OPTIMIZER_TOKENS)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from skillopt_airflow.core.pictures import Pictures
-from skillopt_airflow.core.types import Item, ItemFile
+from skillopt_airflow.core.pictures import Pictures, marked
+from skillopt_airflow.core.types import Item, ItemFile, Rollout, Split
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -13,6 +13,14 @@ def contents(run: TrainingRun, files: Sequence[ItemFile]) -> Mapping[str, bytes]
 
     kept = FileStore(run.store, run.ref.storage.prefix)
     return {file.name: kept.get(file.sha256) for file in files}
+
+
+def shown_items(run: TrainingRun, split: Split, rollouts: Iterable[Rollout]) -> list[Item]:
+    """Return the items whose pictures the target was shown in these rollouts."""
+    shown = {
+        one.trajectory.item_id for one in rollouts if any(marked(said.content) for said in one.trajectory.messages)
+    }
+    return run.items_of(split, sorted(shown)) if shown else []
 
 
 def pictures(run: TrainingRun, items: Iterable[Item]) -> Mapping[str, Pictures]:

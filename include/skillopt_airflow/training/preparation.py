@@ -12,6 +12,7 @@ from skillopt_airflow.core.budget import Prices, unpriced
 from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
+from skillopt_airflow.core.pictures import sizes
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.run_gates import SmallestGain, check_groups, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument
@@ -30,7 +31,6 @@ from skillopt_airflow.training.data_items import (
     unusable_items,
 )
 from skillopt_airflow.training.estimate import Estimate, estimate
-from skillopt_airflow.training.item_files import pictures
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.rollout_plan import ids
@@ -58,8 +58,6 @@ class Beginning(NamedTuple):
 
 
 NO_TRAINING = Beginning()
-FIRST_PICTURES = 20
-"""Items whose pictures the estimate looks at."""
 
 
 def prepare_training(
@@ -273,17 +271,15 @@ def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:100]))
     prompts = [run.benchmark.messages(item.public, "") for item in first if not item.unusable]
     chars = sum(len(message.content) for prompt in prompts for message in prompt) / max(1, len(prompts))
-    seen = _picture_tokens(run, first[:FIRST_PICTURES])
+    seen = _picture_tokens(run, first)
     return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices, seen)
 
 
 def _picture_tokens(run: TrainingRun, items: Sequence[Item]) -> float:
     """Return the mean tokens of an item's pictures; those of a format of its own are counted as OpenAI's."""
-    from skillopt_airflow.store.picture_files import size_of
-
     spoken = WIRE_FORMATS.get(str(run.config.model.target).partition(":")[0], WIRE_FORMATS["openai"])
-    sizes = [size_of(picture) for of_item in pictures(run, items).values() for picture in of_item.values()]
-    return sum(spoken.picture_tokens(*size) for size in sizes) / max(1, len(items))
+    seen = [size for item in items for size in sizes(item)]
+    return sum(spoken.picture_tokens(size.width, size.height) for size in seen) / max(1, len(items))
 
 
 def _groups(config: TrainConfig, items: Items) -> dict[Split, list[str]]:

@@ -11,10 +11,12 @@ from skillopt_airflow.core.run_history import History, MomentHistory, Publicatio
 from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch, Split
+from skillopt_airflow.report.examples import Example, chosen, example_of
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 from skillopt_airflow.training.evaluation import by_type, measured
 from skillopt_airflow.training.history import gated_moments, history_of
+from skillopt_airflow.training.item_files import pictures
 from skillopt_airflow.training.lapse_notes import note_rows
 from skillopt_airflow.training.publication import looks_at
 from skillopt_airflow.training.run import TrainingRun
@@ -60,6 +62,7 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
         "seed": _on_val(run, run.state(run.timeline[0]).best),
         "best": _on_val(run, final.best),
         "skill": run.skill(final.best.version).text,
+        "examples": _examples(run, final.best),
         "lines": run.store.get_model(run.keys.line_origins(final.best.version), LinesOfSkill).lines,
     }
     return ReportView.model_validate(dict(history) | more)
@@ -68,6 +71,20 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
 def _on_val(run: TrainingRun, skill: Measured) -> SplitScore:
     found, rules = skill.evaluation, run.config.evaluation
     return SplitScore.of(found, rules, version=skill.version, by_type=by_type(run, Split.VAL, found))
+
+
+def _examples(run: TrainingRun, best: Measured) -> tuple[Example, ...]:
+    from skillopt_airflow.store.picture_files import thumbnail
+
+    items = [item for item in run.items_of(Split.VAL, chosen(best.evaluation.scores)) if not item.unusable]
+    rollouts = run.stored(Split.VAL, run.skill(best.version), 0, items)
+    seen = pictures(run, items)
+    made = (
+        example_of(rollouts[item.id], {name: thumbnail(content) for name, content in seen[item.id].items()})
+        for item in items
+        if item.id in rollouts
+    )
+    return tuple(example for example in made if example is not None)
 
 
 def _init_skill(run: TrainingRun) -> str:

@@ -9,7 +9,7 @@ from skillopt_airflow.core.appendix import consolidated_edit, note_edits, notes_
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.errors import Conflict
-from skillopt_airflow.core.pictures import marked
+from skillopt_airflow.core.pictures import Pictures, PictureSizes, sizes
 from skillopt_airflow.core.schedule import edit_budget
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.timeline import Moment
@@ -24,12 +24,13 @@ from skillopt_airflow.optimizer.reflect import ReflectContext
 from skillopt_airflow.optimizer.reflect import reflect as reflect_on
 from skillopt_airflow.optimizer.rewrite import rewrite
 from skillopt_airflow.optimizer.select import select as select_edits
+from skillopt_airflow.optimizer.transcripts import Exhibits
 from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.batch_screen import passes, screen_chunks, screens
 from skillopt_airflow.training.candidate import store_candidate
 from skillopt_airflow.training.choice import Proposal, proposals, to_measure
 from skillopt_airflow.training.evaluation import evaluation_chunks
-from skillopt_airflow.training.item_files import pictures
+from skillopt_airflow.training.item_files import contents, pictures, shown_items
 from skillopt_airflow.training.lapse_notes import notes_enter, store_notes
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
@@ -104,7 +105,8 @@ def _reflect(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int)
 
         def work(minibatch: Minibatch) -> None:
             asked = _asked(run, models, context.skill, minibatch, probed)
-            patch = reflect_on(models.optimizer, context, minibatch, run.config.optimizer, asked.by_item)
+            exhibits = Exhibits(asked.by_item, *_pictures(run, minibatch))
+            patch = reflect_on(models.optimizer, context, minibatch, run.config.optimizer, exhibits)
             patch = patch.model_copy(update={"fallback": joined(asked.fallback, patch.fallback)})
             run.store.put_model(proposal.keys.reflection(minibatch.source_type, minibatch.index), patch)
             log.info("%s: %d edits, %d patterns", minibatch.name, len(patch.edits), len(patch.failure_patterns))
@@ -236,10 +238,21 @@ def _asked(run: TrainingRun, models: Assistants, skill: str, minibatch: Minibatc
     """Return what the target says about the minibatch's probed items, each about its try with the lowest score."""
     chosen = [tries[0] for tries in minibatch.items if tries[0].trajectory.item_id in probed]
     wanted = questions(models.optimizer, skill, chosen)
-    shown = {one.trajectory.item_id for one in chosen if any(marked(said.content) for said in one.trajectory.messages)}
-    seen = pictures(run, run.items_of(Split.TRAIN, sorted(shown))) if shown else {}
+    seen = pictures(run, shown_items(run, Split.TRAIN, chosen))
     answered = follow_ups(models.target, chosen, wanted.by_item, max(1, len(chosen)), seen)
     return answered.model_copy(update={"fallback": joined(wanted.fallback, answered.fallback)})
+
+
+def _pictures(run: TrainingRun, minibatch: Minibatch) -> tuple[PictureSizes, Mapping[str, Pictures]]:
+    """Return the sizes of what the target was shown, and what of it the analyst is, from the first item on."""
+    items = {item.id: item for item in shown_items(run, Split.TRAIN, minibatch.rollouts)}
+    room, chosen = run.config.gradient.show_pictures, {}
+    for item_id in dict.fromkeys(one.trajectory.item_id for one in minibatch.rollouts):
+        if item_id in items and room > 0:
+            files = [file for file in items[item_id].files if file.picture][:room]
+            chosen[item_id] = contents(run, files)
+            room -= len(files)
+    return {item_id: sizes(item) for item_id, item in items.items()}, chosen
 
 
 def _notes(run: TrainingRun, models: Assistants, skill: SkillDocument, patch: Patch) -> Patch:

@@ -37,8 +37,8 @@ REPORT_TAB = {
 HEADERS = {
     # A report quotes what models wrote: whatever that is, the page loads and runs nothing, and only Airflow frames it.
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; "
-        "sandbox"
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'self'; sandbox"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

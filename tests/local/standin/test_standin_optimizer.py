@@ -13,6 +13,7 @@ from local.standin.remembered import Memory
 from local.standin.stage_request import SeenTrajectory
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.training_groups import OptimizerGroup
 from skillopt_airflow.core.types import Edit, Patch, Rollout, Status, Trajectory
@@ -28,7 +29,9 @@ BUDGET = 4
 class InProcess:
     """The stand-in without the wire; validates every answer against the type that the stage asks for."""
 
-    def ask(self, stage: str, instructions: str, prompt: str, output_type: type[Output]) -> Output:
+    def ask(
+        self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
+    ) -> Output:
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": prompt}]
         tools = [{"type": "function", "function": {"name": f"{stage}_result"}}]
         completion = chat.complete({"model": "m", "messages": messages, "tools": tools, "tool_choice": "required"})
@@ -68,7 +71,7 @@ def reflected(
     batches = [batch for seed in range(seeds) for batch in minibatches([done], 8, str(seed), failure_only=False)]
     known = buffer if buffer is not None else StepBuffer()
     context = ReflectContext(skill=skill, budget=budget, buffer=known, meta_skill=meta_skill, rounds=rounds)
-    return [reflect(InProcess(), context, batch, OptimizerGroup(), {}) for batch in batches]
+    return [reflect(InProcess(), context, batch, OptimizerGroup()) for batch in batches]
 
 
 def directives_of(patches: list[Patch]) -> set[str]:

@@ -1,0 +1,82 @@
+"""Trajectories that a report shows: what the target was told, what it said, and how that was scored."""
+
+from collections.abc import Mapping
+
+from skillopt_airflow.core.item_scores import ItemScore
+from skillopt_airflow.core.pictures import Picture, Pictures, shown
+from skillopt_airflow.core.types import Rollout, Value
+
+MOST_OF_A_KIND = 2
+"""Failures, and successes, that are shown."""
+MOST_CHARS = 3000
+"""Characters of a message; of a longer one its beginning and its end."""
+
+
+class Part(Value):
+    """A piece of a message: a text or a picture."""
+
+    text: str = ""
+    thumbnail: bytes = b""
+
+    @property
+    def data_url(self) -> str:
+        """Return the picture as an address that holds it; empty for a text."""
+        return Picture(self.thumbnail).data_url if self.thumbnail else ""
+
+
+class Turn(Value):
+    """A message."""
+
+    role: str
+    parts: tuple[Part, ...]
+
+
+class Example(Value):
+    """A rollout that has a score."""
+
+    item_id: str
+    hard: float
+    soft: float
+    feedback: str
+    answer: str
+    turns: tuple[Turn, ...]
+    """All but the system's message, which holds the skill."""
+
+
+def chosen(scores: Mapping[str, ItemScore]) -> list[str]:
+    """Return the ids of the items that are shown: the first ones that failed, and the first that did not."""
+    failures = [item for item, score in scores.items() if score.hard < 1]
+    successes = [item for item, score in scores.items() if score.hard == 1]
+    return [*failures[:MOST_OF_A_KIND], *successes[:MOST_OF_A_KIND]]
+
+
+def example_of(rollout: Rollout, thumbnails: Pictures) -> Example | None:
+    """Return the rollout with small pictures in place of its own; None if it has no score, or no texts any more."""
+    one, score = rollout.trajectory, rollout.score
+    if score is None or not one.messages:
+        return None
+    turns = tuple(
+        Turn(role=message.role, parts=tuple(map(_part, pieces)))
+        for message, pieces in shown(one.messages, thumbnails)
+        if message.role != "system"
+    )
+    return Example(
+        item_id=one.item_id,
+        hard=score.hard,
+        soft=score.soft,
+        feedback=score.feedback,
+        answer=_shortened(one.answer),
+        turns=turns,
+    )
+
+
+def _part(piece: str | Picture) -> Part:
+    return Part(thumbnail=piece.content) if isinstance(piece, Picture) else Part(text=_shortened(piece))
+
+
+def _shortened(text: str) -> str:
+    left = len(text) - MOST_CHARS
+    if left <= 0:
+        return text
+    half = MOST_CHARS // 2
+    return f"{text[:half]}\n[… {left:,} characters …]\n{text[-half:]}"
