@@ -19,7 +19,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.track_record import TrackRecord
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Edit, FailurePattern, Status, Trajectory
-from skillopt_airflow.report.examples import Example, Part, Turn
+from skillopt_airflow.report.item_examples import Example, Part, Turn
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 
 RULES = EvaluationGroup(early_reject=True)

@@ -12,7 +12,7 @@ from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.run_history import History, MomentHistory, StageRollouts
 from skillopt_airflow.core.types import FailurePattern
-from skillopt_airflow.report.examples import Example
+from skillopt_airflow.report.item_examples import Example
 
 
 class MomentView(MomentHistory):

@@ -11,7 +11,7 @@ from skillopt_airflow.core.run_history import History, MomentHistory, Publicatio
 from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch, Split
-from skillopt_airflow.report.examples import Example, chosen, example_of
+from skillopt_airflow.report.item_examples import Example, chosen, example_of
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 from skillopt_airflow.training.evaluation import by_type, measured
