@@ -27,6 +27,8 @@ SCORE = st.builds(ItemScore, hard=st.sampled_from([0.0, 1.0]), soft=st.sampled_f
 def test_a_record_names_its_types(value: Any, types: tuple[str, ...]) -> None:
     assert task_types({"kind": value}, "kind") == types
     assert task_types({"kind": value}, "other") == ()
+    assert task_types({"about": {"kind": value}}, "about.kind") == types
+    assert task_types({"about.kind": value, "about": {"kind": "inner"}}, "about.kind") == types
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), SCORE), st.sampled_from(["hard", "soft", "mixed"]))

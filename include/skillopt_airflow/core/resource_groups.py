@@ -123,7 +123,8 @@ class DataGroup(Group):
     limit: Positive | None = None
     """Use only the first so many items of every split; all when unset."""
     task_type: ObjectName | None = None
-    """Key of a record that holds the type of its task, or a list of types, by which scores are told, too."""
+    """Key of a record that holds the type of its task, or a list of types, by which scores are told, too;
+    metadata.subject is the key of an object in the record."""
 
     @model_validator(mode="after")
     def _manifest(self) -> Self:

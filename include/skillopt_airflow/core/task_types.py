@@ -4,6 +4,8 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from pydantic import JsonValue
+
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Value
@@ -22,9 +24,12 @@ class TypeScore(Value):
 def task_types(record: JsonObject, key: str) -> tuple[str, ...]:
     """Return the types of a record in alphabetical order: the text or number at the key, or a list of these.
 
-    There is none where the key leads to nothing that can name one.
+    A key that the record lacks may lead into objects, as metadata.subject does. There is none where it leads to nothing
+    that can name one.
     """
-    value = record.get(key)
+    value: JsonValue = record
+    for step in [key] if key in record else key.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
     named = {str(one).strip() for one in (value if isinstance(value, list) else [value]) if isinstance(one, str | int)}
     return tuple(sorted(named - {""}))
 

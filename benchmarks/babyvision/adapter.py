@@ -1,0 +1,101 @@
+"""BabyVision (UnipatAI): puzzles on one picture that need eyes and little language."""
+
+import re
+from string import ascii_uppercase
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.judged_task import JudgedTask, choices_of, right_letters
+from skillopt_airflow.core.record_fields import identity_at, shown, text_at, texts_at, unusable, whole_number_at
+from skillopt_airflow.core.scoring.choice_decision import choice_decision
+from skillopt_airflow.core.scoring.extraction import Boxed
+from skillopt_airflow.core.scoring.maths_text import plain_maths, same_maths
+from skillopt_airflow.core.scoring.text_match import Exact
+from skillopt_airflow.core.task_group import TaskGroup
+from skillopt_airflow.core.types import Item, JsonObject
+
+CHOICE, BLANK = "choice", "blank"
+_PROMPT = r"""{{ image }}
+{{ question }}
+{% if listed %}
+Choices:
+{{ listed }}
+{% endif %}
+Say what you see and how you find the answer. Then give the final answer as \boxed{Answer}{{ form }}."""
+_LETTER_ALONE = ", with the letter of the right choice in the place of Answer"
+_AGREEMENT = """The answer has to mean the same as the reference, entirely: the same number, the same letter, the same
+place. The order of coordinates counts (row before column unless the question says otherwise); how they are written does
+not: "Row 4 Column 17" is (4,17)."""
+_MARKED = re.compile(r"<\|begin_of_box\|>(.*?)<\|end_of_box\|>", re.DOTALL)
+_NUMBERS = re.compile(r"-?\d{1,9}(?:\.\d{1,9})?(?:,-?\d{1,9}(?:\.\d{1,9})?)*")
+_TASK = TaskGroup(prompt=_PROMPT, reference="gold", score=Exact(), pictures=("image",))
+
+
+class BabyVision(JudgedTask):
+    """Records as the project publishes them: a picture, a question, and a choice or a blank to fill in."""
+
+    text_columns = ("question", "ansType")
+
+    def identity(self, record: JsonObject) -> str:
+        """Return the number of the task."""
+        return identity_at(record, "taskId")
+
+    def item(self, record: JsonObject) -> Item:
+        """Return an item with lettered choices, or with a blank.
+
+        Raises:
+            DataError: naming the key that is missing or of the wrong kind, or the choice that there is not.
+        """
+        kind, question = text_at(record, "ansType"), text_at(record, "question")
+        if kind not in (CHOICE, BLANK):
+            raise unusable(("ansType",), f"{CHOICE} or {BLANK}", kind)
+        text_at(record, "image")
+        choices = _choices(record) if kind == CHOICE else {}
+        gold = _right_choice(record, choices) if kind == CHOICE else text_at(record, "blankAns").strip()
+        told: JsonObject = {
+            "listed": "\n".join(f"({letter}) {text}" for letter, text in choices.items()),
+            "form": _LETTER_ALONE if kind == CHOICE else "",
+            "gold": gold,
+        }
+        return self.asked(record | told, question, choices, frozenset(gold) if kind == CHOICE else frozenset())
+
+    def answer(self, response: str) -> str:
+        r"""Return what the last \boxed{} holds, else the last pair of box tokens; empty without either."""
+        box = Boxed().find(response)
+        if box is None:
+            box = next(reversed(_MARKED.findall(response)), "")
+        return str(box).strip()
+
+    def decision(self, answer: str, reference: JsonObject) -> bool | None:
+        """Compare choices, numbers and coordinates; other texts are certain where they are equal."""
+        choices = choices_of(reference)
+        if choices:
+            return choice_decision(answer, right_letters(reference), choices)
+        expected = str(reference["reference"])
+        given, wanted = _bare(answer), _bare(expected)
+        if given == wanted or same_maths(answer, expected):
+            return True
+        return False if _NUMBERS.fullmatch(given) and _NUMBERS.fullmatch(wanted) else None
+
+
+def _choices(record: JsonObject) -> dict[str, str]:
+    texts = texts_at(record, "options")
+    if len(texts) > len(ascii_uppercase):
+        raise DataError(f"options: expected at most {len(ascii_uppercase)}, got {len(texts)}")
+    return dict(zip(ascii_uppercase, texts, strict=False))
+
+
+def _right_choice(record: JsonObject, choices: dict[str, str]) -> str:
+    place, letters = whole_number_at(record, "choiceAns"), [*choices]
+    if not 0 <= place < len(letters):
+        raise DataError(f"choiceAns: expected a place from 0 to {len(letters) - 1}, got {shown(place)}")
+    return letters[place]
+
+
+def _bare(text: str) -> str:
+    """Return a text as it is compared, without the parentheses around all of it."""
+    plain = plain_maths(text)
+    inside = plain[1:-1]
+    return inside if plain.startswith("(") and plain.endswith(")") and not {*"()"} & {*inside} else plain
+
+
+BENCHMARK = BabyVision(_TASK, _AGREEMENT)

@@ -1,0 +1,163 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from benchmarks.babyvision import make_sample
+from benchmarks.babyvision.adapter import BENCHMARK
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.task_types import task_types
+from skillopt_airflow.core.types import DATA_SPLITS, Item, Status, Trajectory
+
+RECORD: dict[str, Any] = {
+    "taskId": 7,
+    "type": "Visual Tracking",
+    "subtype": "Lines Observation",
+    "question": "Which line leads to the house?",
+    "ansType": "choice",
+    "options": ["the red one", "the blue one", "the green one"],
+    "choiceAns": 0,
+    "blankAns": "null",
+    "image": "images/7.png",
+    "coT": "SECRET",
+    "status": "null",
+}
+
+
+def choice(letter: str) -> Item:
+    return BENCHMARK.item(RECORD | {"choiceAns": "ABC".index(letter)})
+
+
+def blank(gold: str) -> Item:
+    return BENCHMARK.item(RECORD | {"ansType": "blank", "blankAns": gold, "choiceAns": None, "options": []})
+
+
+def judged(item: Item, reply: str) -> bool | None:
+    """Whether the rules take the reply for right; None if they leave it to the judge, and then it scores 0."""
+    trajectory = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(reply))
+    score = BENCHMARK.score(item, trajectory)
+    if BENCHMARK.decides(item, trajectory):
+        return score.hard == 1
+    assert score.hard == 0
+    return None
+
+
+@pytest.mark.parametrize(
+    ("reply", "item", "extracted", "right"),
+    [
+        ("so \\boxed{A}", choice("A"), "A", True),
+        ("\\boxed{A} or rather \\boxed{ C }", choice("C"), "C", True),
+        ("\\boxed{B}", choice("A"), "B", False),
+        ("\\boxed{\\text{(B)}}", choice("B"), "\\text{(B)}", True),
+        ("\\boxed{(10,5)}", blank("10,5"), "(10,5)", True),
+        ("\\boxed{(5,10)}", blank("(10,5)"), "(5,10)", False),
+        ("<|begin_of_box|> 5 <|end_of_box|>", blank("5"), "5", True),
+        ("A", choice("A"), "", False),
+        ("\\boxed{}", choice("A"), "", False),
+        ("\\boxed{A", choice("A"), "", False),
+        ("\\boxed{Row 4 Column 17}", blank("(4,17)"), "Row 4 Column 17", None),
+        ("\\boxed{A}", choice("B"), "A", False),
+        ("\\boxed{D}", choice("C"), "D", False),
+    ],
+)
+def test_replies_are_judged_as_officially_or_left_to_the_judge(
+    reply: str, item: Item, extracted: str, right: bool | None
+) -> None:
+    assert BENCHMARK.answer(reply) == extracted
+    assert judged(item, reply) is right
+
+
+@pytest.mark.parametrize(
+    ("reply", "item", "right"),
+    [
+        ("\\boxed{the blue one}", choice("B"), True),
+        ("\\boxed{B: the blue one}", choice("B"), True),
+        ("\\boxed{blue}", choice("B"), None),
+        ("\\boxed{A and B}", choice("B"), False),
+        ("\\boxed{6}", blank("5"), False),
+        ("\\boxed{5.0}", blank("5"), True),
+        ("\\boxed{10, 9}", blank("10,9"), True),
+        ("\\boxed{five}", blank("5"), None),
+        ("\\boxed{(4,17)}", blank("Row 4 Column 17"), None),
+        ("\\boxed{\\frac{1}{2}}", blank("0.5"), True),
+        ("<|begin_of_box|>4<|end_of_box|> no, <|begin_of_box|>5<|end_of_box|>", blank("5"), True),
+    ],
+)
+def test_what_else_rules_are_certain_of(reply: str, item: Item, right: bool | None) -> None:
+    assert judged(item, reply) is right
+
+
+@given(st.text(max_size=60))
+def test_any_reply_is_judged_and_none_without_a_box_is_right(text: str) -> None:
+    assert judged(choice("A"), text.replace("boxed", "")) in (False, None)
+    assert judged(blank("5"), f"{text}\n\\boxed{{5}}") is True
+
+
+def test_the_target_sees_picture_question_and_choices() -> None:
+    item = choice("B")
+    prompt = str(item.public["prompt"])
+    assert prompt.startswith("[picture: picture-1.png]\nWhich line leads to the house?\n")
+    assert "Choices:\n(A) the red one\n(B) the blue one\n(C) the green one" in prompt
+    assert "SECRET" not in item.model_dump_json()
+    assert item.id == "7"
+    assert [file.path for file in item.files] == ["images/7.png"]
+    assert "Choices" not in str(blank("5").public["prompt"])
+
+
+def test_scores_may_be_told_by_type_or_by_subtype() -> None:
+    assert task_types(RECORD, "type") == ("Visual Tracking",)
+    assert task_types(RECORD, "subtype") == ("Lines Observation",)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"taskId": None}, "taskId: expected a text or a whole number"),
+        ({"question": ""}, "question: expected a non-empty text"),
+        ({"image": ""}, "image: expected a non-empty text"),
+        ({"ansType": "essay"}, "ansType: expected choice or blank, got 'essay'"),
+        ({"choiceAns": 3}, "choiceAns: expected a place from 0 to 2, got 3"),
+        ({"choiceAns": -1}, "choiceAns: expected a place from 0 to 2, got -1"),
+        ({"choiceAns": "A"}, "choiceAns: expected a number"),
+        ({"options": []}, "options: expected a list of at least one non-empty text"),
+        ({"options": ["x"] * 27}, "options: expected at most 26, got 27"),
+        ({"ansType": "blank", "blankAns": ""}, "blankAns: expected a non-empty text"),
+    ],
+)
+def test_a_broken_record_is_named(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DataError, match=re.escape(sentence)):
+        BENCHMARK.item(RECORD | change)
+
+
+def test_the_sample_is_what_its_script_makes(tmp_path: Path) -> None:
+    make_sample.main(tmp_path)
+    made = sorted(tmp_path.rglob("*.*"))
+    assert [path.relative_to(tmp_path) for path in made] == [
+        path.relative_to(make_sample.FOLDER) for path in sorted(make_sample.FOLDER.rglob("*.*"))
+    ]
+    for path in made:
+        committed = make_sample.FOLDER / path.relative_to(tmp_path)
+        if path.suffix == ".png":
+            # Another release of Pillow may pack the same pixels in another way.
+            assert Image.open(committed).convert("RGB").tobytes() == Image.open(path).convert("RGB").tobytes()
+        else:
+            assert committed.read_bytes() == path.read_bytes()
+
+
+def test_the_right_answers_of_the_sample_score_one_and_its_puzzles_differ() -> None:
+    splits = {
+        split: json.loads((make_sample.FOLDER / split / "items.json").read_text("utf-8")) for split in DATA_SPLITS
+    }
+    assert {str(split): len(rows) for split, rows in splits.items()} == make_sample.SIZES
+    rows = [row for split in splits.values() for row in split]
+    items = [BENCHMARK.item(row) for row in rows]
+    assert len({item.id for item in items}) == len({row["image"] for row in rows}) == len(rows)
+    for item, row in zip(items, rows, strict=True):
+        gold = row["blankAns"] if row["ansType"] == "blank" else "ABCD"[row["choiceAns"]]
+        assert judged(item, f"\\boxed{{{gold}}}") is True
+    assert sum(path.stat().st_size for path in make_sample.FOLDER.rglob("*.*")) < 2_000_000

@@ -1,0 +1,212 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from bench.real_data import ABSENT, REAL_DATA
+from benchmarks.mathverse import make_sample
+from benchmarks.mathverse.adapter import BENCHMARK, split_choices
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.task_types import task_types
+from skillopt_airflow.core.types import DATA_SPLITS, Item, Status, Trajectory
+
+REAL = REAL_DATA / "mathverse" / "text_only.json"
+ANGLES = "Find the angle.\nChoices:\nA:110°\nB:125°\nC:135°\nD:140°"
+RECORD: dict[str, Any] = {
+    "sample_index": "42",
+    "problem_index": "9",
+    "problem_version": "Text Lite",
+    "question": ANGLES,
+    "image": "images_version_1-4/image_9.png",
+    "answer": "D",
+    "question_type": "multi-choice",
+    "metadata": {"split": "testmini", "source": "GeoQA", "subject": "Plane Geometry", "subfield": "Angle"},
+    "query_wo": "...",
+    "query_cot": "...",
+    "question_for_eval": ANGLES,
+}
+
+
+def made(answer: str, kind: str = "multi-choice", question: str = ANGLES, **changes: Any) -> Item:
+    changes = {"question_for_eval": question} | changes
+    return BENCHMARK.item(RECORD | {"answer": answer, "question_type": kind, "question": question} | changes)
+
+
+def judged(item: Item, reply: str) -> bool | None:
+    """Whether the rules take the reply for right; None if they leave it to the judge, and then it scores 0."""
+    trajectory = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(reply))
+    score = BENCHMARK.score(item, trajectory)
+    if BENCHMARK.decides(item, trajectory):
+        assert score.hard == score.soft
+        return score.hard == 1
+    assert score.hard == 0
+    return None
+
+
+CHOICE, FREE = "multi-choice", "free-form"
+TRUTH = "True or false?\nChoice:\nA. True\nB. False"
+EXAMPLES = [
+    ("<answer>D</answer>", "D", CHOICE, ANGLES, True),
+    ("<answer>d.</answer>", "D", CHOICE, ANGLES, True),
+    ("<answer>D:140°</answer>", "D", CHOICE, ANGLES, True),
+    ("<answer>140°</answer>", "D", CHOICE, ANGLES, True),
+    ("<answer>C</answer>", "(C)", CHOICE, ANGLES, True),
+    ("<answer>B</answer>", "False", CHOICE, TRUTH, True),
+    ("<answer>C, D</answer>", "C\nD", CHOICE, ANGLES, True),
+    ("<answer>C</answer>", "C\nD", CHOICE, ANGLES, False),
+    ("\\boxed{14}", "14", FREE, "Find x.", True),
+    ("\\boxed{\\frac{4}{5}}", "$\\frac{4}{5}$", FREE, "Find x.", True),
+    ("<answer>0.8</answer>", "$\\frac{4}{5}$", FREE, "Find x.", True),
+    ("<answer>(-2,1)</answer>", "(-2,1]", FREE, "Give the domain.", None),
+    ("<answer>[-4,0)</answer>", "domain: [-4, 0) and range: (-3, 1]", FREE, "Give both.", None),
+    ("The sides add up\nto this:\n14", "14", FREE, "Find x.", True),
+]
+
+
+@pytest.mark.parametrize(("reply", "gold", "kind", "question", "right"), EXAMPLES)
+def test_replies_are_judged_as_officially_intended_or_left_to_the_judge(
+    reply: str, gold: str, kind: str, question: str, right: bool | None
+) -> None:
+    assert judged(made(gold, kind, question), reply) is right
+
+
+@pytest.mark.parametrize(
+    ("reply", "gold", "kind", "right"),
+    [
+        ("<answer>A</answer>", "D", CHOICE, False),
+        ("<answer>E</answer>", "D", CHOICE, False),
+        ("<answer>\\boxed{D}</answer>", "D", CHOICE, True),
+        ("<answer>the largest one</answer>", "D", CHOICE, None),
+        ("<answer></answer>", "D", CHOICE, False),
+        ("", "14", FREE, False),
+        ("<answer>\\boxed{14}</answer>", "14", FREE, True),
+        ("<answer>15</answer>", "14", FREE, None),
+        ("<answer>50 cm</answer>", "0.5 m", FREE, None),
+        ("<answer>12.5</answer>", "Area $=12.5 \\mathrm{~cm}^{2}$", FREE, None),
+    ],
+)
+def test_what_else_rules_are_certain_of(reply: str, gold: str, kind: str, right: bool | None) -> None:
+    assert judged(made(gold, kind), reply) is right
+
+
+@given(st.text(max_size=60), st.sampled_from("ABCD"))
+def test_any_reply_is_judged_and_a_letter_in_tags_is_taken(text: str, letter: str) -> None:
+    judged(made("D"), text)
+    assert judged(made("D"), f"{text}\n<answer>{letter}</answer>") is (letter == "D")
+
+
+def test_the_versions_of_a_problem_are_items_of_one_group() -> None:
+    versions = ["Text Dominant", "Text Lite", "Vision Intensive", "Vision Dominant", "Vision Only", "Text Only"]
+    items = [BENCHMARK.item(RECORD | {"problem_version": version}) for version in versions]
+    assert items[0].id == "9-text-dominant"
+    assert len({item.id for item in items}) == len(versions)
+    assert {item.group for item in items} == {"9"}
+
+
+def test_a_problem_by_its_picture_alone_is_judged_by_the_whole_question() -> None:
+    item = BENCHMARK.item(RECORD | {"problem_version": "Vision Only", "question": ""})
+    assert str(item.public["prompt"]).startswith("[picture: picture-1.png]\nThe question is in the picture.\n")
+    assert "140°" not in str(item.public)
+    asked = BENCHMARK.grading(item, Trajectory(item_id=item.id, status=Status.OK, answer="obtuse"))
+    assert asked.question == "Find the angle.\nA. 110°\nB. 125°\nC. 135°\nD. 140°"
+    assert asked.references == ("D: 140°",)
+
+
+def test_a_problem_by_its_picture_alone_may_come_without_the_question_as_text() -> None:
+    record = {key: value for key, value in RECORD.items() if key != "question_for_eval"}
+    item = BENCHMARK.item(record | {"problem_version": "Vision Only", "question": ""})
+    assert judged(item, "<answer>D</answer>") is True
+    assert judged(item, "<answer>140°</answer>") is None
+
+
+def test_a_problem_of_text_alone_has_no_picture() -> None:
+    item = BENCHMARK.item(RECORD | {"problem_version": "Text Only", "image": ""})
+    assert item.files == ()
+    assert str(item.public["prompt"]).startswith("Find the angle.\nChoices:\nA:110°")
+
+
+def test_scores_may_be_told_by_version_or_by_subject() -> None:
+    assert task_types(RECORD, "problem_version") == ("Text Lite",)
+    assert task_types(RECORD, "metadata.subject") == ("Plane Geometry",)
+
+
+@pytest.mark.parametrize(
+    ("question", "choices"),
+    [
+        ("Find x.\nChoices:\nA:see A. and B)\nB:5", {"A": "see A. and B)", "B": "5"}),
+        ("Find x.\nChoices:\n(A) 4\n(B) 5\n(C) 6", {"A": "4", "B": "5", "C": "6"}),
+        ("Find x.\nChoice:\nA. two\nlines\nB. one", {"A": "two\nlines", "B": "one"}),
+    ],
+)
+def test_choices_are_read_by_line(question: str, choices: dict[str, str]) -> None:
+    assert split_choices(question) == ("Find x.", choices)
+
+
+@pytest.mark.parametrize("question", ["Find x.", "Find x.\nChoices:\n", "Find x.\nChoices:\nB:5\nA:4"])
+def test_choices_that_cannot_be_read_leave_their_letters(question: str) -> None:
+    stem, choices = split_choices(question)
+    assert stem == question
+    assert (len(choices), set(choices.values())) == (26, {""})
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"problem_index": None}, "problem_index: expected a non-empty text or a whole number"),
+        ({"problem_version": ""}, "problem_version: expected a non-empty text"),
+        ({"question_type": "essay"}, "question_type: expected multi-choice or free-form, got 'essay'"),
+        ({"answer": " "}, "answer: expected a non-empty text"),
+        ({"answer": "north"}, "answer: expected one of the choices"),
+        ({"question": "", "image": ""}, "question: it is empty, and there is no image"),
+    ],
+)
+def test_a_broken_record_is_named(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DataError, match=re.escape(sentence)):
+        BENCHMARK.item(RECORD | change)
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason=ABSENT)
+def test_the_right_answers_of_all_real_problems_score_one_by_rules_alone() -> None:
+    records = json.loads(REAL.read_text(encoding="utf-8"))
+    items = [BENCHMARK.item(record) for record in records]
+    assert len({item.id for item in items}) == len(items) == 400
+    assert all(not item.files for item in items)
+    for item, record in zip(items, records, strict=True):
+        for form in ("<answer>{}</answer>", "Therefore:\n{}", "\\boxed{{{}}}"):
+            assert judged(item, form.format(record["answer"])) is True, (item.id, form)
+    lettered = [item for item in items if item.reference["right"]]
+    assert len(lettered) == 218
+    assert all(len(item.reference["choices"]) in range(2, 7) for item in lettered)  # type: ignore[arg-type]
+
+
+def test_the_sample_is_what_its_script_makes(tmp_path: Path) -> None:
+    make_sample.main(tmp_path)
+    made = sorted(tmp_path.rglob("*.*"))
+    assert [path.relative_to(tmp_path) for path in made] == [
+        path.relative_to(make_sample.FOLDER) for path in sorted(make_sample.FOLDER.rglob("*.*"))
+    ]
+    for path in made:
+        committed = make_sample.FOLDER / path.relative_to(tmp_path)
+        if path.suffix == ".png":
+            # Another release of Pillow may pack the same pixels in another way.
+            assert Image.open(committed).convert("RGB").tobytes() == Image.open(path).convert("RGB").tobytes()
+        else:
+            assert committed.read_bytes() == path.read_bytes()
+
+
+def test_the_right_answers_of_the_sample_score_one_and_its_problems_differ() -> None:
+    splits = {
+        split: json.loads((make_sample.FOLDER / split / "items.json").read_text("utf-8")) for split in DATA_SPLITS
+    }
+    assert {str(split): len(rows) for split, rows in splits.items()} == make_sample.SIZES
+    rows = [row for split in splits.values() for row in split]
+    items = [BENCHMARK.item(row) for row in rows]
+    assert len({item.id for item in items}) == len({row["image"] for row in rows}) == len(rows)
+    for item, row in zip(items, rows, strict=True):
+        assert judged(item, f"<answer>{row['answer']}</answer>") is True
+    assert sum(path.stat().st_size for path in make_sample.FOLDER.rglob("*.*")) < 2_000_000

@@ -1,0 +1,46 @@
+import pytest
+
+from skillopt_airflow.core.scoring.choice_decision import choice_decision, letters_named
+
+ANGLES = {"A": "110°", "B": "125°", "C": "135°", "D": "140°"}
+TRUTH = {"A": "True", "B": "False"}
+LETTERS_ALONE = dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "choices", "decision"),
+    [
+        ("D", "D", ANGLES, True),
+        ("d.", "D", ANGLES, True),
+        ("D:140°", "D", ANGLES, True),
+        ("140°", "D", ANGLES, True),
+        ("$140^{\\circ}$", "D", ANGLES, True),
+        ("140 degrees", "D", ANGLES, True),
+        ("\\text{(D)}", "D", ANGLES, True),
+        ("D because the angles add up", "D", ANGLES, True),
+        ("False", "B", TRUTH, True),
+        ("B", "B", TRUTH, True),
+        ("C, D", "CD", ANGLES, True),
+        ("D and C", "CD", ANGLES, True),
+        ("D", "D", LETTERS_ALONE, True),
+        ("A", "D", ANGLES, False),
+        ("110°", "D", ANGLES, False),
+        ("A: 110°", "D", ANGLES, False),
+        ("C", "CD", ANGLES, False),
+        ("C, D", "D", ANGLES, False),
+        ("E", "D", ANGLES, False),
+        ("\\boxed{E}", "D", ANGLES, False),
+        ("D: 110°", "D", ANGLES, None),
+        ("2.44 rad", "D", ANGLES, None),
+        ("the last one", "D", ANGLES, None),
+        ("140°", "D", LETTERS_ALONE, None),
+        ("I waver between (A) and (D)", "D", ANGLES, None),
+    ],
+)
+def test_what_rules_are_certain_of(answer: str, right: str, choices: dict[str, str], decision: bool | None) -> None:
+    assert choice_decision(answer, frozenset(right), choices) is decision
+
+
+def test_a_value_that_two_choices_have_names_none() -> None:
+    assert letters_named("0.5", {"A": "1/2", "B": "\\frac{1}{2}"}) == frozenset()
+    assert letters_named("0.5", {"A": "1/2", "B": "\\frac{1}{3}"}) == {"A"}
