@@ -1,6 +1,5 @@
 """Counterfactuals: what the reader would have answered to the same text with one directive toggled."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +11,6 @@ from local.standin.stage_request import SeenTrajectory
 from local.standin.subject import Active, Case, Verdict
 from local.standin.subjects import subject_of
 from local.standin.words import key, without_possessive
-
-_EXPECTED = re.compile(r'^expected "(?P<references>.*?)"; answered "', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -45,17 +42,11 @@ def _toggle(name: str, cases: Sequence[Case], before: Sequence[Verdict], active:
     return Toggle(name, gain, tuple(fixed))
 
 
-def references(trajectory: SeenTrajectory) -> tuple[str, ...]:
-    """Return the answers that the scorer would have taken; empty if the feedback names none."""
-    match = _EXPECTED.search(trajectory.feedback)
-    return tuple(match["references"].split('" or "')) if match else ()
-
-
 def _case(trajectory: SeenTrajectory) -> Case | None:
     subject = subject_of([trajectory])
     if subject is not None:
         return subject.case(trajectory)
-    expected = references(trajectory)
+    expected = trajectory.references
     return _DocumentsCase(trajectory, expected) if expected else None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from local.standin.chance import fraction, pick
 from local.standin.directives import DIRECTIVES, recognise, spoken_of
-from local.standin.evidence import Toggle, references, toggles
+from local.standin.evidence import Toggle, toggles
 from local.standin.proposing import JsonEdit, addition, body_of, edit, free_tempting, removal
 from local.standin.remembered import Memory
 from local.standin.rewriting import worked_in
@@ -142,7 +142,7 @@ def _doubtful(request: StageRequest, study: _Study) -> list[JsonEdit]:
 
 def _unexplained_kind(request: StageRequest, study: _Study) -> bool:
     """Return whether nothing helps, on items that no directive for documents can speak of."""
-    readable = study.subject is None and any(references(trajectory) for trajectory in request.trajectories)
+    readable = study.subject is None and any(trajectory.references for trajectory in request.trajectories)
     return bool(request.trajectories) and not study.helpful and not readable
 
 

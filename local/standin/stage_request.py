@@ -15,6 +15,7 @@ from skillopt_airflow.optimizer.epoch_steps import EpochStep
 from skillopt_airflow.optimizer.transcripts import FollowUp
 
 Parsed = TypeVar("Parsed")
+_EXPECTED = re.compile(r'^expected "(?P<references>.*?)"; answered "', re.DOTALL)
 
 
 class SeenTrajectory(BaseModel):
@@ -31,6 +32,12 @@ class SeenTrajectory(BaseModel):
     def prompt(self) -> str:
         """Return the first user message."""
         return next((message.content for message in self.messages if message.role == "user"), "")
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Return the answers that the scorer would have taken; empty if the feedback names none."""
+        match = _EXPECTED.search(self.feedback)
+        return tuple(match["references"].split('" or "')) if match else ()
 
 
 class ListedEdit(Edit):

@@ -13,6 +13,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Split, Status, Trajectory
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 FOLDER = benchmarks.project() / "benchmarks"
 COPY = "copied_template"
@@ -28,6 +29,10 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     return benchmarks.load(COPY)
 
 
+def loaded(name: str) -> Benchmark:
+    return benchmarks.load(name, benchmark_config(name).task)
+
+
 def satisfies_protocol(benchmark: Benchmark) -> None:
     for column in (*benchmark.text_columns, *benchmark.list_columns):
         assert isinstance(column, str)
@@ -38,13 +43,13 @@ def satisfies_protocol(benchmark: Benchmark) -> None:
 
 @pytest.mark.parametrize("name", benchmarks.names())
 def test_every_benchmark_satisfies_the_protocol(name: str) -> None:
-    satisfies_protocol(benchmarks.load(name))
+    satisfies_protocol(loaded(name))
 
 
 @pytest.mark.parametrize("name", benchmarks.names())
 @pytest.mark.parametrize("split", list(DATA_SPLITS))
 def test_every_sample_loads_under_the_identities_of_its_records(name: str, split: Split) -> None:
-    benchmark = benchmarks.load(name)
+    benchmark = loaded(name)
     records = json.loads((FOLDER / name / "sample" / split / "items.json").read_text(encoding="utf-8"))
     assert [benchmark.item(record).id for record in records] == [benchmark.identity(record) for record in records]
 
@@ -52,7 +57,7 @@ def test_every_sample_loads_under_the_identities_of_its_records(name: str, split
 @pytest.mark.parametrize("name", benchmarks.names())
 def test_every_benchmark_refuses_a_record_without_identity(name: str) -> None:
     with pytest.raises(DataError, match="expected"):
-        benchmarks.load(name).identity({})
+        loaded(name).identity({})
 
 
 @pytest.mark.parametrize("name", benchmarks.names())

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.declared_task import MAX_READ_CHARS, DeclaredFilesTask, declared
@@ -89,6 +90,32 @@ def benchmark(source: str) -> Benchmark:
     return declared(task)
 
 
+LISTED = """
+task:
+  prompt: "{{ question }}"
+  reference: answer
+  alternatives: true
+  score: {by: exact}
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ('["3 May", "May 3"]', ["3 May", "May 3"]),
+        (" ['it\\'s', 4]", ["it's", 4]),
+        (["a", "b"], ["a", "b"]),
+        ("1,000", "1,000"),
+        ("(1, 0)", "(1, 0)"),
+    ],
+)
+def test_a_text_may_hold_the_list_of_alternatives(answer: JsonValue, expected: JsonValue) -> None:
+    record: JsonObject = {"question": "?", "answer": answer}
+    assert benchmark(LISTED).item(record).reference["reference"] == expected
+    plain = benchmark(LISTED.replace("  alternatives: true\n", ""))
+    assert plain.item(record).reference["reference"] == answer
+
+
 @pytest.mark.parametrize(
     ("source", "record", "response", "hard", "soft"),
     [
@@ -163,6 +190,9 @@ def test_any_record_is_an_item_or_an_error_that_says_why(record: JsonObject) -> 
             r"^correct: expected one choice, by its letter \(A to B\) or",
         ),
         (EXTRACTION, INVOICE | {"fields": {"sender": "A"}}, r"^fields: expected an object with the field 'total'"),
+        (LISTED, {"question": "?", "answer": "[1, 2"}, r"^answer: expected a list in JSON or Python, got"),
+        (LISTED, {"question": "?", "answer": "[print()]"}, r"^answer: expected a list in JSON or Python, got"),
+        (LISTED, {"question": "?", "answer": "[]"}, r"^answer: expected a value or a list of at least one"),
         (FILES, CONTRACT | {"annexes": 5}, r"^annexes: expected the path of a file below the data's folder, or a list"),
         (FILES, CONTRACT | {"annexes": ["x/a.txt", "y/a.txt"]}, r"^task\.files: two files are called a\.txt"),
         (PICTURES, PLANS | {"plan": 5}, r"^plan: expected the path of a file below the data's folder, or a list"),

@@ -74,12 +74,17 @@ def test_a_parquet_file_keeps_its_types_and_what_is_null_is_missing() -> None:
     ]
 
 
+def test_an_object_may_say_more_of_a_data_set_beside_its_records() -> None:
+    assert parsed("x.json", b'{"name": "val", "data": [{"id": "a"}], "version": 1}') == [{"id": "a"}]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("x.json", b'[\n{"id": "a"},\n{"id" "b"}]', r"x\.json: line 3, column 7: not JSON"),
         ("x.json", b"", r"x\.json: line 1, column 1: not JSON"),
-        ("x.json", b'{"id": "a"}', r"x\.json: expected an array of records, got an object"),
+        ("x.json", b'{"id": "a"}', r"x\.json: expected an array of records, or an object with one, got an object"),
+        ("x.json", b'{"a": [], "b": []}', r"x\.json: expected an array of records, or an object with one"),
         ("x.json", b'[{"id": NaN}]', r"x\.json: not JSON \(NaN is no JSON number\)"),
         ("x.json", b'[{"id": "\xe9"}]', r"x\.json: is not UTF-8 text \(.* at byte 9\)"),
         ("x.csv", b"", r"x\.csv: line 1: expected a header"),

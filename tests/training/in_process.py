@@ -20,7 +20,7 @@ from local.standin.chat_wire import complete
 from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
+from skillopt_airflow.core.pictures import NO_PICTURES, Part, Pictures, shown
 from skillopt_airflow.core.protocols import FollowsUp, Output
 from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
 from skillopt_airflow.core.state import RunState
@@ -46,14 +46,30 @@ class InterruptedRun(Exception):
     """The process that ran the training is gone."""
 
 
+def content(parts: Sequence[Part]) -> object:
+    """A text by itself, and a list where there are pictures."""
+    if all(isinstance(part, str) for part in parts):
+        return "".join(map(str, parts))
+    return [
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {"type": "image_url", "image_url": {"url": part.data_url}}
+        for part in parts
+    ]
+
+
 @lru_cache(maxsize=65536)
 def stand_in(request: str) -> str:
     return json.dumps(complete(json.loads(request))["choices"][0]["message"])
 
 
-def said(system: str, messages: Sequence[Mapping[str, str]], tool: str = "") -> dict[str, Any]:
+def said(
+    system: str, messages: Sequence[Message | Mapping[str, str]], tool: str = "", pictures: Pictures = NO_PICTURES
+) -> dict[str, Any]:
     tools = [{"type": "function", "function": {"name": tool}}] if tool else []
-    conversation = [{"role": "system", "content": system}, *messages]
+    turns = [Message.model_validate(message) for message in messages]
+    told = [{"role": turn.role, "content": content(parts)} for turn, parts in shown(turns, pictures)]
+    conversation = [{"role": "system", "content": system}, *told]
     request = {"model": "stand-in", "messages": conversation, **({"tools": tools} if tools else {})}
     message: dict[str, Any] = json.loads(stand_in(canonical_json(request)))
     return message
@@ -128,8 +144,8 @@ class InProcessTarget:
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         self.models.questions.append((stage, messages))
         self.on_call(call("target", stage, sum(len(message.content) for message in messages)))
-        system, *rest = [message.model_dump() for message in messages]
-        return str(said(system["content"], rest)["content"])
+        system, *rest = messages
+        return str(said(system.content, rest, pictures=pictures)["content"])
 
 
 def call(role: Any, stage: str, characters: int) -> ModelCall:
@@ -261,7 +277,7 @@ class Training(TrainingLoop):
         if not status.scored:
             return Trajectory(item_id=item.id, status=status, error=self.why)
         system, *rest = self.run.benchmark.messages(item.public, work.skill)
-        text = str(said(system.content, [message.model_dump() for message in rest])["content"])
+        text = str(said(system.content, rest, pictures=work.files(item))["content"])
         if self.slip(work.chunk.draw, item.id):
             text = "<answer>a slip</answer>"
         return Trajectory(

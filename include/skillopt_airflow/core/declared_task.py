@@ -12,6 +12,7 @@ from skillopt_airflow.core.pictures import mark, picture_suffix
 from skillopt_airflow.core.prompt_template import PromptTemplate
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.record_fields import unusable
+from skillopt_airflow.core.scoring.scoring_rule import listed
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import (
     FILE_NAME,
@@ -72,6 +73,7 @@ class DeclaredTask:
         public |= {column: _present(record, column, "task.score") for column in task.score.columns}
         reference = _present(record, task.reference, "task.reference")
         try:
+            reference = listed(reference) if task.alternatives else reference
             task.score.check(reference, public)
         except DataError as error:
             raise DataError(f"{task.reference}: {error}") from error

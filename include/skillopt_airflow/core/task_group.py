@@ -33,6 +33,9 @@ class TaskGroup(Group):
     pictures: tuple[Column, ...] = Field(default=(), exclude_if=lambda pictures: not pictures)
     """Pictures of an item that the target is shown, named as `files` are; `#page=3` behind a path is a page of a PDF or
     TIFF. In the prompt their columns stand for them; those that are not in the prompt come before it."""
+    alternatives: bool = Field(default=False, exclude_if=lambda alternatives: not alternatives)
+    """True if a text in the reference's column is a list of alternatives, in JSON or Python, where it begins with [:
+    the cell of a CSV file can hold one in no other way."""
 
     @field_serializer("answer")
     def _as_written(self, rule: AnswerRule) -> dict[str, Any]:

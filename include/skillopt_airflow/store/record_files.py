@@ -37,15 +37,23 @@ def parsed(address: str, content: bytes, path: str = "") -> list[JsonObject]:
 
 
 def _json_array(address: str, content: bytes, _: str) -> list[object]:
+    """Return the array that a file holds, or the one in its object."""
     try:
         value = json.loads(_text(address, content), parse_constant=_refuse)
     except json.JSONDecodeError as error:
         raise DataError(f"{address}: line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
     except ValueError as error:
         raise DataError(f"{address}: not JSON ({error})") from error
-    if not isinstance(value, list):
-        raise DataError(f"{address}: expected an array of records, got {_kind(value)}")
-    return value
+    records = value if isinstance(value, list) else _only_list(value)
+    if records is None:
+        raise DataError(f"{address}: expected an array of records, or an object with one, got {_kind(value)}")
+    return records
+
+
+def _only_list(value: object) -> list[object] | None:
+    """Return the one array of an object that says more of the data set beside it; None if there is not one."""
+    lists = [field for field in value.values() if isinstance(field, list)] if isinstance(value, dict) else []
+    return lists[0] if len(lists) == 1 else None
 
 
 def _json_lines(address: str, content: bytes, _: str) -> list[object]:

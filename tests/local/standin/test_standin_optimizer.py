@@ -8,7 +8,6 @@ from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin.deciding import STAGES
 from local.standin.directives import DIRECTIVES, recognise
-from local.standin.evidence import references as read_references
 from local.standin.remembered import Memory
 from local.standin.stage_request import SeenTrajectory
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
@@ -213,4 +212,4 @@ def test_a_skill_may_hold_tags() -> None:
 )
 def test_references_are_read_from_the_feedback(feedback: str, references: tuple[str, ...]) -> None:
     fields: dict[str, Any] = {"item_id": "q", "hard": 0, "feedback": feedback, "messages": []}
-    assert read_references(SeenTrajectory(**fields)) == references
+    assert SeenTrajectory(**fields).references == references

@@ -1,5 +1,6 @@
 """Comparing an answer with its reference: what all rules of scoring have in common."""
 
+import ast
 import json
 import math
 
@@ -64,6 +65,24 @@ def alternatives(reference: JsonValue) -> list[str]:
     if not values:
         raise DataError("expected a value or a list of at least one, got an empty list")
     return [_text(value) for value in values]
+
+
+def listed(reference: JsonValue) -> JsonValue:
+    """Return the list that a text holds in JSON or Python, and everything else as it is.
+
+    Raises:
+        DataError: the text begins like a list and is none.
+    """
+    if not isinstance(reference, str) or not reference.lstrip().startswith("["):
+        return reference
+    try:
+        values: JsonValue = json.loads(reference)
+    except ValueError:
+        try:
+            values = ast.literal_eval(reference.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+            raise DataError(f"expected a list in JSON or Python, got {shown(reference)}") from error
+    return values
 
 
 def _text(value: JsonValue) -> str:
