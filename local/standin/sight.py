@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageChops, UnidentifiedImageError
 
 from skillopt_airflow.core.errors import EngineUnavailable, ModelError
 
@@ -21,6 +21,8 @@ PROGRAM, PACKAGE = "tesseract", "tesseract-ocr"
 READ_SECONDS = 120.0
 REMEMBERED = 20_000
 """Pictures whose words a process keeps."""
+_TOLERANCE = 24
+"""Levels by which each part of a colour may differ from the one that is looked for."""
 _BLOCK = 6
 """Tesseract's way of reading a page as one block of lines."""
 _WORD = "5"
@@ -72,6 +74,15 @@ def image_of(picture: bytes) -> Image.Image:
     except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ModelError(f"The picture cannot be opened: {error}") from error
     return image
+
+
+def coloured(image: Image.Image, colour: tuple[int, int, int]) -> Image.Image:
+    """Return a picture that has 255 where an RGB picture has about that colour, else 0."""
+    red, green, blue = (
+        band.point([255 if abs(value - wanted) <= _TOLERANCE else 0 for value in range(256)])
+        for band, wanted in zip(image.split(), colour, strict=True)
+    )
+    return ImageChops.darker(ImageChops.darker(red, green), blue)
 
 
 def words_in(picture: bytes, layout: int = _BLOCK, enlarged: int = 1) -> tuple[Word, ...]:

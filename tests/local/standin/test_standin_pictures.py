@@ -119,6 +119,14 @@ def test_print_is_read_line_by_line() -> None:
     assert abs(first[0].left - words_in(PICTURES[0], enlarged=2)[0].left) <= 3
 
 
+def test_a_colour_is_found_where_it_is_about_that() -> None:
+    image = Image.new("RGB", (4, 1), (200, 30, 40))
+    image.putpixel((1, 0), (190, 40, 60))
+    image.putpixel((2, 0), (200, 30, 70))
+    image.putpixel((3, 0), (255, 255, 255))
+    assert sight.coloured(image, (200, 30, 40)).tobytes() == bytes([255, 255, 0, 0])
+
+
 def test_a_picture_is_read_once_by_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[object] = []
     run = sight.subprocess.run
