@@ -98,7 +98,7 @@ COMPLETION = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("benchmark", ["searchqa", "livemathematicianbench"])
+@pytest.mark.parametrize("benchmark", ["searchqa", "livemathematicianbench", "mathverse", "babyvision"])
 def test_without_a_connection_the_stand_in_answers(
     home: Home, capsys: pytest.CaptureFixture[str], benchmark: str
 ) -> None:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.declared_task import DeclaredFilesTask
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles
@@ -67,7 +68,7 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
             "model.batch: this benchmark executes code, answers its target or judges files, which a batch job cannot; "
             "set model.batch to false"
         )
-    if config.task is not None and config.task.pictures:
+    if isinstance(benchmark, DeclaredFilesTask) and benchmark.shows_pictures:
         raise ConfigError(
             "model.batch: Airflow's operator for batch jobs sends texts alone, and this task has pictures; set "
             "model.batch to false"

@@ -35,10 +35,25 @@ LETTERS_ALONE = dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "")
         ("the last one", "D", ANGLES, None),
         ("140°", "D", LETTERS_ALONE, None),
         ("I waver between (A) and (D)", "D", ANGLES, None),
+        ("As f(A) is 3, it is the widest", "D", ANGLES, None),
+        ("As f(D) is 3, it is the widest", "D", ANGLES, None),
+        ("a wide angle, see (B)", "D", ANGLES, None),
+        ("The answer is (D).", "D", ANGLES, True),
+        ("I choose A: 110°", "D", ANGLES, False),
+        ("\\boxed{140^\\circ}", "D", ANGLES, True),
     ],
 )
 def test_what_rules_are_certain_of(answer: str, right: str, choices: dict[str, str], decision: bool | None) -> None:
     assert choice_decision(answer, frozenset(right), choices) is decision
+
+
+@pytest.mark.parametrize(
+    ("answer", "decision"),
+    [(f"A{' ' * 60_000}?", False), (f"{' ' * 60_000}D", True), (f"{'A ' * 30_000}z", None), ("the " * 15_000, None)],
+    ids=["A and blanks", "blanks and D", "many letters", "many words"],
+)
+def test_a_long_answer_is_read_to_its_end(answer: str, decision: bool | None) -> None:
+    assert choice_decision(answer, frozenset("D"), ANGLES) is decision
 
 
 def test_a_value_that_two_choices_have_names_none() -> None:

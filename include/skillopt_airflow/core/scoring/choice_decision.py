@@ -3,27 +3,37 @@
 import re
 from collections.abc import Mapping
 
-from skillopt_airflow.core.scoring.choice_match import choices_named
+from skillopt_airflow.core.scoring.choice_match import choices_named, plain
+from skillopt_airflow.core.scoring.extraction import Boxed
 from skillopt_airflow.core.scoring.maths_text import same_maths
 
-_LETTERS = re.compile(r"\W*(?:(?:boxed|text|textbf|mathrm)\W+)*(?:[A-Za-z]|[A-H](?:(?:\W|\band\b|\bor\b)*[A-H])+)\W*")
+_FONT = r"\W*(?:(?:text|textbf|textrm|mathrm|mathbf)\W+)?"
+_LETTERS = re.compile(rf"{_FONT}(?:[A-Za-z]|[A-H](?:(?:\W|\band\b|\bor\b)*[A-H])+)\W*")
 """One letter or several, whether or not they are those of choices."""
+_LETTER_FIRST = re.compile(
+    rf"{_FONT}(?:(?i:the|my|final|correct|right|best|answer|choice|option|letter|is|it|must|be|so|i|choose|pick)\b\W*)*"
+    r"[A-Z]\b"
+)
 
 
 def choice_decision(answer: str, right: frozenset[str], choices: Mapping[str, str]) -> bool | None:
     """Return whether an answer names exactly the right choices; None if that is not certain.
+
+    It is where the answer is letters, begins with one, or is the text or the value of a choice; prose is not.
 
     Args:
         answer: letters, the texts of choices, or both.
         right: the letters of the right choices.
         choices: the choices' texts by letter; a text may be empty where only the letter is known.
     """
-    named = letters_named(answer, choices)
+    box = Boxed().find(answer)
+    told = answer if box is None else box
+    named, letters = letters_named(told, choices), _LETTERS.fullmatch(told) is not None
+    if not (letters or _LETTER_FIRST.match(told) or _with_the_text(told, choices)):
+        return None
     if named == right:
         return True
-    if _LETTERS.fullmatch(answer) or 0 < len(named) <= len(right):
-        return False
-    return None
+    return False if letters or 0 < len(named) <= len(right) else None
 
 
 def letters_named(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
@@ -33,3 +43,8 @@ def letters_named(answer: str, choices: Mapping[str, str]) -> frozenset[str]:
         return named
     same = frozenset(letter for letter, text in choices.items() if same_maths(answer, text))
     return same if len(same) == 1 else frozenset()
+
+
+def _with_the_text(answer: str, choices: Mapping[str, str]) -> bool:
+    wanted = plain(answer).lower()
+    return any(text and (plain(text).lower() == wanted or same_maths(answer, text)) for text in choices.values())
