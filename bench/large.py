@@ -59,7 +59,7 @@ def measure() -> None:
     """
     columns = []
     for items in SIZES:
-        with tempfile.TemporaryDirectory(prefix="skillopt-large-") as name, _s3_server(Path(name)) as endpoint:
+        with tempfile.TemporaryDirectory(prefix="skillopt-large-") as name, s3_server(Path(name)) as endpoint:
             data = Path(name) / "data"
             large_run.write_data(data, items)
             columns.append(_figures(Place(endpoint, str(data), "large"), items))
@@ -74,7 +74,7 @@ def _figures(place: Place, items: int) -> dict[str, str]:
     stages: dict[str, Measured] = {}
 
     def carried_out(stage: Callable[..., Any], name: str) -> Any:
-        stages[name] = _alone(stage, place)
+        stages[name] = alone(stage, place)
         return stages[name].result
 
     seed: list[JsonObject] = carried_out(large_run.prepare, "prepare")
@@ -134,7 +134,7 @@ def _chunk(place: Place, ref: JsonObject) -> float:
     return _peak()
 
 
-def _alone(stage: Callable[..., Any], place: Place) -> Measured:
+def alone(stage: Callable[..., Any], place: Place) -> Measured:
     """Carry out a stage in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_timed, (stage, place))
@@ -151,7 +151,8 @@ def _peak() -> float:
 
 
 @contextmanager
-def _s3_server(folder: Path) -> Iterator[str]:
+def s3_server(folder: Path) -> Iterator[str]:
+    """Yield the address of an S3 server that keeps its objects in the folder."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])

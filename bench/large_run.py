@@ -44,7 +44,7 @@ class Place:
 
     def open(self) -> TrainingRun:
         """Open the run."""
-        return TrainingRun(RunRef(benchmark="searchqa", run=self.run, storage=StorageGroup()), _Connections(self))
+        return TrainingRun(RunRef(benchmark="searchqa", run=self.run, storage=StorageGroup()), LocalConnections(self))
 
     @property
     def client(self) -> "S3Client":
@@ -59,30 +59,36 @@ class Place:
         )
 
 
-class _Connections:
+class LocalConnections:
     """The S3 server, and no models: nobody is asked."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
 
     def s3_client(self, storage: StorageGroup) -> "S3Client":
+        """Return a client of the server."""
         return self._place.client
 
     def object_store(self, storage: StorageGroup, bucket: str) -> ObjectStore:
+        """Open a bucket of it."""
         return ObjectStore(self._place.client, bucket)
 
     def optimizer(self, model: ModelGroup, on_call: Any) -> Any:
+        """Raise PlatformError, as for the target."""
         raise PlatformError("this measurement asks no model")
 
     target = optimizer
 
     def upstream(self, model: ModelGroup) -> Upstream:
+        """Raise PlatformError."""
         raise PlatformError("this measurement asks no model")
 
     def prices(self, config: TrainConfig) -> Prices:
+        """Return that none is known."""
         return {"target": None, "optimizer": None}
 
     def image(self, config: TrainConfig) -> str:
+        """Return a digest that no image has."""
         return "sha256:none"
 
 

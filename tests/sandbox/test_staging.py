@@ -80,6 +80,20 @@ def test_an_items_files_are_staged_under_its_place_and_it_may_leave_some(workloa
     assert modes == [0o777] * 3
 
 
+def test_the_files_of_an_item_are_staged_before_those_of_the_next_are_read(workload):
+    workload.items = [Item(id=str(number), public={}, reference={}) for number in range(3)]
+    with staged() as folder:
+        inputs = folder.path / "0" / "in" / "files"
+
+        def contents():
+            for number in range(3):
+                assert [path.name for path in sorted(inputs.rglob("*.png"))] == [f"{n}.png" for n in range(number)]
+                yield {f"{number}.png": b"a picture"}
+
+        with folder.container("0", workload, workload.items, contents()):
+            assert len(list(inputs.rglob("*.png"))) == 3
+
+
 def test_containers_of_one_task_share_the_socket_alone(workload):
     with staged() as folder, folder.container("0", workload, workload.items, []) as first:
         with folder.container("1", workload, workload.items, []) as second:

@@ -1,5 +1,6 @@
 import io
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -93,7 +94,33 @@ def test_a_part_of_a_table_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None
     read: list[tuple[int, str]] = []
     original = Cells._read
     monkeypatch.setattr(Cells, "_read", lambda self, *part: read.append(part) or original(self, *part))
-    cells = Cells(pictures())
+    cells = Cells(lambda: pa.parquet.ParquetFile(pa.BufferReader(pictures())))
     for row in range(ROWS - 1):
         assert cells.read(Cell("x.parquet", "image", row)) == b"picture %d" % row
     assert read == [(0, "image"), (1, "image"), (2, "image")]
+
+
+def test_of_a_table_in_a_bucket_no_more_than_a_part_is_read_at_a_time(
+    store: ObjectStore, s3_client: "S3Client", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = Random(3)
+    contents = [noise.randbytes(100_000) for _ in range(40)]
+    sink = io.BytesIO()
+    images = [{"bytes": content, "path": None} for content in contents]
+    pa.parquet.write_table(pa.table({"id": list(range(40)), "image": images}), sink, row_group_size=5)
+    store.put_bytes("set/scans.parquet", sink.getvalue())
+    fetched: list[int] = []
+    get = ObjectStore.get_range
+
+    def counted(store: ObjectStore, key: str, start: int, stop: int) -> bytes:
+        fetched.append(stop - start)
+        return get(store, key, start, stop)
+
+    monkeypatch.setattr(ObjectStore, "get_range", counted)
+    monkeypatch.setattr(ObjectStore, "get_bytes", None)
+    rows = read_records(f"s3://{store.bucket}/set/scans.parquet", Path(), "ratio", s3_client)["all"]
+    assert sum(fetched) < 100_000
+    files = DataFiles(f"s3://{store.bucket}/set", Path(), s3_client)
+    assert [files.read(str(row["image"])) for row in rows] == contents
+    assert max(fetched) <= 5 * 100_100
+    assert sum(fetched) <= 41 * 100_100

@@ -89,12 +89,17 @@ def _run_all(runtime: Runtime, workload: Workload, watcher: Watcher, stopped: th
     reading, items = threading.Lock(), workload.items
     containers = [[item] for item in items] if workload.one_item_each else [items]
 
+    def read(items: Sequence[Item]) -> Files:
+        # One after the other: the files of all would not fit into memory.
+        for item in items:
+            with reading:
+                contents = workload.files(item)
+            yield contents
+
     def run_one(number: int, items: Sequence[Item]) -> None:
         if watcher.is_over():
             return
-        with reading:
-            files = [workload.files(item) for item in items]
-        with runtime.sandbox(number, items, files) as sandbox:
+        with runtime.sandbox(number, items, read(items)) as sandbox:
             watch = watcher.watch(items, sandbox.folder, sandbox.kill)
             why = ""
             try:

@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -12,7 +12,7 @@ from pathlib import Path
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.sandbox.task_workload import Workload
 
-Files = Sequence[Mapping[str, bytes]]
+Files = Iterable[Mapping[str, bytes]]
 """Contents by name, one mapping an item."""
 
 PREFIX = "skillopt-"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
@@ -13,13 +13,16 @@ from skillopt_airflow.core.service_groups import RegateGroup
 from skillopt_airflow.core.types import ALL_DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.store.data_manifest import SplitList
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.store.record_files import FORMATS, parsed
+from skillopt_airflow.store.record_files import FORMATS, PARQUET, parsed, table_records
+from skillopt_airflow.store.stored_parquet import opened_at
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 SplitMode = Literal["ratio", "split_dir", "manifest"]
-Fetch = Callable[[], bytes]
+Place = Path | tuple[ObjectStore, str]
+"""A path, or a bucket and the key in it."""
+Read = TypeVar("Read")
 
 ALL = "all"
 """Key of the records of a file that is still to be cut."""
@@ -63,7 +66,7 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
 
 def is_one_file(uri: str) -> bool:
     """Return whether an address is that of a file of records, and not of a folder of splits."""
-    return uri.endswith(tuple(FORMATS))
+    return uri.endswith(FORMATS)
 
 
 def read_file(uri: str, root: Path, client: "S3Client", folder: str = "") -> list[JsonObject]:
@@ -72,8 +75,11 @@ def read_file(uri: str, root: Path, client: "S3Client", folder: str = "") -> lis
     Raises:
         DataError: it is missing, which the error's cause tells, or does not hold records.
     """
-    address, fetch = _locate(uri, root, client)
-    return parsed(address, fetch(), uri.removeprefix(folder).lstrip("/"))
+    path, place = uri.removeprefix(folder).lstrip("/"), located(uri, root, client)
+    address = _address(uri, place)
+    if uri.endswith(PARQUET):
+        return table_records(address, lambda: _explained(uri, place, lambda: opened_at(place)), path)
+    return parsed(address, _content(uri, place), path)
 
 
 def read_split_list(uri: str, root: Path, client: "S3Client") -> SplitList:
@@ -82,9 +88,10 @@ def read_split_list(uri: str, root: Path, client: "S3Client") -> SplitList:
     Raises:
         DataError: it is missing, or holds something else.
     """
-    address, fetch = _locate(uri, root, client)
+    place = located(uri, root, client)
+    address = _address(uri, place)
     try:
-        return SplitList.model_validate_json(fetch())
+        return SplitList.model_validate_json(_content(uri, place))
     except DataError as error:
         raise DataError(f"data.split_manifest = {uri}: {error}") from error
     except ValidationError as error:
@@ -147,15 +154,7 @@ def _exists(uri: str, root: Path, client: "S3Client") -> bool:
         raise DataError(f"{uri}: {error}") from error
 
 
-def _locate(uri: str, root: Path, client: "S3Client") -> tuple[str, Fetch]:
-    """Return the file's full address, and a function that reads it."""
-    place = located(uri, root, client)
-    if isinstance(place, Path):
-        return str(place), lambda: _local(place)
-    return uri, lambda: _remote(uri, *place)
-
-
-def located(uri: str, root: Path, client: "S3Client") -> Path | tuple[ObjectStore, str]:
+def located(uri: str, root: Path, client: "S3Client") -> Place:
     """Return the path, or bucket and key, that an address leads to; the arguments are those of `read_records`.
 
     Raises:
@@ -173,19 +172,31 @@ def located(uri: str, root: Path, client: "S3Client") -> Path | tuple[ObjectStor
     raise DataError(f"data.uri = {uri}: expected a local path, file:///path or s3://bucket/key")
 
 
-def _local(path: Path) -> bytes:
+_CHECK = "expected a file of records: check data.uri and data.split_mode"
+
+
+def _address(uri: str, place: Place) -> str:
+    return str(place) if isinstance(place, Path) else uri
+
+
+def _content(uri: str, place: Place) -> bytes:
+    if isinstance(place, Path):
+        return _explained(uri, place, place.read_bytes)
+    store, key = place
+    return _explained(uri, place, lambda: store.get_bytes(key))
+
+
+def _explained(uri: str, place: Place, read: Callable[[], Read]) -> Read:
+    """Return what is read; raise DataError with what is wrong with the place, and what to do."""
     try:
-        return path.read_bytes()
+        return read()
     except OSError as error:
-        missing = next((folder for folder in reversed(path.parents) if not folder.exists()), None)
+        missing = None
+        if isinstance(place, Path):
+            missing = next((folder for folder in reversed(place.parents) if not folder.exists()), None)
         problem = f"the folder {missing} does not exist" if missing else (error.strerror or str(error))
-        raise DataError(f"{path}: {problem}; expected a file of records: check data.uri and data.split_mode") from error
-
-
-def _remote(uri: str, store: ObjectStore, key: str) -> bytes:
-    try:
-        return store.get_bytes(key)
+        raise DataError(f"{place}: {problem}; {_CHECK}") from error
     except ObjectMissing as error:
-        raise DataError(f"{error}; expected a file of records: check data.uri and data.split_mode") from error
+        raise DataError(f"{error}; {_CHECK}") from error
     except StoreError as error:
         raise DataError(f"{uri}: {error}") from error

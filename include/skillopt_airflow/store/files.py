@@ -2,9 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError, StoreUnavailable
 from skillopt_airflow.core.resource_groups import DataGroup
@@ -13,9 +14,13 @@ from skillopt_airflow.store.datasets import folder_of, located
 from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet_cells import Cell, Cells
+from skillopt_airflow.store.stored_parquet import opened, opened_at
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from pyarrow.parquet import ParquetFile
+
+Read = TypeVar("Read")
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 """Limit of one file of an item; a container gets all files of its items, and the scorer opens them."""
@@ -61,7 +66,7 @@ class DataFiles:
 
     def _in_table(self, cell: Cell) -> bytes:
         if cell.path not in self._tables:
-            self._tables[cell.path] = Cells(self._folder.table(cell.path))
+            self._tables[cell.path] = Cells(partial(self._folder.table, cell.path))
         return _small_enough(str(cell), self._tables[cell.path].read(cell))
 
     def contents(self, files: Sequence[ItemFile]) -> dict[str, bytes]:
@@ -104,8 +109,8 @@ class _LocalFolder:
         self.address = str(path)
         self._path = path
 
-    def table(self, name: str) -> Path:
-        return self._path / name
+    def table(self, name: str) -> "ParquetFile":
+        return opened_at(self._path / name)
 
     def names(self, folder: str) -> list[str]:
         path = self._path / folder
@@ -126,8 +131,8 @@ class _Bucket:
         self._prefix = f"{prefix.rstrip('/')}/" if prefix else ""
         self.address = store.address(self._prefix).rstrip("/")
 
-    def table(self, name: str) -> bytes:
-        return self._content(self._prefix + name)
+    def table(self, name: str) -> "ParquetFile":
+        return self._explained(self._prefix + name, lambda key: opened(self._store, key))
 
     def names(self, folder: str) -> list[str]:
         below = f"{self._prefix}{folder}/" if folder else self._prefix
@@ -136,11 +141,11 @@ class _Bucket:
 
     def read(self, name: str) -> bytes:
         key = self._prefix + name
-        return _small_enough(self._store.address(key), self._content(key))
+        return _small_enough(self._store.address(key), self._explained(key, self._store.get_bytes))
 
-    def _content(self, key: str) -> bytes:
+    def _explained(self, key: str, read: Callable[[str], Read]) -> Read:
         try:
-            return self._store.get_bytes(key)
+            return read(key)
         except ObjectMissing as error:
             raise DataError(f"{error}; the record names this file") from error
         except StoreUnavailable:

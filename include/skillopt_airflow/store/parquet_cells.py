@@ -5,10 +5,9 @@ Records have references to them, by column and row, so that no record ever holds
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from itertools import accumulate
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -50,10 +49,10 @@ class Cell(NamedTuple):
 class Cells:
     """The cells of one Parquet file; the last part that was read of it is kept, since rows are read in order."""
 
-    def __init__(self, source: Path | bytes) -> None:
-        """Open a file by its path or content; raise DataError if it is no Parquet file."""
+    def __init__(self, opened: Callable[[], "pa.parquet.ParquetFile"]) -> None:
+        """Open a file; raise DataError if it is no Parquet file."""
         try:
-            self._file = pa.parquet.ParquetFile(source if isinstance(source, Path) else pa.BufferReader(source))
+            self._file = opened()
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"not a Parquet file ({error})") from error
         sizes = (self._file.metadata.row_group(number).num_rows for number in range(self._file.num_row_groups))

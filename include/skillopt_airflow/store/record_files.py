@@ -5,7 +5,7 @@ import datetime
 import io
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import NoReturn
 
@@ -31,12 +31,34 @@ def parsed(address: str, content: bytes, path: str = "") -> list[JsonObject]:
     Raises:
         DataError: the file as a whole is in another format; the text names it, and the line as far as it is known.
     """
-    extension = next(extension for extension in FORMATS if address.endswith(extension))
-    values = FORMATS[extension](address, content, path)
+    if address.endswith(PARQUET):
+        return table_records(address, lambda: pa.parquet.ParquetFile(pa.BufferReader(content)), path)
+    extension = next(extension for extension in _TEXTS if address.endswith(extension))
+    return _records(address, _TEXTS[extension](address, content))
+
+
+def table_records(address: str, table: Callable[[], "pa.parquet.ParquetFile"], path: str = "") -> list[JsonObject]:
+    """Return the records of a Parquet file, a row each; the other arguments and the errors are those of `parsed`.
+
+    Files in its cells are not read. What is null, or no number, is missing.
+    """
+    try:
+        file = table()
+        files = file_columns(file.schema_arrow)
+        # Batch by batch, so that a large file is not in memory as a table, too.
+        batches = file.iter_batches(BATCH, columns=leaves(file, files))
+        read = (row for batch in batches for row in batch.to_pylist())
+        rows = [with_references(row, files, path, number) for number, row in enumerate(read)]
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{address}: not a Parquet file ({error})") from error
+    return _records(address, [_plain_row(address, number, row) for number, row in enumerate(rows, start=1)])
+
+
+def _records(address: str, values: Iterable[object]) -> list[JsonObject]:
     return [_record(address, row, value) for row, value in enumerate(values, start=1)]
 
 
-def _json_array(address: str, content: bytes, _: str) -> list[object]:
+def _json_array(address: str, content: bytes) -> list[object]:
     """Return the array that a file holds, or the one in its object."""
     try:
         value = json.loads(_text(address, content), parse_constant=_refuse)
@@ -56,7 +78,7 @@ def _only_list(value: object) -> list[object] | None:
     return lists[0] if len(lists) == 1 else None
 
 
-def _json_lines(address: str, content: bytes, _: str) -> list[object]:
+def _json_lines(address: str, content: bytes) -> list[object]:
     # Line by line, so that a large file is not in memory as a text, too; only b"\n" ends a line.
     values: list[object] = []
     for number, raw in enumerate(io.BytesIO(content), start=1):
@@ -71,7 +93,7 @@ def _json_lines(address: str, content: bytes, _: str) -> list[object]:
     return values
 
 
-def _csv(address: str, content: bytes, _: str) -> list[object]:
+def _csv(address: str, content: bytes) -> list[object]:
     """Return a record a row; every cell is a text, and an empty one is missing."""
     reader = csv.reader(io.StringIO(_text(address, content), newline=""), strict=True)
     records: list[object] = []
@@ -93,20 +115,6 @@ def _csv(address: str, content: bytes, _: str) -> list[object]:
     return records
 
 
-def _parquet(address: str, content: bytes, path: str) -> list[object]:
-    """Return a record a row; what is null, or no number, is missing."""
-    try:
-        file = pa.parquet.ParquetFile(pa.BufferReader(content))
-        files = file_columns(file.schema_arrow)
-        # Batch by batch, so that a large file is not in memory as a table, too.
-        batches = file.iter_batches(BATCH, columns=leaves(file, files))
-        read = (row for batch in batches for row in batch.to_pylist())
-        rows = [with_references(row, files, path, number) for number, row in enumerate(read)]
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{address}: not a Parquet file ({error})") from error
-    return [_plain_row(address, number, row) for number, row in enumerate(rows, start=1)]
-
-
 def _plain_row(address: str, number: int, row: Mapping[str, object]) -> object:
     record = {}
     for column, value in row.items():
@@ -117,13 +125,15 @@ def _plain_row(address: str, number: int, row: Mapping[str, object]) -> object:
     return {column: value for column, value in record.items() if value is not None}
 
 
-FORMATS: Mapping[str, Callable[[str, bytes, str], list[object]]] = {
+_TEXTS: Mapping[str, Callable[[str, bytes], list[object]]] = {
     ".json": _json_array,
     ".jsonl": _json_lines,
     ".csv": _csv,
-    ".parquet": _parquet,
 }
 """The reader of a file, by the end of its name."""
+PARQUET = ".parquet"
+FORMATS = (*_TEXTS, PARQUET)
+"""Ends of the names of files of records."""
 
 
 def _plain(value: object) -> object:
