@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from local.standin.acting import act
+from local.standin.agreement import judge
 from local.standin.conversation import Call, Conversation, Reply
 from local.standin.epoch_answers import meta_reflect, meta_skill, slow_update
 from local.standin.pooling import consolidate, learning_rate, merge, merge_rewrites, rank
@@ -33,6 +34,7 @@ STAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "slow_update_result": _stage(slow_update, "skill guidance comparison"),
     "meta_skill_result": _stage(meta_skill, "memory comparison epoch_steps"),
     "meta_reflect_result": _stage(meta_reflect, "skill budget epoch_steps"),
+    "judge_result": judge,
     "preflight_result": _stage(lambda request: {"ready": True}, ""),
 }
 STAGE_MARK = "_result"

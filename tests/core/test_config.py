@@ -44,7 +44,7 @@ def test_every_knob_is_documented_in_a_sentence(path: str) -> None:
 
 
 def test_every_group_is_listed() -> None:
-    task = TASK | {"pictures": ["scan"], "alternatives": True}
+    task = TASK | {"pictures": ["scan"], "judge": "Any spelling will do.", "alternatives": True}
     dumped = TrainConfig.from_layers(DECLARED | {"task": task}).model_dump()
     assert [f"{group}.{key}" for group, keys in dumped.items() for key in keys] == list(fields_by_path())
 

@@ -1,7 +1,10 @@
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
-from skillopt_airflow.core.grading import Grade, GradingRequest
+from skillopt_airflow.core.grading import GradingRequest, rests_on_answer, score_by
+from skillopt_airflow.core.types import Grade
 
 
 def test_nothing_can_be_graded_without_a_reference() -> None:
@@ -13,3 +16,28 @@ def test_a_grade_is_one_of_three() -> None:
     assert Grade(grade="not_attempted", quote="", reason="It names nothing.").grade == "not_attempted"
     with pytest.raises(ValidationError, match="grade"):
         Grade.model_validate({"grade": "true", "quote": "", "reason": ""})
+
+
+@pytest.mark.parametrize(("grade", "score"), [("correct", 1.0), ("incorrect", 0.0), ("not_attempted", 0.0)])
+def test_only_what_is_correct_scores(grade: Any, score: float) -> None:
+    given = Grade(grade=grade, quote="q", reason="It says so.")
+    found = score_by(given)
+    assert (found.hard, found.soft, found.grade) == (score, score, given)
+    assert found.feedback == f"the judge says {grade.replace('_', ' ')}: It says so."
+
+
+@pytest.mark.parametrize(
+    ("grade", "quote", "rests"),
+    [
+        ("correct", "New York", True),
+        ("correct", " new\u00a0York", False),
+        ("correct", "in New\n York.", True),
+        ("correct", "New York City", False),
+        ("correct", "", False),
+        ("incorrect", "", False),
+        ("incorrect", "New York", True),
+        ("not_attempted", "", True),
+    ],
+)
+def test_a_grade_rests_on_words_of_the_answer(grade: Any, quote: str, rests: bool) -> None:
+    assert rests_on_answer(Grade(grade=grade, quote=quote, reason=""), "It is in New York.") is rests

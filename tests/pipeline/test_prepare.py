@@ -1,12 +1,14 @@
 """What `prepare` finds out about a run's connections before anything is stored or paid."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from local.served import served
+from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import (
     ConfigError,
@@ -16,16 +18,21 @@ from skillopt_airflow.core.errors import (
     SkillOptError,
     StoreUnavailable,
 )
+from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.resource_groups import SandboxGroup, StorageGroup
+from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models import connection
+from skillopt_airflow.optimizer.judge import grade
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, attach_storage, signing_store
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.triggered import configured, reopened
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.gateway import dialects
 from tests.gateway.dialect_server import DialectServer
+from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training
 from tests.training.local_store import LocalStore
+from tests.training.served_training import connect
 
 NOWHERE = {"host": "http://127.0.0.1:1/v1", "password": "secret-key"}
 
@@ -194,3 +201,46 @@ def test_a_harness_that_cannot_run_the_benchmark() -> None:
     with pytest.raises(ConfigError, match=r"model\.max_turns = 1: harness tools needs at least 2"):
         configured("searchqa", {"overrides": overrides})
     assert configured("searchqa", {"overrides": overrides | {"model.max_turns": 2}}).model.harness == "tools"
+
+
+@pytest.fixture
+def judging(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A benchmark that asks a judge, and the models of a run on it."""
+    folder = tmp_path / "judged"
+    folder.mkdir()
+    task = {"prompt": "{{ q }}", "reference": "a", "score": {"by": "exact"}, "judge": "Any spelling will do."}
+    (folder / "benchmark.yaml").write_text(json.dumps({"task": task, "data": {"uri": "x.json"}}))
+    monkeypatch.setenv(LIST_VARIABLE, str(folder))
+    for role in ("target", "optimizer"):
+        connect(monkeypatch, role, "http://127.0.0.1:1/v1", "key", f"the-{role}")
+
+
+@pytest.mark.usefixtures("judging")
+def test_the_judge_is_the_optimizer_until_there_is_a_connection_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge_of(**asked: Any) -> tuple[str | None, str | None]:
+        model = configured("judged", {"overrides": asked}).model
+        return model.judge_conn_id, model.judge
+
+    assert judge_of() == ("skillopt_optimizer", "openai-chat:the-optimizer")
+    assert judge_of(**{"model.judge": "openai-chat:x"}) == ("skillopt_optimizer", "openai-chat:x")
+    connect(monkeypatch, "judge", "http://127.0.0.1:1/v1", "key", "the-judge")
+    assert judge_of() == ("skillopt_judge", "openai-chat:the-judge")
+    assert judge_of(**{"model.judge_conn_id": "own"}) == ("own", "openai-chat:m")
+    assert judge_of(**{"evaluation.judge": "rules"})[1] is None
+    with pytest.raises(ModelConnectionError, match="connection nowhere does not exist"):
+        judge_of(**{"model.judge_conn_id": "nowhere"})
+
+
+@pytest.mark.usefixtures("judging")
+def test_a_judge_is_asked_as_exactly_as_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = GradingRequest(question="?", references=("yes",), answer="Answer in one word.")
+    calls: list[ModelCall] = []
+    with serving(ForeignServer("key", model="the-judge")) as server:
+        connect(monkeypatch, "judge", server.base_url, "key", "the-judge")
+        model = configured("judged", {"overrides": {}}).model
+        with AirflowConnections().judge(model, calls.append) as judge:
+            # The server's example of the schema has the first grade, and a quote that the answer happens to have.
+            assert grade(judge, request).grade == "correct"
+    [body] = server.bodies
+    assert (body["temperature"], body["model"]) == (0.0, "the-judge")
+    assert [(call.role, call.stage) for call in calls] == [("judge", "judge")]

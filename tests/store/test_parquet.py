@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.types import Message, ModelCall, Rollout, Score, Status, Trajectory
+from skillopt_airflow.core.types import Grade, Message, ModelCall, Rollout, Score, Status, Trajectory
 from skillopt_airflow.store import parquet as tables
 from skillopt_airflow.store.parquet import RolloutRow, UsageRow
 
@@ -36,7 +36,8 @@ def rollouts(draw: st.DrawFn) -> Rollout:
             seconds=SECONDS,
         )
     )
-    score = draw(st.builds(Score, hard=UNIT, soft=UNIT, feedback=st.text())) if status.scored else None
+    graded = st.none() | st.builds(Grade, grade=st.just("correct"), quote=st.text(), reason=st.text())
+    score = draw(st.builds(Score, hard=UNIT, soft=UNIT, feedback=st.text(), grade=graded)) if status.scored else None
     return Rollout(trajectory=trajectory, score=score)
 
 
@@ -52,7 +53,7 @@ ROWS = st.builds(
 )
 CALLS = st.builds(
     ModelCall,
-    role=st.sampled_from(["target", "optimizer"]),
+    role=st.sampled_from(["target", "optimizer", "judge"]),
     stage=st.text(),
     model=st.text(),
     http_status=st.integers(0, 599),

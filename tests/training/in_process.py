@@ -98,6 +98,10 @@ class InProcessConnections:
         yield InProcessOptimizer(self, on_call)
 
     @contextmanager
+    def judge(self, model: ModelGroup, on_call: OnCall) -> Iterator["InProcessOptimizer"]:
+        yield InProcessOptimizer(self, on_call, "judge")
+
+    @contextmanager
     def target(self, model: ModelGroup, on_call: OnCall) -> Iterator["InProcessTarget"]:
         yield InProcessTarget(self, on_call)
 
@@ -116,6 +120,7 @@ class InProcessConnections:
 class InProcessOptimizer:
     models: InProcessConnections
     on_call: OnCall
+    role: str = "optimizer"
 
     def ask(
         self, stage: str, instructions: str, prompt: str, output_type: type[Output], pictures: Pictures = NO_PICTURES
@@ -123,7 +128,7 @@ class InProcessOptimizer:
         self.models.prompts.append((stage, prompt))
         if pictures:
             self.models.shown.append((stage, pictures))
-        self.on_call(call("optimizer", stage, len(instructions) + len(prompt)))
+        self.on_call(call(self.role, stage, len(instructions) + len(prompt)))
         answer = self.models.reply(stage, prompt, f"{stage}_result")
         if answer is None:
             message = said(instructions, [{"role": "user", "content": prompt}], f"{stage}_result")

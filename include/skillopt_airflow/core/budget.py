@@ -11,7 +11,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.types import ModelCall, Value
 
-Role = Literal["target", "optimizer"]
+Role = Literal["target", "optimizer", "judge"]
 
 MILLION = 1_000_000
 BATCH_SHARE = 0.5

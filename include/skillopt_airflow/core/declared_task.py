@@ -8,6 +8,7 @@ from itertools import count
 from pydantic import JsonValue
 
 from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import mark, picture_suffix
 from skillopt_airflow.core.prompt_template import PromptTemplate
 from skillopt_airflow.core.protocols import Benchmark, Workspace
@@ -37,6 +38,8 @@ MAX_READ_CHARS = 20_000
 
 def declared(task: TaskGroup) -> Benchmark:
     """Return the benchmark that the section describes; one with files or pictures can be given to an agent."""
+    if task.judge is not None:
+        return JudgedFilesTask(task) if task.files or task.pictures else JudgedDeclaredTask(task)
     return DeclaredFilesTask(task) if task.files or task.pictures else DeclaredTask(task)
 
 
@@ -188,6 +191,29 @@ class DeclaredFilesTask(DeclaredTask):
                 for path in paths
             ]
         return found
+
+
+class JudgedDeclaredTask(DeclaredTask):
+    """Items whose answers a model judges where the rule of scoring does not find them right."""
+
+    def decides(self, item: Item, trajectory: Trajectory) -> bool:
+        """Return whether the answer is right by the rule, or there is none."""
+        return not trajectory.answer.strip() or self.score(item, trajectory).hard == 1
+
+    def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
+        """Return the prompt as the question, and what the section says about agreement."""
+        reference = item.reference[REFERENCE]
+        listed = reference if isinstance(reference, list) else [reference]
+        return GradingRequest(
+            question=str(item.public[PROMPT]),
+            references=tuple(one if isinstance(one, str) else canonical_json(one) for one in listed),
+            answer=trajectory.answer,
+            instructions="" if self._section.judge is None else self._section.judge,
+        )
+
+
+class JudgedFilesTask(JudgedDeclaredTask, DeclaredFilesTask):
+    """Such items with files or pictures; the judge does not see these."""
 
 
 def _present(record: JsonObject, column: str, key: str) -> JsonValue:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from skillopt_airflow.core.types import Value
+from skillopt_airflow.core.types import Grade, Score, Value
 
 JudgeUse = Literal["rules", "rules_first", "always"]
 """Whose word counts: the rules' alone, the judge's where they cannot decide, or the judge's for every answer."""
@@ -21,10 +21,14 @@ class GradingRequest(Value):
     """What agreement means in this benchmark, such as that the order of coordinates counts."""
 
 
-class Grade(Value):
-    """The judge's verdict on an answer."""
+def score_by(grade: Grade) -> Score:
+    """Return the score that a grade gives."""
+    right = float(grade.grade == "correct")
+    told = f"the judge says {grade.grade.replace('_', ' ')}: {grade.reason}"
+    return Score(hard=right, soft=right, feedback=told, grade=grade)
 
-    grade: Literal["correct", "incorrect", "not_attempted"]
-    quote: str
-    """The part of the answer that the grade rests on, as it stands there."""
-    reason: str
+
+def rests_on_answer(grade: Grade, answer: str) -> bool:
+    """Return whether the quote is of the answer, but for its blanks; only what was not attempted needs none."""
+    quote = "".join(grade.quote.split())
+    return quote in "".join(answer.split()) and (bool(quote) or grade.grade == "not_attempted")

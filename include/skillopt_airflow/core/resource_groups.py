@@ -42,6 +42,11 @@ class ModelGroup(Group):
     """Target model such as openai-chat:gpt-5; the connection's own when unset."""
     optimizer: ObjectName | None = None
     """Optimizer model; the connection's own when unset."""
+    judge_conn_id: ObjectName | None = None
+    """Airflow connection (type pydanticai) of the model that judges answers, in a benchmark that asks one; when unset
+    skillopt_judge, or where there is none the optimizer's."""
+    judge: ObjectName | None = None
+    """Model that judges answers; the connection's own when unset."""
     harness: HarnessName = "chat"
     """Program that runs an item: a conversation, an agent with the benchmark's tools, or one of two agent CLIs."""
     max_turns: Positive = 1

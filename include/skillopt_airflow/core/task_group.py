@@ -37,6 +37,10 @@ class TaskGroup(Group):
     """True if a text in the reference's column is a list of alternatives, in JSON or Python, where it begins with [:
     the cell of a CSV file can hold one in no other way."""
 
+    judge: Annotated[str, Field(min_length=1)] | None = Field(default=None, exclude_if=lambda judge: judge is None)
+    """What counts as agreement with the reference, in words: a model then judges the answers that the rule of scoring
+    does not find right. Only the rule judges when unset."""
+
     @field_serializer("answer")
     def _as_written(self, rule: AnswerRule) -> dict[str, Any]:
         """Return the rule with the key `from`, by which it is found again; a field cannot have that name."""

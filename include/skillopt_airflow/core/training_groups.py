@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from skillopt_airflow.core.config_group import Count, Fraction, Group, ObjectName, Positive
+from skillopt_airflow.core.grading import JudgeUse
 from skillopt_airflow.core.types import Split
 
 
@@ -141,6 +142,9 @@ class EvaluationGroup(Group):
     screen: Literal["none", "batch"] = "none"
     """batch runs a step's candidate on the step's own batch first: what is worse there than the current skill is
     rejected without the selection split. Without effect where nothing is gated."""
+    judge: JudgeUse = "rules_first"
+    """Who scores an answer, in a benchmark that asks a judge: the rules alone, the judge where these cannot decide, or
+    the judge in any case. Without effect in other benchmarks."""
     draws: Positive = 1
     """Rollouts of each item of an evaluation; its score is their mean, and it has none if one of them failed."""
     gate_metric: Literal["hard", "soft", "mixed"] = "hard"

@@ -59,6 +59,9 @@ class Status(StrEnum):
     REFUSED = "refused"
     BUDGET = "budget"
     SANDBOX_ERROR = "sandbox_error"
+    JUDGE_ERROR = "judge_error"
+    """The target has answered, but the model that was to judge the answer has not. It is asked again, without another
+    rollout, when the task is tried again."""
     DATA_ERROR = "data_error"
     """The item's record or one of its files is of no use, so that it never ran; see `Item.unusable`."""
 
@@ -167,12 +170,23 @@ class Trajectory(Value):
     seconds: float = Field(default=0.0, ge=0.0, le=1e11, allow_inf_nan=False)
 
 
+class Grade(Value):
+    """A judge's verdict on an answer."""
+
+    grade: Literal["correct", "incorrect", "not_attempted"]
+    quote: str
+    """The part of the answer that the grade rests on, as it stands there."""
+    reason: str
+
+
 class Score(Value):
     """A scorer's verdict: `hard` decides, `soft` gives partial credit, `feedback` explains it."""
 
     hard: UnitInterval
     soft: UnitInterval
     feedback: str = ""
+    grade: Grade | None = Field(default=None, exclude_if=lambda grade: grade is None)
+    """The judge's words, if a model decided it and not the rules."""
 
 
 class Rollout(Value):
@@ -261,7 +275,7 @@ class Patch(Document):
 class ModelCall(Value):
     """One request to a model provider, tries included, for the usage table."""
 
-    role: Literal["target", "optimizer"]
+    role: Literal["target", "optimizer", "judge"]
     stage: str
     """The call's purpose, such as rollout, evaluate, reflect, merge, rank."""
     model: str

@@ -88,6 +88,15 @@ def model_name(conn_id: str, model: str | None) -> str:
     return f"{connected.provider}:{connected.model}"
 
 
+def exists(conn_id: str) -> bool:
+    """Return whether Airflow has the connection."""
+    try:
+        BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return False
+    return True
+
+
 def host(conn_id: str) -> str:
     """Return the address of a server other than the provider's own; empty for that one."""
     address: str | None = _connection(conn_id).host

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import ClassVar, Literal, Self
+from typing import Self
 
 from anyio.from_thread import start_blocking_portal
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 
+from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.types import ModelCall
 
 ANSWERED = 200
-Role = Literal["target", "optimizer"]
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +35,8 @@ class MeteredModel:
     All calls share one event loop, because the provider's client keeps connections that belong to one.
     """
 
-    role: ClassVar[Role]
-
-    def __init__(self, model: Model, on_call: Callable[[ModelCall], None]) -> None:
+    def __init__(self, model: Model, on_call: Callable[[ModelCall], None], role: Role) -> None:
+        self.role = role
         self._model = model
         self._on_call = on_call
         self._portals = ExitStack()

@@ -22,6 +22,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
+from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
 from skillopt_airflow.core.http_failures import may_pass
 from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
@@ -57,9 +58,8 @@ class PydanticAIOptimizer(MeteredModel):
         on_call: called after every call, once a request.
         settings: see `sampling_settings`; none leaves all to the provider.
         max_attempts: tries of one call, also of an answer that is none; boto3 keeps its own number of five.
+        role: what it is asked as; a judge answers in the same way.
     """
-
-    role = "optimizer"
 
     def __init__(
         self,
@@ -68,8 +68,9 @@ class PydanticAIOptimizer(MeteredModel):
         settings: JsonObject | None = None,
         *,
         max_attempts: int = 1,
+        role: Role = "optimizer",
     ) -> None:
-        super().__init__(model, on_call)
+        super().__init__(model, on_call, role)
         self._max_attempts = max_attempts
         self._takes_tools = True
         """Until the server refuses them: then answers are taken from plain text."""
@@ -104,7 +105,7 @@ class PydanticAIOptimizer(MeteredModel):
             try:
                 return self._answer(stage, instructions, prompt, output_type)
             except _NoTools as refusal:
-                log.info("%s; from here on the optimizer answers in plain text, by the schema in its prompt", refusal)
+                log.info("%s; from here on the %s answers in text, by the schema in its prompt", refusal, self.role)
                 self._takes_tools = False
         return self._answer(stage, instructions, prompt, output_type)
 
@@ -117,7 +118,7 @@ class PydanticAIOptimizer(MeteredModel):
             model_settings=self._settings,
             retries={"output": OUTPUT_RETRIES if with_tools else TEXT_RETRIES},
         )
-        garbage = f"{stage}: the optimizer model's server answered something else"
+        garbage = f"{stage}: the {self.role} model's server answered something else"
         with self._metered(stage) as metered:
             try:
                 output = self._portal.call(partial(agent.run, prompt, usage=metered.usage)).output
@@ -125,14 +126,14 @@ class PydanticAIOptimizer(MeteredModel):
             except ModelHTTPError as error:
                 metered.status = error.status_code
                 kind = _NoTools if with_tools and _refuses_tools(error) else _kind(error)
-                raise kind(f"{stage}: the optimizer model answered {error.status_code}: {error.message}") from error
+                raise kind(f"{stage}: the {self.role} model answered {error.status_code}: {error.message}") from error
             except ModelAPIError as error:
                 kind = _NoAnswer if isinstance(error.__cause__, JSONDecodeError) else _kind(error)
-                raise kind(f"{stage}: the optimizer model did not answer: {error}") from error
+                raise kind(f"{stage}: the {self.role} model did not answer: {error}") from error
             except FallbackExceptionGroup as group:
                 tried = "; ".join(str(error) for error in group.exceptions)
                 kind = ModelUnavailable if ModelUnavailable in map(_kind, group.exceptions) else ModelError
-                raise kind(f"{stage}: neither the optimizer model nor its fallbacks answered: {tried}") from group
+                raise kind(f"{stage}: neither the {self.role} model nor its fallbacks answered: {tried}") from group
             except (UnexpectedModelBehavior, ContentFilterError) as error:
                 metered.status = 200
                 if metered.usage.requests == 0 and not isinstance(error, ContentFilterError):

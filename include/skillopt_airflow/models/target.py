@@ -29,10 +29,8 @@ from skillopt_airflow.models.metering import MeteredModel
 class PydanticAITarget(MeteredModel):
     """A `Target` over a pydantic-ai model."""
 
-    role = "target"
-
     def __init__(self, model: Model, on_call: Callable[[ModelCall], None], settings: JsonObject) -> None:
-        super().__init__(model, on_call)
+        super().__init__(model, on_call, "target")
         self._settings = cast("ModelSettings", settings)
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:

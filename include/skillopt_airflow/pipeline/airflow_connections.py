@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.budget import ModelPrice, Prices, Role
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
@@ -67,6 +67,16 @@ class AirflowConnections:
             max_attempts=model.max_attempts,
         )
 
+    def judge(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
+        """Open the judge behind pydantic-ai, as exact as the model can be."""
+        from skillopt_airflow.models.connection import optimizer_model, target_dialect
+        from skillopt_airflow.models.optimizer import PydanticAIOptimizer
+
+        conn_id = model.optimizer_conn_id if model.judge_conn_id is None else model.judge_conn_id
+        settings = sampling_settings(target_dialect(conn_id, model.judge), temperature=0.0, timeout=model.call_timeout)
+        opened = optimizer_model(conn_id, model.judge)
+        return PydanticAIOptimizer(opened, on_call, settings, max_attempts=model.max_attempts, role="judge")
+
     def target(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Target]":
         """Open the target behind pydantic-ai, with the settings of its rollouts."""
         from skillopt_airflow.models.connection import optimizer_model, target_dialect
@@ -95,10 +105,13 @@ class AirflowConnections:
         from skillopt_airflow.models.prices import price_of
 
         model, overrides = config.model, config.budget.prices
-        return {
+        prices: dict[Role, ModelPrice | None] = {
             "target": price_of(str(model.target), overrides, host(model.target_conn_id)),
             "optimizer": price_of(str(model.optimizer), overrides, host(model.optimizer_conn_id)),
         }
+        if model.judge is not None and model.judge_conn_id is not None:
+            prices["judge"] = price_of(model.judge, overrides, host(model.judge_conn_id))
+        return prices
 
     def image(self, config: TrainConfig) -> str:
         """Return the image's digest, after target, optimizer and engine have shown that they are there."""
@@ -112,7 +125,11 @@ class AirflowConnections:
         check_sampling(upstream, model)
         connection.check_optimizer(model)
         connection.optimizer_model(model.optimizer_conn_id, model.optimizer)
-        for conn_id, name in {model.target_conn_id: model.target, model.optimizer_conn_id: model.optimizer}.items():
+        used = {model.target_conn_id: model.target, model.optimizer_conn_id: model.optimizer}
+        if model.judge is not None and model.judge_conn_id is not None:
+            connection.optimizer_model(model.judge_conn_id, model.judge)
+            used[model.judge_conn_id] = model.judge
+        for conn_id, name in used.items():
             connection.check(conn_id, name)
         connection.check_harness(upstream, model.harness)
         if config.sandbox.engine == "kubernetes":

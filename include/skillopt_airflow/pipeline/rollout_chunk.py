@@ -39,6 +39,7 @@ class ChunkTask(BaseOperator):
         ti = context["ti"]
         self._may_retry = ti.try_number <= ti.max_tries
         self._work = ChunkWorkload(open_run(self.run), self.chunk, str(context["run_id"]))
+        self._work.judge_again()
         return self._work
 
     def result(self, workload: "Workload", seconds: "SandboxSeconds") -> JsonObject:

@@ -8,6 +8,7 @@ from skillopt_airflow.core.budget import unpriced
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.preset import Preset
+from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.models import connection
 from skillopt_airflow.models.providers import check_sampling
@@ -16,11 +17,14 @@ from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
 from skillopt_airflow.pipeline.batch_rollouts import check_batch
 from skillopt_airflow.rollout.requirements import check_requirements
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
+from skillopt_airflow.training.judge_settings import check_judge, judge_use
 from skillopt_airflow.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+JUDGE_CONN_ID = "skillopt_judge"
+"""Connection of the judge, if there is one."""
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
 """Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
 SHORT_FORM = 12
@@ -76,13 +80,27 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     """
     preset = chosen_preset(benchmark, form)
     config = params.run_config(benchmark_config(benchmark), form, None if preset is None else preset.settings)
-    model = config.model
-    check_requirements(model, benchmarks.load(benchmark, config.task))
-    named = {
+    model, adapter = config.model, benchmarks.load(benchmark, config.task)
+    check_requirements(model, adapter)
+    check_judge(config.evaluation, adapter)
+    named: dict[str, str | None] = {
         "target": connection.model_name(model.target_conn_id, model.target),
         "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),
     }
+    # A run without a judge has none, whatever was named.
+    named |= {"judge": None} if judge_use(config.evaluation, adapter) == "rules" else _judge(model)
     return config.model_copy(update={"model": model.model_copy(update=named)})
+
+
+def _judge(model: ModelGroup) -> dict[str, str | None]:
+    """Return the connection and the model that judge answers."""
+    conn_id = model.judge_conn_id
+    if conn_id is None and connection.exists(JUDGE_CONN_ID):
+        conn_id = JUDGE_CONN_ID
+    name = model.judge
+    if conn_id is None:
+        conn_id, name = model.optimizer_conn_id, model.optimizer if name is None else name
+    return {"judge_conn_id": conn_id, "judge": connection.model_name(conn_id, name)}
 
 
 def chosen_preset(benchmark: str, form: Mapping[str, Any]) -> Preset | None:

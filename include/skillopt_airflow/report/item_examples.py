@@ -1,13 +1,16 @@
 """Trajectories that a report shows: what the target was told, what it said, and how that was scored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from skillopt_airflow.core.grading import JudgeUse
 from skillopt_airflow.core.item_scores import ItemScore
 from skillopt_airflow.core.pictures import Picture, Pictures, shown
-from skillopt_airflow.core.types import Rollout, Value
+from skillopt_airflow.core.types import Grade, Rollout, Status, Value
 
 MOST_OF_A_KIND = 2
 """Failures, and successes, that are shown."""
+MOST_JUDGED = 3
+"""Right answers, and others, that a judge scored and that are shown."""
 MOST_CHARS = 3000
 """Characters of a message; of a longer one its beginning and its end."""
 
@@ -29,6 +32,27 @@ class Turn(Value):
 
     role: str
     parts: tuple[Part, ...]
+
+
+class JudgedAnswer(Value):
+    """An answer that a model judged."""
+
+    item_id: str
+    answer: str
+    grade: Grade
+
+
+class Judging(Value):
+    """Who scored the answers of a split under the best skill."""
+
+    split: str
+    use: JudgeUse
+    judge: str
+    by_rules: int
+    by_judge: int
+    errors: int
+    """Answers that the judge was asked about in vain; they have no score."""
+    sample: tuple[JudgedAnswer, ...]
 
 
 class Example(Value):
@@ -67,6 +91,25 @@ def example_of(rollout: Rollout, thumbnails: Pictures) -> Example | None:
         feedback=score.feedback,
         answer=_shortened(one.answer),
         turns=turns,
+    )
+
+
+def judging_of(rollouts: Sequence[Rollout], split: str, use: JudgeUse, judge: str) -> Judging:
+    """Count by whom the rollouts were scored, and show a few that the judge scored, of each grade as many."""
+    graded = [(one, one.score.grade) for one in rollouts if one.score is not None and one.score.grade is not None]
+    right = [pair for pair in graded if pair[1].grade == "correct"]
+    others = [pair for pair in graded if pair[1].grade != "correct"]
+    return Judging(
+        split=split,
+        use=use,
+        judge=judge,
+        by_rules=sum(one.score is not None for one in rollouts) - len(graded),
+        by_judge=len(graded),
+        errors=sum(one.trajectory.status is Status.JUDGE_ERROR for one in rollouts),
+        sample=tuple(
+            JudgedAnswer(item_id=one.trajectory.item_id, answer=_shortened(one.trajectory.answer), grade=grade)
+            for one, grade in [*right[:MOST_JUDGED], *others[:MOST_JUDGED]]
+        ),
     )
 
 

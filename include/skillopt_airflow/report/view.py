@@ -12,7 +12,7 @@ from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.run_history import History, MomentHistory, StageRollouts
 from skillopt_airflow.core.types import FailurePattern
-from skillopt_airflow.report.item_examples import Example
+from skillopt_airflow.report.item_examples import Example, Judging
 
 
 class MomentView(MomentHistory):
@@ -68,6 +68,8 @@ class ReportView(History):
     """The best skill on the selection split."""
     skill: str
     """Text of the best skill."""
+    judging: Judging | None = None
+    """Who scored the answers; None where the rules did alone."""
     examples: tuple[Example, ...] = ()
     """Items of the selection split under the best skill."""
     lines: tuple[LineOrigin, ...]

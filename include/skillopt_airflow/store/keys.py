@@ -289,6 +289,11 @@ def item_file(prefix: str, digest: str) -> str:
     return f"{prefix}files/{digest}"
 
 
+def grades_of(prefix: str, benchmark: str) -> str:
+    """Return the prefix of what judges said on a benchmark's answers, for all runs."""
+    return f"{prefix}grades/{partition_value(benchmark)}/"
+
+
 def trajectories_of(prefix: str, benchmark: str) -> str:
     """Return the prefix of all of a benchmark's rollouts."""
     return f"{prefix}trajectories/{_partitions({'benchmark': benchmark})}"

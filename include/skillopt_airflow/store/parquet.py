@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skillopt_airflow.core.types import ModelCall, Rollout, Score, Trajectory
+from skillopt_airflow.core.types import Grade, ModelCall, Rollout, Score, Trajectory
 
 _MICROSECONDS = 1_000_000
 _TEXT, _COUNT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.float64(), pa.timestamp("us", tz="UTC")
@@ -30,7 +30,7 @@ TRAJECTORIES: pa.Schema = pa.schema(
         *_columns(_TEXT, "run", "item_id", "item_fingerprint", "skill_sha256", "settings_sha256", "image"),
         *_columns(_TEXT, "status", "error"),
         *_columns(_NUMBER, "hard", "soft", nullable=True),
-        *_columns(_TEXT, "feedback", nullable=True),
+        *_columns(_TEXT, "feedback", "grade", nullable=True),
         *_columns(_TEXT, "answer"),
         *_columns(_list_of(pa.struct(_columns(_TEXT, "role", "content"))), "messages"),
         *_columns(_list_of(_TEXT), "files"),
@@ -40,8 +40,8 @@ TRAJECTORIES: pa.Schema = pa.schema(
         *_columns(_TIME, "stored"),
     ]
 )
-"""One row a rollout. hard, soft and feedback are null unless status is ok or truncated; started is null if nothing
-started."""
+"""One row a rollout. hard, soft and feedback are null unless status is ok or truncated; grade is null unless a model
+judged the answer, and else its words as JSON; started is null if nothing started."""
 
 USAGE: pa.Schema = pa.schema(
     [
@@ -129,7 +129,10 @@ def from_parquet(body: bytes) -> pa.Table:
 
 def _rollout_record(row: RolloutRow) -> dict[str, Any]:
     trajectory, score = row.rollout.trajectory, row.rollout.score
-    verdict = {"hard": None, "soft": None, "feedback": None} if score is None else score.model_dump()
+    verdict: dict[str, Any] = {"hard": None, "soft": None, "feedback": None}
+    if score is not None:
+        verdict = score.model_dump(exclude={"grade"})
+        verdict["grade"] = None if score.grade is None else score.grade.model_dump_json()
     times = {"started": _utc(trajectory.started) if trajectory.started else None}
     return trajectory.model_dump(mode="json") | verdict | times | row._asdict()
 
@@ -139,7 +142,11 @@ def _rollout_row(record: dict[str, Any]) -> RolloutRow:
     trajectory = Trajectory.model_validate(
         record | {"started": 0.0 if started is None else _seconds(started)}, extra="ignore"
     )
-    score = None if record["hard"] is None else Score.model_validate(record, extra="ignore")
+    score = None
+    if record["hard"] is not None:
+        grade = record.get("grade")
+        judged = None if grade is None else Grade.model_validate_json(grade, extra="ignore")
+        score = Score.model_validate(record | {"grade": judged}, extra="ignore")
     origin = {field: record[field] for field in RolloutRow._fields if field != "rollout"}
     return RolloutRow(**origin, rollout=Rollout(trajectory=trajectory, score=score))
 

@@ -35,6 +35,10 @@ class Connections(Protocol):
         """Open the optimizer for a `with` block; report every call."""
         ...
 
+    def judge(self, model: ModelGroup, on_call: OnCall) -> AbstractContextManager[Optimizer]:
+        """Open the model that judges answers, which is asked as the optimizer is."""
+        ...
+
     def target(self, model: ModelGroup, on_call: OnCall) -> AbstractContextManager[Target]:
         """Open the target outside of a sandbox, for questions about what it did; report every call."""
         ...

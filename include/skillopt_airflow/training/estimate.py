@@ -27,6 +27,10 @@ OPTIMIZER_TOKENS_MOST = 4000
 """A long answer of the optimizer, with a model's reasoning."""
 INSTRUCTION_CHARS = 4000
 """Instructions and answer schema of an optimizer call."""
+JUDGE_CHARS = 2500
+"""Instructions and answer schema of a judge's call."""
+JUDGE_TOKENS = 100
+"""A grade with its quote and reason."""
 EDIT_CHARS = 250
 """One edit as the optimizer reads it, and what it adds to the skill."""
 BATCHED = frozenset({"seed", "evaluate", "confirm", "final", "test"})
@@ -73,7 +77,7 @@ class Estimate:
         return sum(stage.calls for stage in self.stages if stage.role == role)
 
     def tokens(self, case: Case) -> int:
-        """Return all tokens, of both roles."""
+        """Return all tokens, of all roles."""
         return sum(sum(getattr(stage, case)) for stage in self.stages)
 
     def usd(self, case: Case) -> float | None:
@@ -90,17 +94,19 @@ class Estimate:
     def lines(self) -> list[str]:
         """Return lines for a log: each stage, the totals, the price, and the budget's limits that may end the run."""
         budget, target, optimizer = self.config.budget, self.calls("target"), self.calls("optimizer")
+        judge = self.calls("judge")
         tokens, harness = self.tokens("most"), self.config.model.harness
         lines = ["estimate for the whole run, at most, without calls that are tried again:"]
         for stage, role, calls, likely, most in self.stages:
             lines.append(f"  {stage} ({role}): {calls:,} calls, {_short(sum(likely))} to {_short(sum(most))} tokens")
         lines += [
-            f"  together: {target:,} target and {optimizer:,} optimizer calls, {_short(self.tokens('likely'))} to "
+            f"  together: {target:,} target and {optimizer:,} optimizer calls, "
+            f"{f'{judge:,} of the judge, ' if judge else ''}{_short(self.tokens('likely'))} to "
             f"{_short(tokens)} tokens",
             self._price_line(),
         ]
         for name, limit, reached in (
-            ("max_calls", budget.max_calls, target + optimizer),
+            ("max_calls", budget.max_calls, target + optimizer + judge),
             ("max_tokens", budget.max_tokens, tokens),
             ("max_usd", budget.max_usd, self.usd("most")),
         ):
@@ -113,7 +119,10 @@ class Estimate:
         return lines
 
     def _price_line(self) -> str:
-        models: dict[Role, str | None] = {"target": self.config.model.target, "optimizer": self.config.model.optimizer}
+        model = self.config.model
+        models: dict[Role, str | None] = {"target": model.target, "optimizer": model.optimizer}
+        if model.judge is not None:
+            models["judge"] = model.judge
         likely, most = self.usd("likely"), self.usd("most")
         if likely is None or most is None:
             unknown = [str(model) for role, model in models.items() if self.prices.get(role) is None]
@@ -153,6 +162,8 @@ def estimate(
 
     def tokens(stage: str, role: Role, calls: int, skill: int, of_target: int, of_optimizer: int) -> Tokens:
         chars, answer = item_chars + skill + picture_tokens * CHARS_PER_TOKEN, of_target
+        if role == "judge":
+            chars, answer = JUDGE_CHARS + item_chars + of_target * CHARS_PER_TOKEN, JUDGE_TOKENS
         if role == "optimizer":
             trajectory = item_chars + of_target * CHARS_PER_TOKEN
             shown = _shown_chars(config, steps_in_epoch, trajectory, skill)
@@ -164,9 +175,11 @@ def estimate(
 
     likely = (skill_chars, ROLLOUT_TOKENS, OPTIMIZER_TOKENS)
     most = (skill_chars + added, max(ROLLOUT_TOKENS, config.model.max_tokens), OPTIMIZER_TOKENS_MOST)
+    target = _target_calls(config, sizes, slices)
     counted: dict[Role, dict[str, int]] = {
-        "target": _target_calls(config, sizes, slices),
+        "target": target,
         "optimizer": _optimizer_calls(config, slices),
+        "judge": _judge_calls(config, target),
     }
     stages = tuple(
         StageEstimate(stage, role, calls, tokens(stage, role, calls, *likely), tokens(stage, role, calls, *most))
@@ -229,10 +242,21 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
         "test": 3 * test * rules.draws if rules.eval_test else 0,
         "publish": _published_rollouts(config, sizes, test),
     }
-    turns = 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
+    turns = _turns(config)
     follow_ups = config.train.num_epochs * sum(min(_probes(config), batch) for batch in batches)
     asked = {"follow_up": follow_ups * config.train.proposals}
     return {stage: turns * calls for stage, calls in rollouts.items()} | asked
+
+
+def _turns(config: TrainConfig) -> int:
+    """Return the most calls of a rollout, as far as they are known."""
+    return 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
+
+
+def _judge_calls(config: TrainConfig, target: Mapping[str, int]) -> dict[str, int]:
+    """Count an answer of the judge for each rollout, where a benchmark asks one."""
+    rollouts = sum(calls for stage, calls in target.items() if stage != "follow_up") // _turns(config)
+    return {"judge": 0 if config.model.judge is None else rollouts}
 
 
 def _published_rollouts(config: TrainConfig, sizes: Mapping[Split, int], test: int) -> int:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 
 from skillopt_airflow.core.errors import (
@@ -16,10 +17,13 @@ from skillopt_airflow.core.errors import (
     StoreUnavailable,
 )
 from skillopt_airflow.core.http_failures import advice, may_pass
+from skillopt_airflow.core.protocols import Optimizer
+from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
 from skillopt_airflow.optimizer.readiness import check_answers
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.write_probe import check_conditional_write
+from skillopt_airflow.training.connections import OnCall
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
 
@@ -59,6 +63,8 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
     failures: list[SkillOptError] = []
     with ThreadPoolExecutor(2) as pool:
         beside = [pool.submit(_try_optimizer, run), pool.submit(_try_buckets, run)]
+        if run.config.model.judge is not None:
+            beside.append(pool.submit(_try_judge, run))
         parts: list[Callable[[], str]] = [partial(_try_target, run, roll_out), *(one.result for one in beside)]
         for part in parts:
             try:
@@ -115,11 +121,24 @@ def _check_target(run: TrainingRun, trajectory: Trajectory, calls: Sequence[Mode
 
 def _try_optimizer(run: TrainingRun) -> str:
     model = run.config.model
-    calls: list[ModelCall] = []
     who = f"connection {model.optimizer_conn_id}: the optimizer {model.optimizer}"
+    return f"optimizer {_try_answers(run, run.connections.optimizer, who)}"
+
+
+def _try_judge(run: TrainingRun) -> str:
+    model = run.config.model
+    who = f"connection {model.judge_conn_id}: the judge {model.judge}"
+    return f"judge {_try_answers(run, run.connections.judge, who)}"
+
+
+def _try_answers(
+    run: TrainingRun, connect: Callable[[ModelGroup, OnCall], AbstractContextManager[Optimizer]], who: str
+) -> str:
+    """Ask a model one small question; raise what speaks against the run, with who it is."""
+    calls: list[ModelCall] = []
     try:
-        with run.connections.optimizer(model, calls.append) as optimizer:
-            check_answers(optimizer)
+        with connect(run.config.model, calls.append) as asked:
+            check_answers(asked)
     except ModelConnectionError:
         raise
     except ModelUnavailable as error:
@@ -134,7 +153,7 @@ def _try_optimizer(run: TrainingRun) -> str:
     finally:
         run.usage.append(run.ref.benchmark, run.account, calls, run.timeline[0])
     tokens = f"{sum(call.prompt_tokens for call in calls)} + {sum(call.completion_tokens for call in calls)} tokens"
-    return f"optimizer answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
+    return f"answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
 
 
 def _try_buckets(run: TrainingRun) -> str:

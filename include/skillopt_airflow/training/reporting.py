@@ -11,12 +11,13 @@ from skillopt_airflow.core.run_history import History, MomentHistory, Publicatio
 from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch, Split
-from skillopt_airflow.report.item_examples import Example, chosen, example_of
+from skillopt_airflow.report.item_examples import Example, Judging, chosen, example_of, judging_of
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 from skillopt_airflow.training.evaluation import by_type, measured
 from skillopt_airflow.training.history import gated_moments, history_of
 from skillopt_airflow.training.item_files import pictures
+from skillopt_airflow.training.judge_settings import judge_use
 from skillopt_airflow.training.lapse_notes import note_rows
 from skillopt_airflow.training.publication import looks_at
 from skillopt_airflow.training.run import TrainingRun
@@ -62,6 +63,7 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
         "seed": _on_val(run, run.state(run.timeline[0]).best),
         "best": _on_val(run, final.best),
         "skill": run.skill(final.best.version).text,
+        "judging": _judging(run, final.best),
         "examples": _examples(run, final.best),
         "lines": run.store.get_model(run.keys.line_origins(final.best.version), LinesOfSkill).lines,
     }
@@ -71,6 +73,15 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
 def _on_val(run: TrainingRun, skill: Measured) -> SplitScore:
     found, rules = skill.evaluation, run.config.evaluation
     return SplitScore.of(found, rules, version=skill.version, by_type=by_type(run, Split.VAL, found))
+
+
+def _judging(run: TrainingRun, best: Measured) -> Judging | None:
+    use = judge_use(run.config.evaluation, run.benchmark)
+    if use == "rules":
+        return None
+    split = Split.TEST if run.config.evaluation.eval_test else Split.VAL
+    rollouts = run.stored(split, run.skill(best.version), 0, run.item_refs(split))
+    return judging_of(list(rollouts.values()), split, use, str(run.config.model.judge))
 
 
 def _examples(run: TrainingRun, best: Measured) -> tuple[Example, ...]:

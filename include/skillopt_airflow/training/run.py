@@ -33,6 +33,7 @@ from skillopt_airflow.core.types import (
     sha256,
 )
 from skillopt_airflow.training.connections import published_skills
+from skillopt_airflow.training.judge_settings import judge_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -332,6 +333,7 @@ class TrainingRun:
         model = self.config.model
         shaping = model.model_dump(mode="json", include=set(SHAPING))
         shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
+        shaping |= judge_settings(self.config, self.benchmark)
         return RolloutKey(
             benchmark=self.ref.benchmark,
             target=str(model.target),

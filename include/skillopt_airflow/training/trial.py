@@ -13,8 +13,9 @@ from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Score, Split, Trajectory
+from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.training.answer_judge import in_doubt
 from skillopt_airflow.training.data_items import read_splits
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.run import rollout_settings
@@ -116,6 +117,9 @@ class Trial:
             )
         except Exception as error:  # noqa: BLE001 - the benchmark's own code, which is what is being tried
             return Tried(item, trajectory, None, f"the scorer failed: {told(error)}")
+        if in_doubt(self.adapter, self.config.evaluation, item, Rollout(trajectory=trajectory, score=score)):
+            doubtful = f"{score.feedback}; here the rules decide, and a run asks the judge"
+            score = score.model_copy(update={"feedback": doubtful})
         return Tried(item, trajectory, score)
 
     def _contents(self, files: Sequence[ItemFile]) -> Mapping[str, bytes]:

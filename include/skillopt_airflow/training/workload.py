@@ -22,8 +22,10 @@ from skillopt_airflow.core.types import (
     ModelCall,
     Rollout,
     RolloutResult,
+    Status,
     Trajectory,
 )
+from skillopt_airflow.training.answer_judge import judged
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.judging import score_of
@@ -187,8 +189,28 @@ class ChunkWorkload:
         by_id = {item.id: item for item in self.assigned}
         with ThreadPoolExecutor(JUDGES) as pool:
             scored = list(pool.map(lambda one: self._scored(by_id[one.trajectory.item_id], one), outcomes))
-        rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in scored]
+        self._store(scored, calls)
+
+    def judge_again(self) -> None:
+        """Have answers judged whose judge failed before; their rollouts are not made again."""
+        from skillopt_airflow.sandbox.task_workload import Outcome
+
+        waiting = [one.item_id for one in self.ended() if one.status is Status.JUDGE_ERROR]
+        if not waiting:
+            return
+        failed = self.run.rollouts.errors(self._key, self.run.ref.run, [self._refs[item] for item in waiting])
+        answered = [one.trajectory.model_copy(update={"status": Status.OK, "error": ""}) for one in failed.values()]
+        by_id = {item.id: item for item in self.assigned}
+        self._store([self._scored(by_id[one.item_id], Outcome(one)) for one in answered], [])
+
+    def _store(self, scored: Sequence[Rollout], calls: Sequence[ModelCall]) -> None:
+        """Store rollouts, after a judge has looked at those that the rules cannot decide on."""
+        judges: list[ModelCall] = []
+        by_id = {item.id: item for item in self.assigned}
+        rollouts = judged(self.run, [(by_id[one.trajectory.item_id], one) for one in scored], self.concurrency, judges)
+        rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in rollouts]
         self._parts.append(self.run.rollouts.append(self._key, self.run.ref.run, rows))
+        calls = [*calls, *judges]
         self._usage_parts.append(self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment))
 
     def merge_parts(self) -> None:

@@ -1,0 +1,63 @@
+"""Answers that a model judges, because a benchmark's rules cannot decide on them."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.grading import GradingRequest, score_by
+from skillopt_airflow.core.protocols import AsksJudge, Benchmark
+from skillopt_airflow.core.training_groups import EvaluationGroup
+from skillopt_airflow.core.types import Grade, Item, ModelCall, Rollout, Status
+from skillopt_airflow.optimizer.judge import grade
+from skillopt_airflow.store.keys import grades_of
+from skillopt_airflow.training.answer_cache import RememberingOptimizer
+
+if TYPE_CHECKING:
+    from skillopt_airflow.training.run import TrainingRun
+
+
+def in_doubt(benchmark: Benchmark, rules: EvaluationGroup, item: Item, rollout: Rollout) -> GradingRequest | None:
+    """Return what a judge is to be asked about a rollout that the rules have scored; None if nothing."""
+    if rollout.score is None or rules.judge == "rules" or not isinstance(benchmark, AsksJudge):
+        return None
+    if rules.judge == "rules_first" and benchmark.decides(item, rollout.trajectory):
+        return None
+    return benchmark.grading(item, rollout.trajectory)
+
+
+def with_grade(rollout: Rollout, ask: Callable[[], Grade]) -> Rollout:
+    """Return the rollout with the judge's score; one that failed if there is no grade."""
+    try:
+        return rollout.model_copy(update={"score": score_by(ask())})
+    except ModelError as error:
+        failed = rollout.trajectory.model_copy(update={"status": Status.JUDGE_ERROR, "error": str(error)})
+        return Rollout(trajectory=failed, score=None)
+
+
+def judged(
+    run: "TrainingRun", rollouts: Sequence[tuple[Item, Rollout]], at_once: int, calls: list[ModelCall]
+) -> list[Rollout]:
+    """Return the rollouts with the judge's scores where the rules cannot decide; new calls are added to `calls`.
+
+    Its answers are stored by question, answer and judge, so each is paid once, by whichever run comes to it first.
+    """
+    rules, model = run.config.evaluation, run.config.model
+    requests = [in_doubt(run.benchmark, rules, item, rollout) for item, rollout in rollouts]
+    wanted = {request: None for request in requests if request is not None}
+    if not wanted:
+        return [rollout for _, rollout in rollouts]
+    with ExitStack() as opened:
+        judge = RememberingOptimizer(
+            lambda: opened.enter_context(run.connections.judge(model, calls.append)),
+            str(model.judge),
+            run.store,
+            grades_of(run.ref.storage.prefix, run.ref.benchmark),
+        )
+        with ThreadPoolExecutor(at_once) as pool:
+            asked = {request: pool.submit(grade, judge, request) for request in wanted}
+        return [
+            rollout if request is None else with_grade(rollout, asked[request].result)
+            for (_, rollout), request in zip(rollouts, requests, strict=True)
+        ]

@@ -1,0 +1,34 @@
+"""Whose word counts for a score, by a run's settings."""
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.grading import JudgeUse
+from skillopt_airflow.core.protocols import AsksJudge, Benchmark
+from skillopt_airflow.core.training_groups import EvaluationGroup
+from skillopt_airflow.core.types import JsonObject, sha256
+from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.judge import STAGE
+
+
+def check_judge(rules: EvaluationGroup, benchmark: Benchmark) -> None:
+    """Refuse a judge for every answer where nobody says what to ask it.
+
+    Raises:
+        ConfigError: the benchmark asks no judge.
+    """
+    if rules.judge == "always" and not isinstance(benchmark, AsksJudge):
+        raise ConfigError(
+            "evaluation.judge = always: this benchmark asks no judge; give a task without code a task.judge, or leave "
+            "evaluation.judge out"
+        )
+
+
+def judge_use(rules: EvaluationGroup, benchmark: Benchmark) -> JudgeUse:
+    """Return whose word counts."""
+    return rules.judge if isinstance(benchmark, AsksJudge) else "rules"
+
+
+def judge_settings(config: TrainConfig, benchmark: Benchmark) -> JsonObject:
+    """Return what a score depends on besides its rollout: nothing where the rules decide alone."""
+    use = judge_use(config.evaluation, benchmark)
+    return {} if use == "rules" else {"judge": [use, config.model.judge, sha256(prompts.load(STAGE))]}
