@@ -47,6 +47,26 @@ def test_a_file_of_records_by_every_kind_of_address(folder: Path, bucket: str, s
         assert read_records(uri, folder, "ratio", s3_client) == {"all": RECORDS}
 
 
+def test_a_pattern_stands_for_all_files_that_match(folder: Path, bucket: str, s3_client: "S3Client") -> None:
+    for uri in ("sample/*/items.json", f"{folder.as_uri()}/sample/t*/it*.json", f"s3://{bucket}/data/sample/t*/*.json"):
+        found = read_records(uri, folder, "ratio", s3_client)["all"]
+        first = "sample" if "val" in str(found) else None
+        assert [record["id"] for record in found] == (["test", "train", "val"] if first else ["test", "train"])
+        assert [record["folder"] for record in found] == [record["id"] for record in found]
+    assert read_records("one*.json", folder, "ratio", s3_client) == {"all": RECORDS}
+    assert read_records(f"s3://{bucket}/data/l*.jsonl", folder, "ratio", s3_client) == {"all": RECORDS}
+
+
+def test_a_record_keeps_a_folder_of_its_own_and_a_star_in_a_name_is_read_once(
+    tmp_path: Path, s3_client: "S3Client"
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x*.json").write_text('[{"id": "1", "folder": "mine"}, 5]')
+    found = read_records("*/x*.json", tmp_path, "ratio", s3_client)["all"]
+    assert found[0] == {"id": "1", "folder": "mine"}
+    assert len(found) == 2
+
+
 def test_a_split_folder_by_every_kind_of_address(folder: Path, bucket: str, s3_client: "S3Client") -> None:
     expected = {split: [{"id": split}] for split in ("train", "val", "test")}
     for uri in ("sample", "sample/", (folder / "sample").as_uri(), f"s3://{bucket}/data/sample"):
@@ -64,6 +84,8 @@ def test_a_split_folder_may_have_one_for_publishing(folder: Path, s3_client: "S3
     ("uri", "mode", "message"),
     [
         ("none.json", "ratio", r"none\.json: No such file or directory; expected a file of records: check data\.uri"),
+        ("sample/*/none*.json", "ratio", r"data\.uri = sample/\*/none\*\.json: no file matches"),
+        ("nowhere/*.json", "ratio", r"data\.uri = nowhere/\*\.json: no file matches"),
         ("no/such/x.json", "ratio", r"the folder .*/no does not exist; expected a file of records"),
         ("absent", "split_dir", r"absent/train/items\.json: the folder .*/absent does not exist"),
         (

@@ -114,7 +114,8 @@ class DataGroup(Group):
     """The source of the items and their split."""
 
     uri: ObjectName = "sample"
-    """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder."""
+    """A local path (relative to the benchmark's folder), file:// or s3:// address of a file or a split folder; `*`
+    in that of a file stands for any characters of a name."""
     split_mode: Literal["ratio", "split_dir", "manifest"] = "ratio"
     """ratio cuts one file (.json, .jsonl, .csv or .parquet); split_dir reads train|val|test/items.json, or another of
     these, and publish/items.json if it is there; manifest takes from either what split_manifest lists."""

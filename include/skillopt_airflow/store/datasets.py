@@ -1,5 +1,6 @@
 """The records of a data set, from a local path or an object store."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -8,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import ValidationError
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError
+from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.service_groups import RegateGroup
 from skillopt_airflow.core.types import ALL_DATA_SPLITS, JsonObject, Split
@@ -26,6 +28,10 @@ Read = TypeVar("Read")
 
 ALL = "all"
 """Key of the records of a file that is still to be cut."""
+ANY = "*"
+"""Stands for any characters in a name of a file's address, but in none of a folder of splits."""
+FOLDER = "folder"
+"""Key of a record that says where its file is, if a pattern leads into several folders."""
 ENDINGS = ", ".join(FORMATS)
 
 
@@ -54,7 +60,7 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
             "for one file set data.split_mode to ratio"
         )
     if one_file:
-        return {ALL: read_file(uri, root, client, uri.rpartition("/")[0])}
+        return {ALL: read_file(uri, root, client, _fixed_folder(uri))}
     folders = {split.value: f"{uri.rstrip('/')}/{split.value}" for split in ALL_DATA_SPLITS}
     optional = folders.pop(Split.PUBLISH)
     found = {
@@ -65,21 +71,66 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
 
 
 def is_one_file(uri: str) -> bool:
-    """Return whether an address is that of a file of records, and not of a folder of splits."""
+    """Return whether an address is that of a file of records, or of several, and not of a folder of splits."""
     return uri.endswith(FORMATS)
 
 
 def read_file(uri: str, root: Path, client: "S3Client", folder: str = "") -> list[JsonObject]:
-    """Return the records of one file; the arguments are those of `read_records`, and the folder of its data set.
+    """Return the records of a file, or of all that match; arguments are those of `read_records`, and the folder of
+    the data set.
 
     Raises:
         DataError: it is missing, which the error's cause tells, or does not hold records.
     """
-    path, place = uri.removeprefix(folder).lstrip("/"), located(uri, root, client)
+    found = _matching(uri, root, client) if ANY in uri else [uri]
+    return [record for one in found for record in _records(one, uri, root, client, folder)]
+
+
+def _records(uri: str, pattern: str, root: Path, client: "S3Client", folder: str) -> list[JsonObject]:
+    """Return the records of one of the files that match; they say in which folder it is, where several are."""
+    path, place = _below(folder, uri), located(uri, root, client)
     address = _address(uri, place)
     if uri.endswith(PARQUET):
-        return table_records(address, lambda: _explained(uri, place, lambda: opened_at(place)), path)
-    return parsed(address, _content(uri, place), path)
+        records = table_records(address, lambda: _explained(uri, place, lambda: opened_at(place)), path)
+    else:
+        records = parsed(address, _content(uri, place), path)
+    if ANY not in pattern.rpartition("/")[0]:
+        return records
+    of_folder: JsonObject = {FOLDER: path.rpartition("/")[0]}
+    return [record if isinstance(record, UnreadableRecord) else of_folder | record for record in records]
+
+
+def _matching(uri: str, root: Path, client: "S3Client") -> list[str]:
+    """Return the addresses of the files that a pattern stands for, in alphabetical order.
+
+    Raises:
+        DataError: there is none, or the bucket cannot be listed.
+    """
+    fixed = _fixed_folder(uri)
+    place = located(fixed, root, client)
+    if isinstance(place, Path):
+        paths = [path.relative_to(place).as_posix() for path in place.rglob(f"*{Path(uri).suffix}")]
+    else:
+        store, key = place
+        prefix = f"{key}/" if key else ""
+        try:
+            paths = [one.removeprefix(prefix) for one in store.list_keys(prefix)]
+        except StoreError as error:
+            raise DataError(f"{uri}: {error}") from error
+    wanted = re.compile("[^/]*".join(map(re.escape, _below(fixed, uri).split(ANY))))
+    found = sorted(path for path in paths if wanted.fullmatch(path))
+    if not found:
+        raise DataError(f"data.uri = {uri}: no file matches; {ANY} stands for any characters but /")
+    return [f"{fixed}/{path}" if fixed else path for path in found]
+
+
+def _fixed_folder(uri: str) -> str:
+    """Return the folder that all files of an address are below."""
+    return uri.partition(ANY)[0].rpartition("/")[0]
+
+
+def _below(folder: str, uri: str) -> str:
+    return uri.removeprefix(folder).lstrip("/")
 
 
 def read_split_list(uri: str, root: Path, client: "S3Client") -> SplitList:
@@ -101,8 +152,8 @@ def read_split_list(uri: str, root: Path, client: "S3Client") -> SplitList:
 
 
 def folder_of(data: DataGroup) -> str:
-    """Return the folder of a data set: that of its splits, or the one that its file is in."""
-    return data.uri.rpartition("/")[0] if is_one_file(data.uri) else data.uri
+    """Return the folder of a data set: that of its splits, or the one that its file is in, or that all are below."""
+    return _fixed_folder(data.uri) if is_one_file(data.uri) else data.uri
 
 
 def partition_uri(data: DataGroup, regate: RegateGroup, date: str) -> str:

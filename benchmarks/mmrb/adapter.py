@@ -1,0 +1,130 @@
+"""MMRB (Multimodal Multi-image Reasoning Benchmark): a question about several pictures, with options or open."""
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.pictures import mark, picture_suffix
+from skillopt_airflow.core.protocols import Workspace
+from skillopt_airflow.core.record_fields import text_at, unusable
+from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
+from skillopt_airflow.core.scoring.choice_match import choices_named, lettered
+from skillopt_airflow.core.scoring.extraction import InTags, last_line
+from skillopt_airflow.core.scoring.number_match import NumberMatch, numbers
+from skillopt_airflow.core.scoring.text_match import Contains, normalise
+from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Message, Score, Trajectory
+
+EMBEDDED, PATHS, FOLDER = "images", "image_paths", "folder"
+_OFFICIAL = re.compile(r"\banswer\s*\[\s*(?P<answer>[^\[\]]*?)\s*\]", re.IGNORECASE)
+_LABEL = re.compile(r"\s*\(?(?P<letter>[A-Z])[).:]\s*")
+_PLAIN_NUMBER = re.compile(r"[-+\d.,/%$\s]*\d[-+\d.,/%$\s]*")
+_REQUEST = "Reply with the answer inside <answer></answer> tags{}."
+
+
+class MMRB:
+    """Items with keys source, subtask, index, question, options, answer and the pictures: `images` or `image_paths`.
+
+    `{image#1}` in a question stands for the first picture. Paths start at the folder of the record's file.
+    """
+
+    runs_code = False
+    text_columns = ("source", "subtask", "question")
+    list_columns: tuple[str, ...] = ()
+
+    def identity(self, record: JsonObject) -> str:
+        """Return `source:subtask:index`."""
+        index = record.get("index")
+        if isinstance(index, bool) or not isinstance(index, int | str):
+            raise unusable(("index",), "a number", index)
+        return f"{text_at(record, 'source')}:{text_at(record, 'subtask')}:{index}"
+
+    def item(self, record: JsonObject) -> Item:
+        """Return one record as an item, whose question has the marks of the pictures in their places."""
+        identity, options, files = self.identity(record), _options(record), _pictures(record)
+        public: JsonObject = {"question": _shown(text_at(record, "question"), files), "options": [*options]}
+        answer = str(record.get("answer", "")).strip()
+        if not answer or (options and not choices_named(answer, lettered(public["options"], "options"))):
+            raise DataError(f"answer: expected {'a choice of the options' if options else 'a text'}, got {answer!r}")
+        return Item(id=identity, public=public, reference={"answer": answer}, files=files)
+
+    def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
+        """Return the skill as system message, then question, pictures and options."""
+        return (Message(role="system", content=skill), Message(role="user", content=self.task(public)))
+
+    def task(self, public: JsonObject) -> str:
+        """Return the question with its options."""
+        choices = lettered(public["options"], "options") if public["options"] else {}
+        options = "".join(f"\n({letter}) {text}" for letter, text in choices.items())
+        request = _REQUEST.format(": the letter of the right option" if choices else "")
+        return f"{public['question']}\n{options}\n\n{request}" if choices else f"{public['question']}\n\n{request}"
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
+        """Return none: the pictures are shown."""
+        return ()
+
+    def answer(self, response: str) -> str:
+        """Return what the last <answer> tags hold, or `Answer[]`, a box, a letter that is settled on, the last line."""
+        tagged, official = InTags().find(response), _OFFICIAL.findall(response)
+        if tagged is None and official:
+            tagged = official[-1]
+        found = ChoiceLetter().find(response) if tagged is None else tagged
+        return (last_line(response) if found is None else found).strip()
+
+    def score(self, item: Item, trajectory: Trajectory) -> Score:
+        """Return 1 for the right choice and no other, or for an equal number or a text that agrees."""
+        expected, answered = str(item.reference["answer"]), trajectory.answer
+        if item.public["options"]:
+            choices = lettered(item.public["options"], "options")
+            right = choices_named(answered, choices) == choices_named(expected, choices)
+        else:
+            right = _agree(answered, expected)
+        return Score(hard=float(right), soft=float(right), feedback=f'expected "{expected}"; answered "{answered}"')
+
+
+def _options(record: JsonObject) -> list[str]:
+    """Return the options without their letters."""
+    options = record.get("options")
+    if options in (None, "", []):
+        return []
+    if not isinstance(options, list) or not all(isinstance(option, str) and option.strip() for option in options):
+        raise unusable(("options",), "a list of texts, which is empty for an open question", options)
+    texts = [str(option) for option in options]
+    labels = [_LABEL.match(text) for text in texts]
+    in_order = all(label and label["letter"] == chr(ord("A") + place) for place, label in enumerate(labels))
+    return [text[label.end() :] for text, label in zip(texts, labels, strict=True) if label] if in_order else texts
+
+
+def _pictures(record: JsonObject) -> tuple[ItemFile, ...]:
+    column = EMBEDDED if record.get(EMBEDDED) else PATHS
+    paths, folder = record.get(column), record.get(FOLDER, "")
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
+        raise unusable((column,), "a list of pictures' paths", paths)
+    below = f"{folder}/" if folder and column == PATHS else ""
+    return tuple(
+        ItemFile(name=f"picture-{number}{picture_suffix(str(path))}", path=f"{below}{path}".strip("/ "), picture=True)
+        for number, path in enumerate(paths, start=1)
+    )
+
+
+def _shown(question: str, files: Sequence[ItemFile]) -> str:
+    """Return the question with its placeholders filled in, and behind it what it has none for."""
+    behind = []
+    for number, file in enumerate(files, start=1):
+        place = f"{{image#{number}}}"
+        if place not in question:
+            behind.append(f"\nPicture {number}: {mark(file.name)}")
+        question = question.replace(place, mark(file.name))
+    return question + "".join(behind)
+
+
+def _agree(answered: str, expected: str) -> bool:
+    """Return whether an open answer is right: a number has to be equal, of texts one may contain the other."""
+    if _PLAIN_NUMBER.fullmatch(expected) and len(numbers(expected)) == 1:
+        return bool(NumberMatch().compare(answered, expected)[0])
+    one, other = normalise(answered), normalise(expected)
+    if not one or not other:
+        return answered.strip().lower() == expected.lower()
+    return any(Contains().compare(*pair)[0] for pair in ((answered, expected), (expected, answered)))
+
+
+BENCHMARK = MMRB()

@@ -1,0 +1,166 @@
+"""MMRB's outcome scores, its pictures in their places, and its files as they were published."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from benchmarks.mmrb.adapter import BENCHMARK
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import JsonObject, Split, Status, Trajectory
+from skillopt_airflow.store.files import DataFiles
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.trial import first_items
+
+CHOICE: JsonObject = {
+    "source": "s",
+    "subtask": "t",
+    "index": 3,
+    "question": "Which bus of {image#2} is in {image#1}?",
+    "options": ["(A) red bus", "(B) blue bus", "(C) no bus"],
+    "answer": "B",
+    "question_type": "multi-choice",
+    "image_paths": ["a/1.jpg", "a/2.png", "a/3.png"],
+}
+OPEN = CHOICE | {"options": [], "question_type": "open", "question": "How many?"}
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "score"),
+    [
+        ("<answer>B</answer>", "B", 1),
+        ("Answer[b]", "B", 1),
+        ("<answer>blue bus</answer>", "B", 1),
+        ("<answer>(B)</answer>", "B", 1),
+        ("<answer>B.</answer>", "B", 1),
+        ("The answer is B", "B", 1),
+        ("<answer>A, B</answer>", "B", 0),
+        ("Answer[AB]", "B", 0),
+        ("I cannot tell", "B", 0),
+        ("<answer></answer>", "B", 0),
+        (r"So \boxed{B}", "B", 1),
+        ("<answer>AC</answer>", "AC", 1),
+        ("<answer>A</answer>", "AC", 0),
+    ],
+)
+def test_a_choice_is_right_alone(response: str, gold: str, score: float) -> None:
+    assert judged(CHOICE | {"answer": gold}, response) == score
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "score"),
+    [
+        ("<answer>12</answer>", "12", 1),
+        ("Answer[12]", "12", 1),
+        ("<answer>2</answer>", "12", 0),
+        ("<answer>1</answer>", "1.5", 0),
+        ("<answer>1.50 m</answer>", "1.5", 1),
+        ("<answer>yes it is</answer>", "yes", 1),
+        ("<answer>bus</answer>", "the blue bus", 1),
+        ("<answer>us</answer>", "the blue bus", 0),
+        ("The answer is 12", "12", 1),
+        ("<answer></answer>", "yes", 0),
+        ("<answer>?</answer>", "?", 1),
+    ],
+)
+def test_an_open_number_is_equal_and_a_text_may_contain_the_other(response: str, gold: str, score: float) -> None:
+    assert judged(OPEN | {"answer": gold}, response) == score
+
+
+def judged(record: JsonObject, response: str) -> float:
+    item = BENCHMARK.item(record)
+    given = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(response))
+    score = BENCHMARK.score(item, given)
+    assert score.hard == score.soft
+    return score.hard
+
+
+def test_pictures_stand_where_the_question_names_them_and_the_others_behind_it() -> None:
+    item = BENCHMARK.item(CHOICE)
+    system, user = BENCHMARK.messages(item.public, "the skill")
+    assert (system.role, system.content, user.role) == ("system", "the skill", "user")
+    assert user.content == (
+        "Which bus of [picture: picture-2.png] is in [picture: picture-1.jpg]?\n"
+        "Picture 3: [picture: picture-3.png]\n\n(A) red bus\n(B) blue bus\n(C) no bus\n\n"
+        "Reply with the answer inside <answer></answer> tags: the letter of the right option."
+    )
+    assert item.id == "s:t:3"
+    assert [(file.path, file.picture) for file in item.files] == [
+        ("a/1.jpg", True),
+        ("a/2.png", True),
+        ("a/3.png", True),
+    ]
+
+
+def test_options_whose_letters_are_out_of_order_stay_as_they_are() -> None:
+    public = BENCHMARK.item(CHOICE | {"options": ["(B) red", "(A) blue"], "answer": "B"}).public
+    assert public["options"] == ["(B) red", "(A) blue"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"index": None}, "index: expected a number"),
+        ({"options": "A or B"}, "options: expected a list of texts"),
+        ({"options": ["(A) x", 5]}, "options: expected a list of texts"),
+        ({"answer": "D"}, "answer: expected a choice of the options, got 'D'"),
+        ({"answer": " "}, "answer: expected a choice"),
+        ({"image_paths": []}, "image_paths: expected a list of pictures' paths"),
+        ({"question": ""}, "question: expected a non-empty text"),
+    ],
+)
+def test_what_is_wrong_with_a_record_is_told(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        BENCHMARK.item(CHOICE | changed)
+
+
+def picture(shade: int) -> bytes:
+    stored = io.BytesIO()
+    Image.new("L", (40, 30), shade).save(stored, "PNG")
+    return stored.getvalue()
+
+
+def check(uri: str) -> None:
+    knobs = {"data.uri": uri, "data.split_mode": "ratio", "data.split_ratio": "1:1:1"}
+    config = TrainConfig.from_layers(benchmark_config("mmrb").model_dump(), nest(knobs))
+    adapter = benchmarks.load("mmrb", config.task)
+    files = DataFiles.of(config.data, benchmarks.folder("mmrb"), cast("None", None))
+    items = [
+        item
+        for split in (Split.TRAIN, Split.VAL, Split.TEST)
+        for item in first_items("mmrb", adapter, config, split, 9, cast("None", None))
+    ]
+    found = {item.id: list(files.contents(item.files).values()) for item in items}
+    assert found == {f"s:{name}:1": [picture(shade), picture(shade + 1)] for name, shade in SUBTASKS.items()}
+
+
+SUBTASKS = {"buses": 10, "maps": 20, "stairs": 30}
+
+
+def record(name: str) -> dict[str, Any]:
+    return {**CHOICE, "subtask": name, "index": 1, "image_paths": ["images/1.png", "images/2.png"]}
+
+
+def test_the_folders_of_the_sub_tasks_load_with_their_pictures(tmp_path: Path) -> None:
+    for name, shade in SUBTASKS.items():
+        folder = tmp_path / "data" / name
+        (folder / "images").mkdir(parents=True)
+        (folder / f"{name}_human.json").write_text(json.dumps([record(name)]))
+        for number in (1, 2):
+            (folder / "images" / f"{number}.png").write_bytes(picture(shade + number - 1))
+    check(f"{tmp_path}/data/*/*_human.json")
+
+
+def test_the_shards_of_a_table_load_with_their_embedded_pictures(tmp_path: Path) -> None:
+    for number, (name, shade) in enumerate(SUBTASKS.items()):
+        embedded = [{"bytes": picture(shade + place), "path": f"{place}.png"} for place in range(2)]
+        columns = {key: [value] for key, value in record(name).items()} | {"images": [embedded]}
+        pa.parquet.write_table(pa.table(columns), tmp_path / f"test-0000{number}-of-00003.parquet")
+    check(f"{tmp_path}/test-*.parquet")
