@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from skillopt_airflow.core.grading import GradingRequest, rests_on_answer, score_by
-from skillopt_airflow.core.types import Grade
+from skillopt_airflow.core.types import Grade, Score
 
 
 def test_nothing_can_be_graded_without_a_reference() -> None:
@@ -21,9 +21,9 @@ def test_a_grade_is_one_of_three() -> None:
 @pytest.mark.parametrize(("grade", "score"), [("correct", 1.0), ("incorrect", 0.0), ("not_attempted", 0.0)])
 def test_only_what_is_correct_scores(grade: Any, score: float) -> None:
     given = Grade(grade=grade, quote="q", reason="It says so.")
-    found = score_by(given)
+    found = score_by(given, Score(hard=0, soft=0.5, feedback='expected "a"'))
     assert (found.hard, found.soft, found.grade) == (score, score, given)
-    assert found.feedback == f"the judge says {grade.replace('_', ' ')}: It says so."
+    assert found.feedback == f'expected "a"; the judge says {grade.replace("_", " ")}: It says so.'
 
 
 @pytest.mark.parametrize(

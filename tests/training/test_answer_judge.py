@@ -1,6 +1,7 @@
 """Answers that a model judges: whom it is asked about, what becomes of its word, and who pays for it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def test_rules_first_asks_about_what_the_rules_do_not_find_right() -> None:
         judged = rollout.score.grade
         assert (judged is None) is (references[item_id] == "a slip")
         if judged is not None:
-            assert rollout.score.feedback.startswith("the judge says ")
+            assert re.match(r'expected ".*"; answered "a slip"; the judge says ', rollout.score.feedback)
             assert judged.quote == "a slip"
     calls = judged_calls(trained)
     assert {(call.stage, call.role) for call in calls} == {("judge", "judge")}

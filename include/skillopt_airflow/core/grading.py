@@ -21,11 +21,11 @@ class GradingRequest(Value):
     """What agreement means in this benchmark, such as that the order of coordinates counts."""
 
 
-def score_by(grade: Grade) -> Score:
-    """Return the score that a grade gives."""
+def score_by(grade: Grade, by_rules: Score) -> Score:
+    """Return the score that a grade gives; the rules' words stay, because they name what was expected."""
     right = float(grade.grade == "correct")
     told = f"the judge says {grade.grade.replace('_', ' ')}: {grade.reason}"
-    return Score(hard=right, soft=right, feedback=told, grade=grade)
+    return Score(hard=right, soft=right, feedback=f"{by_rules.feedback}; {told}", grade=grade)
 
 
 def rests_on_answer(grade: Grade, answer: str) -> bool:
