@@ -81,8 +81,9 @@ def looking(conversation: Conversation) -> Call | None:
 
 
 def usable(conversation: Conversation, task: str) -> tuple[str, ...]:
-    """Return the tools on offer; where a shell is, and files to work on, also the one that runs programs."""
-    programs = _by_cli(conversation) and _WITH_FILES in task and any(name in SHELLS for name in conversation.tools)
+    """Return the tools on offer; where a shell is, and a workbook to work on, also the one that runs programs."""
+    has_work = _WITH_FILES in task and _WORKBOOKS.search(task) is not None
+    programs = _by_cli(conversation) and has_work and any(name in SHELLS for name in conversation.tools)
     return (*conversation.tools, PROGRAMS) if programs else conversation.tools
 
 
@@ -92,8 +93,9 @@ def offered(call: Call, conversation: Conversation, task: str) -> Call:
     if call.name in conversation.tools or shell is None:
         return call
     names = _WORKBOOKS.search(task)
-    given, made = (names["given"], names["made"]) if names else ("", "")
-    command = _IN_SHELL.format(given=given, made=made, code=json.loads(call.arguments)["code"])
+    if names is None:
+        return call
+    command = _IN_SHELL.format(given=names["given"], made=names["made"], code=json.loads(call.arguments)["code"])
     return Call(shell, json.dumps({SHELLS[shell]: command}, ensure_ascii=False))
 
 

@@ -149,3 +149,12 @@ def test_a_program_goes_through_the_shell_of_a_cli() -> None:
     result = {"type": "function_call_output", "call_id": call["call_id"], "output": "[exit status 0]"}
     (message,) = responses.respond(codex(*asked, call, result))["output"]
     assert message["type"] == "message"
+
+
+def test_files_that_are_no_workbook_are_answered_without_a_program() -> None:
+    body = f"<skill>\n<name>quiz</name>\n<path>/x/SKILL.md</path>\n{FRONT}{SKILL}\n</skill>"
+    page = "Question about the page: Who is the sender?\nReply with the answer inside <answer></answer> tags."
+    files = WORKBOOK.rpartition("\n\n")[2]
+    (message,) = responses.respond(codex({"say": f"$quiz\n\n{page}\n\n{files}"}, {"say": body}))["output"]
+    assert message["type"] == "message"
+    assert "workbook" not in message["content"][0]["text"]
