@@ -56,6 +56,15 @@ def run(s3_endpoint: str, server: StandInServer, monkeypatch: pytest.MonkeyPatch
     return training.run
 
 
+@pytest.fixture
+def pages(run: TrainingRun, request: Any) -> TrainingRun:
+    """A run on the sample of scanned pages, in the same bucket."""
+    overrides = {"model.batch": True, "model.target": "openai:stand-in-target", "evaluation.val_limit": 10}
+    training = Training(configured("docvqa", overrides), "docvqa", request.node.name, store=run.store)  # type: ignore[arg-type]
+    training.prepare()
+    return training.run
+
+
 def operator(run: TrainingRun, chunks: Any) -> BatchRollouts:
     return BatchRollouts(task_id="evaluate", run=run.ref.model_dump(), chunks=chunks)
 
@@ -104,6 +113,22 @@ def test_a_stage_goes_as_one_job_and_is_stored_like_any_rollouts(run, server):
     assert [message.role for message in trajectory.messages] == ["system", "user", "assistant"]
     assert trajectory.answer
     assert seed_and_final.start(run).current.evaluation.coverage == 1.0
+
+
+def test_scanned_pages_go_along_in_a_job(pages, server):
+    chunks = seed_and_final.seed_plan(pages)
+
+    assert carried_out(pages, chunks) == {"items": 10, "coverage": 1.0}
+    [job] = server.batches.jobs.values()
+    lines = [json.loads(line) for line in server.batches.files[job["input_file_id"]].splitlines()]
+    sent = [part for line in lines for part in line["body"]["messages"][1]["content"]]
+    assert [part["type"] for part in sent] == ["image_url", "text"] * 10
+    rollouts = stored(pages)
+    # What the stand-in reads, it writes down; what is stored has marks in the place of pictures.
+    for rollout in rollouts.values():
+        assert rollout.trajectory.messages[1].content.startswith("[picture: picture-1.png]")
+        assert "<picture>" in rollout.trajectory.messages[2].content
+    assert 0 < sum(rollout.score.hard for rollout in rollouts.values()) < 10
 
 
 def test_its_calls_are_told_as_half_the_price(run, server):

@@ -12,15 +12,15 @@ from PIL import Image
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
-from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.types import DATA_SPLITS, Split
-from skillopt_airflow.training.batch_job import check_batchable
+from skillopt_airflow.training.batch_job import BatchWork, check_batchable
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.data_items import unusable_items
 from skillopt_airflow.training.item_files import contents, pictures
 from skillopt_airflow.training.preparation import estimated
 from skillopt_airflow.training.reporting import view_of, write_report
+from skillopt_airflow.training.seed_and_final import seed_plan
 from tests.training.in_process import Training
 
 ROWS = 80
@@ -154,7 +154,21 @@ def test_what_an_analyst_sees_is_estimated(folder: Path) -> None:
     assert [more - tokens[0] for more in tokens] == pytest.approx([0, 4 * picture, 8 * picture], abs=2)
 
 
-def test_a_batch_job_sends_texts_alone(folder: Path) -> None:
-    run = prepared().run
-    with pytest.raises(ConfigError, match=r"model\.batch: .* texts alone, and this task has pictures"):
-        check_batchable(run.config, run.benchmark)
+@pytest.mark.parametrize("target", ["openai:m", "anthropic:m"])
+def test_a_batch_job_has_pictures_in_its_requests(folder: Path, target: str) -> None:
+    run = prepared(target).run
+    check_batchable(run.config, run.benchmark)
+    work = BatchWork(run, seed_plan(run), "p")
+    items = {item.id: item for item in run.items(Split.VAL)}
+    assert len(work.requests) == len(items) > 0
+    for entry, request in zip(work.job.entries, work.requests, strict=True):
+        picture, text = request["prompt"]
+        assert text == {"type": "text", "text": " What is the total?"}
+        if target == "openai:m":
+            kind, _, data = picture["image_url"]["url"].partition(";base64,")
+            assert (picture["type"], kind) == ("image_url", "data:image/png")
+        else:
+            assert (picture["type"], picture["source"]["media_type"]) == ("image", "image/png")
+            data = picture["source"]["data"]
+        image = Image.open(BytesIO(base64.b64decode(data)))
+        assert image.getpixel((1, 1)) == (int(entry.item_id[1:]) % 10, 0, 0)

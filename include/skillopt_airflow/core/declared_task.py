@@ -123,11 +123,6 @@ class DeclaredFilesTask(DeclaredTask):
         """True if there are files to read."""
         return bool(self._section.files)
 
-    @property
-    def shows_pictures(self) -> bool:
-        """True if items may have pictures."""
-        return bool(self._section.pictures)
-
     def item(self, record: JsonObject) -> Item:
         """Return the item with its files; raise as `DeclaredTask.item` does."""
         item = super().item(record)

@@ -29,9 +29,14 @@ class Picture(NamedTuple):
         return next(kind for start, kind in MEDIA_TYPES.items() if self.content.startswith(start))
 
     @property
+    def base64(self) -> str:
+        """Return the file in Base64."""
+        return base64.b64encode(self.content).decode()
+
+    @property
     def data_url(self) -> str:
         """Return the file as an address that holds it (RFC 2397)."""
-        return f"data:{self.media_type};base64,{base64.b64encode(self.content).decode()}"
+        return f"data:{self.media_type};base64,{self.base64}"
 
 
 class PictureSize(Value):

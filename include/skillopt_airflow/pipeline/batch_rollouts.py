@@ -113,6 +113,11 @@ class BatchRollouts(LLMBatchOperator):
         self._work.record(str(manifest["result_uri"]).rpartition("/")[2])
         return manifest
 
+    @staticmethod
+    def _normalize_requests(requests: Any) -> list[Any]:
+        """Let prompts through that are lists of a provider's own parts: the adapters hand on whatever a prompt is."""
+        return [dict(request) for request in requests]
+
     def _result(self, context: "Context") -> JsonObject:
         work, ti = self._work, context["ti"]
         self._save_timing()

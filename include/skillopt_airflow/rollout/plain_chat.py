@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import JsonValue
 from pydantic_core import from_json
 
-from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
+from skillopt_airflow.core.pictures import Pictures, shown
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import JsonObject, Message, Status
+from skillopt_airflow.core.wire_formats.openai_chat import chat_content
 from skillopt_airflow.rollout.gateway_call import Answer
 from skillopt_airflow.rollout.reply import Reply
 from skillopt_airflow.rollout.settings import RolloutSettings
@@ -43,25 +43,12 @@ def request_body(settings: RolloutSettings, messages: Sequence[Message], picture
         return None
     roles = {"tool": "user"}
     turns = [
-        {"role": roles.get(turn.role, turn.role), "content": _content(pieces, settings.image_detail)}
+        {"role": roles.get(turn.role, turn.role), "content": chat_content(pieces, settings.image_detail)}
         for turn, pieces in shown(messages, pictures)
     ]
     document = {"model": settings.model, "stream": False, "messages": turns, **_sampling(settings)}
     body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     return body if len(body) <= MAX_BYTES else None
-
-
-def _content(pieces: Sequence[Part], detail: str | None) -> JsonValue:
-    """Return a text by itself, as every server takes it, and a list of parts where there are pictures."""
-    if len(pieces) == 1 and isinstance(pieces[0], str):
-        return pieces[0]
-    looked = {} if detail is None else {"detail": detail}
-    return [
-        {"type": "image_url", "image_url": {"url": piece.data_url, **looked}}
-        if isinstance(piece, Picture)
-        else {"type": "text", "text": piece}
-        for piece in pieces
-    ]
 
 
 def _sampling(settings: RolloutSettings) -> JsonObject:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from pydantic import JsonValue
+
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.declared_task import DeclaredFilesTask
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
+from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.sampling import without_thinking
@@ -24,8 +26,11 @@ from skillopt_airflow.core.types import (
     canonical_json,
     sha256,
 )
+from skillopt_airflow.core.wire_formats.anthropic_messages import message_content
+from skillopt_airflow.core.wire_formats.openai_chat import chat_content
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import batch_folder, batch_job
+from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
 
@@ -67,11 +72,6 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
         raise ConfigError(
             "model.batch: this benchmark executes code, answers its target or judges files, which a batch job cannot; "
             "set model.batch to false"
-        )
-    if isinstance(benchmark, DeclaredFilesTask) and benchmark.shows_pictures:
-        raise ConfigError(
-            "model.batch: Airflow's operator for batch jobs sends texts alone, and this task has pictures; set "
-            "model.batch to false"
         )
     if model.thinking is not None or (model.reasoning_effort is not None and not _is_openai(config)):
         raise ConfigError(
@@ -202,7 +202,15 @@ class BatchWork:
             "seed": None if model.seed is None or not _is_openai(self.run.config) else model.seed + draw,
         }
         given = {name: value for name, value in params.items() if value is not None}
-        return {"system_prompt": opening[0].content, "prompt": opening[1].content, "params": given}
+        return {"system_prompt": opening[0].content, "prompt": self._prompt(entry, opening[1].content), "params": given}
+
+    def _prompt(self, entry: Entry, text: str) -> JsonValue:
+        """Return a text, or with pictures what the provider's API takes for one."""
+        files = [file for file in self._item(entry).files if file.picture]
+        pieces = parts(text, contents(self.run, files))
+        if _is_openai(self.run.config):
+            return chat_content(pieces, self.run.config.model.image_detail)
+        return message_content(pieces)
 
     def _outcome(self, entry: Entry, row: Mapping[str, Any]) -> tuple[Outcome, ModelCall]:
         status, error = _status(row)

@@ -1,13 +1,29 @@
 """Anthropic's messages."""
 
 import math
+from collections.abc import Sequence
 
+from pydantic import JsonValue
+
+from skillopt_airflow.core.pictures import Part, Picture
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
 
 LONGEST_SIDE = 1568
 """Pixels that a picture is scaled to."""
 PIXELS_OF_TOKEN = 750
+
+
+def message_content(pieces: Sequence[Part]) -> JsonValue:
+    """Return a text by itself, and a list of blocks where there are pictures."""
+    if len(pieces) == 1 and isinstance(pieces[0], str):
+        return pieces[0]
+    return [
+        {"type": "image", "source": {"type": "base64", "media_type": piece.media_type, "data": piece.base64}}
+        if isinstance(piece, Picture)
+        else {"type": "text", "text": piece}
+        for piece in pieces
+    ]
 
 
 class AnthropicMessages(WireFormat):

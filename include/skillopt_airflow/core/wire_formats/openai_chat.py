@@ -1,7 +1,25 @@
 """OpenAI's chat completions, which most compatible servers speak."""
 
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from skillopt_airflow.core.pictures import Part, Picture
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.core.wire_formats.wire_format import Settings, WireFormat
+
+
+def chat_content(pieces: Sequence[Part], detail: str | None) -> JsonValue:
+    """Return a text by itself, as every server takes it, and a list of parts where there are pictures."""
+    if len(pieces) == 1 and isinstance(pieces[0], str):
+        return pieces[0]
+    looked = {} if detail is None else {"detail": detail}
+    return [
+        {"type": "image_url", "image_url": {"url": piece.data_url, **looked}}
+        if isinstance(piece, Picture)
+        else {"type": "text", "text": piece}
+        for piece in pieces
+    ]
 
 
 class OpenAIChat(WireFormat):
