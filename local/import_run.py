@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from local.environment import environment
 from local.home import Home
+from local.shell_commands import typed
 from local.try_benchmark import knobs_of
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
@@ -37,7 +38,7 @@ def run(home: Home, asked: Asked) -> int:
     """
     reference = ReferenceRun(asked.folder)
     benchmark = _benchmark(reference, asked.benchmark)
-    print(f"Read {len(reference.steps)} steps and {len(reference.skills)} skills of {asked.folder}", flush=True)
+    print(f"Read {asked.folder}: steps {len(reference.steps)}, skills {len(reference.skills)}", flush=True)
     os.environ.update(environment(home.root) | {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR"})
     from skillopt_airflow.pipeline.params import form
     from skillopt_airflow.pipeline.triggered import new_run
@@ -46,12 +47,12 @@ def run(home: Home, asked: Asked) -> int:
     fields = {name: field.value for name, field in form(benchmark_config(benchmark)).items()}
     overrides = reference.overrides() | knobs_of(asked.settings)
     made, config = new_run(benchmark, reference.name, fields | {"overrides": overrides})
-    carry_over(made, config, reference)
+    carry_over(made, config, reference, typed(home.bin / "airflow"))
     return 0
 
 
-def carry_over(made: "TrainingRun", config: TrainConfig, reference: ReferenceRun) -> None:
-    """Import into a run, and print what came of it."""
+def carry_over(made: "TrainingRun", config: TrainConfig, reference: ReferenceRun, airflow: str) -> None:
+    """Import into a run, and print what came of it, and what to do with it by Airflow's command."""
     print(f"Checking the items of data.uri = {config.data.uri}, the models and the sandbox image ...", flush=True)
     is_new = import_run(made, config, reference)
     benchmark, name = made.ref.benchmark, made.ref.run
@@ -61,8 +62,8 @@ def carry_over(made: "TrainingRun", config: TrainConfig, reference: ReferenceRun
     taken = ", ".join(f"{key}={value}" for key, value in document.overrides.items())
     print(f"Settings that were taken: {taken if taken else 'none'}")
     print(f"Settings without a counterpart: {', '.join(document.not_taken) if document.not_taken else 'none'}")
-    print(f'Measure its best skill:  airflow dags trigger evaluate_{benchmark} --conf \'{{"skill": "{skill}"}}\'')
-    print(f'Publish it, by the gate: airflow dags trigger publish_{benchmark} --conf \'{{"run": "{name}"}}\'')
+    print(f'Measure its best skill:  {airflow} dags trigger evaluate_{benchmark} --conf \'{{"skill": "{skill}"}}\'')
+    print(f'Publish it, by the gate: {airflow} dags trigger publish_{benchmark} --conf \'{{"run": "{name}"}}\'')
 
 
 def _benchmark(reference: ReferenceRun, asked: str) -> str:

@@ -69,6 +69,8 @@ def test_the_run_is_in_the_platforms_bucket_and_the_output_says_what_to_do(
     assert "optimizer.learning_rate=6" in said
     assert re.search(r"^Settings without a counterpart: .*azure_openai_api_key", said, re.MULTILINE)
     assert "distinctive-secret" not in said
+    assert f"Read {folder}: steps 3, skills 4" in said
+    assert f"{tmp_path}/bin/airflow dags trigger evaluate_searchqa --conf" in said
     assert f'evaluate_searchqa --conf \'{{"skill": "s3://{store.bucket}/{keys.best_skill}"}}\'' in said
     before = store.list_keys(keys.folder)
     assert run(Home.at(tmp_path), asked) == 0
