@@ -2,16 +2,15 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from local.standin.directive import Directive, directive
+from local.standin.directive import directive
+from local.standin.looking import Looking
 from local.standin.sight import coloured, image_of
-from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool, Verdict
-from local.standin.transcription import transcribed, transcription
+from local.standin.subject import Active, Verdict
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -226,42 +225,29 @@ class PuzzleCase:
         return Verdict(right, float(right))
 
 
-class Puzzles:
+class Puzzles(Looking):
     """Puzzles on one picture."""
 
     name = "puzzles"
-    directives: Sequence[Directive] = ON_PUZZLES
-    empty_advice: Sequence[tuple[str, str]] = (
+    directives = ON_PUZZLES
+    empty_advice = (
         ("Read the question to its end before you look.", "A hasty reading may miss what is asked for."),
         ("Stay with what worked: look, then answer.", "The rollouts that went well did so."),
     )
-    tools: Mapping[str, Tool] = {}
+    asks = _ASKS
 
-    def speaks_of(self, prompt: str) -> bool:
-        """Return whether the prompt asks for the answer to such a puzzle."""
-        return _ASKS in prompt
+    def see(self, picture: bytes) -> str:
+        """Return what the picture shows, as `see` measures it."""
+        return see(picture)
 
-    def respond(self, active: Active, prompt: str, pictures: Sequence[bytes]) -> str:
-        """Return what is seen, then the answer."""
-        seen = [see(picture) for picture in pictures]
-        answer = solve(_question(prompt), "\n".join(seen), active)
-        return f"{transcription(seen)}So I find this: \\boxed{{{answer}}}"
+    def reply(self, question: str, seen: str, active: Active) -> str:
+        """Return the answer in the form that the prompt asks for."""
+        answer = solve(question, seen, active)
+        return f"So I find this: \\boxed{{{answer}}}"
 
-    def shown_by(self, trajectory: SeenTrajectory) -> bool:
-        """Return whether the prompt is one of this benchmark."""
-        return self.speaks_of(trajectory.prompt)
-
-    def case(self, trajectory: SeenTrajectory) -> PuzzleCase | None:
-        """Return the puzzle by what the target wrote down of its picture."""
-        expected = trajectory.references
-        if not expected:
-            return None
-        seen = "\n".join(transcribed(trajectory))
-        return PuzzleCase(trajectory.item_id, _question(trajectory.prompt), seen, expected[0])
-
-
-def _question(prompt: str) -> str:
-    return prompt.partition(_ASKS)[0]
+    def tried(self, item_id: str, question: str, seen: str, expected: str) -> PuzzleCase:
+        """Return the item as a case."""
+        return PuzzleCase(item_id, question, seen, expected)
 
 
 STANDIN = Puzzles()

@@ -9,11 +9,10 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from local.standin.directive import Directive, directive
+from local.standin.directive import directive
+from local.standin.looking import Looking
 from local.standin.sight import Word, coloured, image_of, words_in
-from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool, Verdict
-from local.standin.transcription import transcribed, transcription
+from local.standin.subject import Active, Verdict
 from skillopt_airflow.core.scoring.maths_text import same_maths
 
 if TYPE_CHECKING:
@@ -303,42 +302,29 @@ class FigureCase:
         return same_maths(answer, self.expected)
 
 
-class Figures:
+class Figures(Looking):
     """Problems on a figure."""
 
     name = "figures"
-    directives: Sequence[Directive] = ON_FIGURES
-    empty_advice: Sequence[tuple[str, str]] = (
+    directives = ON_FIGURES
+    empty_advice = (
         ("Read the question to its end before you look at the figure.", "A hasty reading may miss what is asked for."),
         ("Stay with what worked: look, compute, answer.", "The rollouts that went well did so."),
     )
-    tools: Mapping[str, Tool] = {}
+    asks = _ASKS
 
-    def speaks_of(self, prompt: str) -> bool:
-        """Return whether the prompt asks for the answer to such a problem."""
-        return _ASKS in prompt
+    def see(self, picture: bytes) -> str:
+        """Return what the picture shows, as `see` measures it."""
+        return see(picture)
 
-    def respond(self, active: Active, prompt: str, pictures: Sequence[bytes]) -> str:
-        """Return what is seen, then the answer."""
-        seen = [see(picture) for picture in pictures]
-        answer = solve(_question(prompt), "\n".join(seen), active)
-        return f"{transcription(seen)}So I find this.\n<answer>{answer}</answer>"
+    def reply(self, question: str, seen: str, active: Active) -> str:
+        """Return the answer in the form that the prompt asks for."""
+        answer = solve(question, seen, active)
+        return f"So I find this.\n<answer>{answer}</answer>"
 
-    def shown_by(self, trajectory: SeenTrajectory) -> bool:
-        """Return whether the prompt is one of this benchmark."""
-        return self.speaks_of(trajectory.prompt)
-
-    def case(self, trajectory: SeenTrajectory) -> FigureCase | None:
-        """Return the problem by what the target wrote down of its figure."""
-        expected = trajectory.references
-        if not expected:
-            return None
-        seen = "\n".join(transcribed(trajectory))
-        return FigureCase(trajectory.item_id, _question(trajectory.prompt), seen, expected[0])
-
-
-def _question(prompt: str) -> str:
-    return prompt.partition(_ASKS)[0]
+    def tried(self, item_id: str, question: str, seen: str, expected: str) -> FigureCase:
+        """Return the item as a case."""
+        return FigureCase(item_id, question, seen, expected)
 
 
 STANDIN = Figures()
