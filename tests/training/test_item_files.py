@@ -101,6 +101,7 @@ def test_pictures_count_in_the_estimate(folder: Path, target: str, tokens: int) 
     assert batches.likely.prompt / batches.calls == pytest.approx(tokens + text / 4, abs=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "items"), [(0, 0), (3, 3), (50, 5)])
 def test_an_analyst_sees_so_many_pictures_and_knows_the_sizes_of_all(folder: Path, most: int, items: int) -> None:
     one_step = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "evaluation__eval_test": False}
@@ -120,6 +121,7 @@ def test_an_analyst_sees_so_many_pictures_and_knows_the_sizes_of_all(folder: Pat
             assert Image.open(BytesIO(content)).getpixel((1, 1)) == (int(item[1:]) % 10, 0, 0)
 
 
+@pytest.mark.slow
 def test_the_report_shows_items_with_their_pictures(folder: Path) -> None:
     training = prepared(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
     training()
@@ -136,6 +138,7 @@ def test_the_report_shows_items_with_their_pictures(folder: Path) -> None:
         assert abs(colour[0] - int(example.item_id[1:]) % 10) <= 3
 
 
+@pytest.mark.slow
 def test_the_comparison_of_two_epochs_knows_what_pictures_there_were(folder: Path) -> None:
     training = prepared(train__num_epochs=2, train__steps_per_epoch=1, evaluation__eval_test=False)
     training()
@@ -143,6 +146,7 @@ def test_the_comparison_of_two_epochs_knows_what_pictures_there_were(folder: Pat
     assert prompt.count('"name": "picture-1.png"') == prompt.count('"item_id"') > 0
 
 
+@pytest.mark.slow
 def test_what_an_analyst_sees_is_estimated(folder: Path) -> None:
     tokens = []
     for most in (0, 4, 50):
