@@ -1,5 +1,6 @@
 """A Docker engine for the local platform: the one that answers, or one of our own."""
 
+import fcntl
 import hashlib
 import http.client
 import os
@@ -8,8 +9,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 PING_SECONDS = 5
 LOG_LINES = 8
+APT_LOCK = Path(tempfile.gettempdir()) / "skillopt-apt-get.lock"
 
 
 @dataclass(frozen=True)
@@ -176,11 +179,17 @@ def _install(report: Report) -> None:
 
 
 def install_packages(*packages: str) -> None:
-    """Install packages of the distribution, as root on Debian or Ubuntu.
+    """Install packages of the distribution, as root on Debian or Ubuntu; one process after the other, as apt wants it.
 
     Raises:
         EngineUnavailable: with apt's last lines.
     """
+    with APT_LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _install_packages(packages)
+
+
+def _install_packages(packages: Sequence[str]) -> None:
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
         done = subprocess.run(
