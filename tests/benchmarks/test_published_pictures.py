@@ -12,9 +12,7 @@ import pytest
 
 from bench.real_data import ABSENT, REAL_DATA
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Split
-from skillopt_airflow.training.batch_job import check_batchable
 from skillopt_airflow.training.history import history_of
 from tests.training.in_process import Training
 
@@ -88,13 +86,6 @@ def test_versions_of_a_problem_are_in_one_split(tmp_path: Path) -> None:
     file.write_text(json.dumps(versions), encoding="utf-8")
     groups = [{item.group for item in items} for items in prepared("mathverse", file)]
     assert sum(map(len, groups)) == 24
-
-
-@pytest.mark.parametrize("name", BOTH)
-def test_a_batch_job_which_sends_texts_alone_is_refused(name: str) -> None:
-    training = Training.of(name, model__batch=True)
-    with pytest.raises(ConfigError, match=r"model\.batch: .* texts alone, and this task has pictures"):
-        check_batchable(training.config, benchmarks.load(name))
 
 
 @pytest.mark.slow

@@ -32,3 +32,10 @@ def test_a_container_has_time_for_items_one_after_the_other_and_a_task_for_more(
     assert container_seconds(SandboxGroup(timeout=60), 20) == 20 * 60
     assert task_seconds(SandboxGroup(timeout=60), 20) == 21 * 60
     assert task_seconds(SandboxGroup(timeout=60), 1, start_seconds=10) == 2 * 70
+
+
+def test_a_kill_that_the_engine_has_not_explained_yet_names_the_limit() -> None:
+    limits = SandboxGroup(memory="1g")
+    assert end_of({"OOMKilled": True, "ExitCode": 137}, limits).startswith("the container ran out of memory")
+    assert "most often because it ran out of memory (sandbox.memory = 1g)" in end_of({"ExitCode": 137}, limits)
+    assert end_of({"ExitCode": 3}, limits) == "the container ended with exit status 3 before it finished the item"

@@ -1,10 +1,13 @@
 """The limits of a container, as options of Docker's HostConfig."""
 
+import signal
 from collections.abc import Mapping
 from typing import Any
 
 from skillopt_airflow.core.resource_groups import SandboxGroup
 
+KILLED = 128 + signal.SIGKILL
+"""Exit status of a process that the kernel ended at once."""
 KILOBYTE = 1024
 MEGABYTE = 1024 * KILOBYTE
 TMP_MEGABYTES = 64
@@ -83,4 +86,10 @@ def end_of(state: Mapping[str, Any], limits: SandboxGroup) -> str:
     if state.get("OOMKilled"):
         return f"the container ran out of memory (sandbox.memory = {limits.memory})"
     status = state.get("ExitCode", "unknown")
+    if status == KILLED:
+        # A busy engine hears of the kernel's reason after it has said that the container has ended.
+        return (
+            f"the container was killed (exit status {status}), most often because it ran out of memory "
+            f"(sandbox.memory = {limits.memory}), before it finished the item"
+        )
     return f"the container ended with exit status {status} before it finished the item"
