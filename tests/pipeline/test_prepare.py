@@ -1,10 +1,13 @@
 """What `prepare` finds out about a run's connections before anything is stored or paid."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException
 
 from local.served import served
@@ -19,7 +22,7 @@ from skillopt_airflow.core.errors import (
     StoreUnavailable,
 )
 from skillopt_airflow.core.grading import GradingRequest
-from skillopt_airflow.core.resource_groups import SandboxGroup, StorageGroup
+from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models import connection
 from skillopt_airflow.optimizer.judge import grade
@@ -244,3 +247,26 @@ def test_a_judge_is_asked_as_exactly_as_it_can_be(monkeypatch: pytest.MonkeyPatc
     [body] = server.bodies
     assert (body["temperature"], body["model"]) == (0.0, "the-judge")
     assert [(call.role, call.stage) for call in calls] == [("judge", "judge")]
+
+
+def test_connections_are_looked_up_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Airflow's masker joins a set of secrets, which another thread's new one would change meanwhile.
+    looking: list[int] = []
+    most: list[int] = []
+    get = BaseHook.get_connection
+
+    def slowly(conn_id: str) -> Any:
+        looking.append(1)
+        most.append(len(looking))
+        time.sleep(0.05)
+        looking.pop()
+        return get(conn_id)
+
+    monkeypatch.setattr(BaseHook, "get_connection", slowly)
+    connections, model = AirflowConnections(), ModelGroup(target_conn_id="own", optimizer_conn_id="openai")
+    with ThreadPoolExecutor(3) as pool:
+        for opened in (connections.optimizer, connections.target):
+            pool.submit(opened, model, lambda call: None)
+        pool.submit(connections.upstream, model)
+    assert len(most) >= 3
+    assert max(most) == 1

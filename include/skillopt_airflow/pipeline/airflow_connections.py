@@ -1,5 +1,6 @@
 """The outside world of a run behind Airflow's connections."""
 
+import threading
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -28,18 +29,23 @@ if TYPE_CHECKING:
 class AirflowConnections:
     """Buckets, models, prices and the image behind Airflow's connections; looked up when they are asked for."""
 
+    def __init__(self) -> None:
+        # Airflow's masker of secrets breaks where two threads look up connections that it does not know yet.
+        self._lookup = threading.Lock()
+
     def s3_client(self, storage: StorageGroup) -> "S3Client":
         """Return the client of the run's connection."""
-        hook = _s3_hook(storage)
-        # The hook's own client looks through the source of the whole call stack for the name of an operator, to put it
-        # into the user agent: half of the time that a client takes.
-        client: S3Client = hook.get_session(region_name=hook.region_name).client(
-            "s3",
-            endpoint_url=hook.conn_config.get_service_endpoint_url("s3"),
-            config=hook.config,
-            verify=hook.verify,
-        )
-        return client
+        with self._lookup:
+            hook = _s3_hook(storage)
+            # The hook's own client looks through the source of the whole call stack for the name of an operator, to put
+            # it into the user agent: half of the time that a client takes.
+            client: S3Client = hook.get_session(region_name=hook.region_name).client(
+                "s3",
+                endpoint_url=hook.conn_config.get_service_endpoint_url("s3"),
+                config=hook.config,
+                verify=hook.verify,
+            )
+            return client
 
     def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
         """Open a bucket behind the run's connection."""
@@ -52,52 +58,58 @@ class AirflowConnections:
         from skillopt_airflow.models.connection import optimizer_model, target_dialect
         from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 
-        return PydanticAIOptimizer(
-            optimizer_model(model.optimizer_conn_id, model.optimizer),
-            on_call,
-            sampling_settings(
-                target_dialect(model.optimizer_conn_id, model.optimizer),
-                max_tokens=model.optimizer_max_tokens,
-                temperature=model.optimizer_temperature,
-                reasoning_effort=model.optimizer_reasoning_effort,
-                thinking=model.optimizer_thinking,
-                thinking_budget=model.optimizer_thinking_budget,
-                timeout=model.call_timeout,
-            ),
-            max_attempts=model.max_attempts,
-        )
+        with self._lookup:
+            return PydanticAIOptimizer(
+                optimizer_model(model.optimizer_conn_id, model.optimizer),
+                on_call,
+                sampling_settings(
+                    target_dialect(model.optimizer_conn_id, model.optimizer),
+                    max_tokens=model.optimizer_max_tokens,
+                    temperature=model.optimizer_temperature,
+                    reasoning_effort=model.optimizer_reasoning_effort,
+                    thinking=model.optimizer_thinking,
+                    thinking_budget=model.optimizer_thinking_budget,
+                    timeout=model.call_timeout,
+                ),
+                max_attempts=model.max_attempts,
+            )
 
     def judge(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
         """Open the judge behind pydantic-ai, as exact as the model can be."""
         from skillopt_airflow.models.connection import optimizer_model, target_dialect
         from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 
-        conn_id = model.optimizer_conn_id if model.judge_conn_id is None else model.judge_conn_id
-        settings = sampling_settings(target_dialect(conn_id, model.judge), temperature=0.0, timeout=model.call_timeout)
-        opened = optimizer_model(conn_id, model.judge)
-        return PydanticAIOptimizer(opened, on_call, settings, max_attempts=model.max_attempts, role="judge")
+        with self._lookup:
+            conn_id = model.optimizer_conn_id if model.judge_conn_id is None else model.judge_conn_id
+            settings = sampling_settings(
+                target_dialect(conn_id, model.judge), temperature=0.0, timeout=model.call_timeout
+            )
+            opened = optimizer_model(conn_id, model.judge)
+            return PydanticAIOptimizer(opened, on_call, settings, max_attempts=model.max_attempts, role="judge")
 
     def target(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Target]":
         """Open the target behind pydantic-ai, with the settings of its rollouts."""
         from skillopt_airflow.models.connection import optimizer_model, target_dialect
         from skillopt_airflow.models.target import PydanticAITarget
 
-        settings = sampling_settings(
-            target_dialect(model.target_conn_id, model.target),
-            max_tokens=model.max_tokens,
-            temperature=model.temperature,
-            seed=model.seed,
-            reasoning_effort=model.reasoning_effort,
-            thinking=model.thinking,
-            thinking_budget=model.thinking_budget,
-        )
-        return PydanticAITarget(optimizer_model(model.target_conn_id, model.target), on_call, settings)
+        with self._lookup:
+            settings = sampling_settings(
+                target_dialect(model.target_conn_id, model.target),
+                max_tokens=model.max_tokens,
+                temperature=model.temperature,
+                seed=model.seed,
+                reasoning_effort=model.reasoning_effort,
+                thinking=model.thinking,
+                thinking_budget=model.thinking_budget,
+            )
+            return PydanticAITarget(optimizer_model(model.target_conn_id, model.target), on_call, settings)
 
     def upstream(self, model: ModelGroup) -> "Upstream":
         """Return where the gateway sends a target's calls."""
         from skillopt_airflow.models.connection import target_upstream
 
-        return target_upstream(model.target_conn_id, model.target, model.harness)
+        with self._lookup:
+            return target_upstream(model.target_conn_id, model.target, model.harness)
 
     def prices(self, config: TrainConfig) -> Prices:
         """Return what the models of the run's connections cost, as far as it is known."""
