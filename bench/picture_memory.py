@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -23,16 +23,15 @@ from PIL import Image
 from bench import tables
 from bench.large import MEGABYTE, alone, s3_server
 from bench.large_run import LocalConnections, Place
+from bench.local_runtime import LocalRuntime
 from local.served import served
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
-from skillopt_airflow.core.types import Item, JsonObject, ModelCall, canonical_json
-from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.core.types import JsonObject, canonical_json
 from skillopt_airflow.gateway.upstream import Upstream
-from skillopt_airflow.sandbox.gateway_container import gateway_settings
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
+from skillopt_airflow.sandbox.staging import ContainerFolder
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
 
@@ -73,7 +72,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class PicturePlace(Place):
-    """Where the run's data, store and model are."""
+    """The place of the run's data, store and model."""
 
     model: str = ""
 
@@ -177,7 +176,7 @@ class _FirstChunk:
         from skillopt_airflow.sandbox.container_loop import run_workload
 
         work = ChunkWorkload(place.open(), self.refs[0], "bench")
-        run_workload(work, lambda folder: nullcontext(_Processes(work, folder)), threading.Event())
+        run_workload(work, lambda folder: nullcontext(LocalRuntime(work, folder, _Process)), threading.Event())
         tally = work.tally()
         if tally.scored != tally.planned:
             raise PlatformError(f"the chunk has {tally}")
@@ -199,29 +198,6 @@ class _Process:
 
     def kill(self) -> bool:
         return False
-
-
-@dataclass
-class _Processes:
-    """The runtime of such sandboxes."""
-
-    work: ChunkWorkload
-    folder: TaskFolder
-
-    def at_once(self) -> int:
-        return 1
-
-    def serving(self, on_call: Callable[[ModelCall], None]) -> ModelGateway:
-        settings = dict(gateway_settings(self.work))
-        return ModelGateway(self.work.upstream, self.folder.socket, on_call=on_call, **settings)
-
-    @contextmanager
-    def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[_Process]:
-        with self.folder.container(str(number), self.work, items, files) as folder:
-            yield _Process(folder, self.folder.socket)
-
-    def remove_all(self) -> None:
-        """Every process has ended when its sandbox has."""
 
 
 class _Model(BaseHTTPRequestHandler):

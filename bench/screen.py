@@ -1,4 +1,4 @@
-"""What the screen on a step's own batch saves and what it loses, by simulated trainings in the world of known rules."""
+"""Savings and losses of the screen on a step's own batch, by simulated trainings in the world of known rules."""
 
 import math
 from collections.abc import Sequence
@@ -110,7 +110,7 @@ class Training:
 
     @property
     def true_score(self) -> float:
-        """How often the best skill is right on items that nobody trained on."""
+        """Return how often the best skill is right on items that nobody trained on."""
         return self._truth(self.best)
 
     def _step(self, epoch: int, position: int) -> None:

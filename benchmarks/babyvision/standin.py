@@ -225,29 +225,15 @@ class PuzzleCase:
         return Verdict(right, float(right))
 
 
-class Puzzles(Looking):
-    """Puzzles on one picture."""
-
-    name = "puzzles"
-    directives = ON_PUZZLES
-    empty_advice = (
+STANDIN = Looking(
+    name="puzzles",
+    directives=ON_PUZZLES,
+    empty_advice=(
         ("Read the question to its end before you look.", "A hasty reading may miss what is asked for."),
         ("Stay with what worked: look, then answer.", "The rollouts that went well did so."),
-    )
-    asks = _ASKS
-
-    def see(self, picture: bytes) -> str:
-        """Return what the picture shows, as `see` measures it."""
-        return see(picture)
-
-    def reply(self, question: str, seen: str, active: Active) -> str:
-        """Return the answer in the form that the prompt asks for."""
-        answer = solve(question, seen, active)
-        return f"So I find this: \\boxed{{{answer}}}"
-
-    def tried(self, item_id: str, question: str, seen: str, expected: str) -> PuzzleCase:
-        """Return the item as a case."""
-        return PuzzleCase(item_id, question, seen, expected)
-
-
-STANDIN = Puzzles()
+    ),
+    asks=_ASKS,
+    see=see,
+    reply=lambda question, seen, active: f"So I find this: \\boxed{{{solve(question, seen, active)}}}",
+    case_of=PuzzleCase,
+)

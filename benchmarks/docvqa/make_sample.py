@@ -66,7 +66,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about a page, and every spelling that counts."""
+    """A question about a page, with every spelling of its answer that counts."""
 
     text: str
     answers: Sequence[str]

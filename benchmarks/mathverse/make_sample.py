@@ -45,7 +45,7 @@ class Problem:
     question: str
     answer: str
     wrong: tuple[str, ...]
-    """What a careless reader may find."""
+    """The answer of a careless reader."""
     picture: "Image"
     free: bool = field(default=False)
 

@@ -302,29 +302,15 @@ class FigureCase:
         return same_maths(answer, self.expected)
 
 
-class Figures(Looking):
-    """Problems on a figure."""
-
-    name = "figures"
-    directives = ON_FIGURES
-    empty_advice = (
+STANDIN = Looking(
+    name="figures",
+    directives=ON_FIGURES,
+    empty_advice=(
         ("Read the question to its end before you look at the figure.", "A hasty reading may miss what is asked for."),
         ("Stay with what worked: look, compute, answer.", "The rollouts that went well did so."),
-    )
-    asks = _ASKS
-
-    def see(self, picture: bytes) -> str:
-        """Return what the picture shows, as `see` measures it."""
-        return see(picture)
-
-    def reply(self, question: str, seen: str, active: Active) -> str:
-        """Return the answer in the form that the prompt asks for."""
-        answer = solve(question, seen, active)
-        return f"So I find this.\n<answer>{answer}</answer>"
-
-    def tried(self, item_id: str, question: str, seen: str, expected: str) -> FigureCase:
-        """Return the item as a case."""
-        return FigureCase(item_id, question, seen, expected)
-
-
-STANDIN = Figures()
+    ),
+    asks=_ASKS,
+    see=see,
+    reply=lambda question, seen, active: f"So I find this.\n<answer>{solve(question, seen, active)}</answer>",
+    case_of=FigureCase,
+)

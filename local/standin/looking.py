@@ -1,7 +1,7 @@
 """A subject of questions on pictures: the stand-in writes down what it sees of them, and answers by that."""
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from local.standin.directive import Directive
 from local.standin.stage_request import SeenTrajectory
@@ -9,27 +9,22 @@ from local.standin.subject import Active, Case, Tool
 from local.standin.transcription import transcribed, transcription
 
 
+@dataclass(frozen=True)
 class Looking:
-    """Base of such subjects: what they have in common once an item has been looked at."""
+    """The wording of such a benchmark."""
 
     name: str
     directives: Sequence[Directive]
     empty_advice: Sequence[tuple[str, str]]
-    tools: Mapping[str, Tool] = {}
     asks: str
     """The words of a prompt that ask for the answer, behind its question."""
-
-    @abstractmethod
-    def see(self, picture: bytes) -> str:
-        """Return what there is to see, as it is written down."""
-
-    @abstractmethod
-    def reply(self, question: str, seen: str, active: Active) -> str:
-        """Return the end of a reply, with the answer by what was seen."""
-
-    @abstractmethod
-    def tried(self, item_id: str, question: str, seen: str, expected: str) -> Case:
-        """Return the item by what was seen and expected."""
+    see: Callable[[bytes], str]
+    """Writes down what a picture shows."""
+    reply: Callable[[str, str, Active], str]
+    """Ends a reply with the answer to a question by what was seen."""
+    case_of: Callable[[str, str, str, str], Case]
+    """Makes a case of an item's id, its question, what was seen and what was expected."""
+    tools: Mapping[str, Tool] = field(default_factory=dict)
 
     def speaks_of(self, prompt: str) -> bool:
         """Return whether the prompt asks for an answer in this benchmark's words."""
@@ -38,7 +33,7 @@ class Looking:
     def respond(self, active: Active, prompt: str, pictures: Sequence[bytes]) -> str:
         """Return what is seen, then the answer."""
         seen = [self.see(picture) for picture in pictures]
-        return f"{transcription(seen)}{self.reply(self._question(prompt), chr(10).join(seen), active)}"
+        return transcription(seen) + self.reply(self._question(prompt), "\n".join(seen), active)
 
     def shown_by(self, trajectory: SeenTrajectory) -> bool:
         """Return whether the prompt is one of this benchmark."""
@@ -50,7 +45,7 @@ class Looking:
         if not expected:
             return None
         seen = "\n".join(transcribed(trajectory))
-        return self.tried(trajectory.item_id, self._question(trajectory.prompt), seen, expected[0])
+        return self.case_of(trajectory.item_id, self._question(trajectory.prompt), seen, expected[0])
 
     def _question(self, prompt: str) -> str:
         return prompt.partition(self.asks)[0]

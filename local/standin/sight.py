@@ -1,4 +1,4 @@
-"""What the stand-in makes of a picture: pixels by Pillow, and words by tesseract, which the distribution has."""
+"""Looking at a picture for the stand-in: pixels by Pillow, and words by tesseract, which the distribution has."""
 
 import csv
 import hashlib

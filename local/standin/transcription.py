@@ -1,4 +1,4 @@
-"""What the stand-in writes down of each picture before it answers, by which an item can be tried again."""
+"""The stand-in's notes on each picture, written before it answers, by which an item can be tried again."""
 
 import re
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """The stand-in on puzzles: what it finds in the drawn pictures, and what each directive does to its answers."""
 
 import io
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,35 +9,15 @@ from PIL import Image, ImageDraw
 from benchmarks.babyvision.adapter import BENCHMARK
 from benchmarks.babyvision.standin import ON_PUZZLES, STANDIN, see, solve
 from local.standin.directives import recognise
-from local.standin.reader import respond
 from local.standin.stage_request import SeenTrajectory
-from skillopt_airflow.core.types import Message, Score, Status, Trajectory
+from tests.benchmarks.drawn_sample import DrawnSample
 
-PROJECT = Path(__file__).parents[2]
-SAMPLE = PROJECT / "benchmarks" / "babyvision" / "sample"
-SEED = (PROJECT / "skills" / "babyvision" / "initial.md").read_text(encoding="utf-8")
 SOUND = [directive.name for directive in ON_PUZZLES if not directive.tempting]
 TEMPTING = [directive.name for directive in ON_PUZZLES if directive.tempting]
 RULE = {directive.name: f"- {directive.rules[0]}\n" for directive in ON_PUZZLES}
-RECORDS = json.loads((SAMPLE / "train" / "items.json").read_text("utf-8"))
-TESTED = json.loads((SAMPLE / "test" / "items.json").read_text("utf-8"))
-
-
-def tried(record: dict[str, Any], skill: str) -> tuple[SeenTrajectory, Score]:
-    """What the optimizer sees of the stand-in's work on a record, and its score."""
-    item = BENCHMARK.item(record)
-    system, user = BENCHMARK.messages(item.public, skill)
-    reply = respond(system.content, user.content, [(SAMPLE / file.path).read_bytes() for file in item.files])
-    answer = BENCHMARK.answer(reply)
-    score = BENCHMARK.score(item, Trajectory(item_id=item.id, status=Status.OK, answer=answer))
-    messages = (system, user, Message(role="assistant", content=reply))
-    return SeenTrajectory(item_id=item.id, feedback=score.feedback, messages=messages), score
-
-
-def accuracy(*names: str) -> float:
-    """The share of the test items that are right under the seed with rules."""
-    skill = SEED + "".join(RULE[name] for name in names)
-    return sum(tried(record, skill)[1].hard for record in TESTED) / len(TESTED)
+SAMPLE = DrawnSample("babyvision", BENCHMARK, RULE)
+RECORDS, TESTED = SAMPLE.records("train"), SAMPLE.records("test")
+SEED, tried, accuracy = SAMPLE.seed, SAMPLE.tried, SAMPLE.accuracy
 
 
 def test_the_seed_is_bad_on_the_sample_and_a_trained_skill_is_not() -> None:

@@ -1,8 +1,6 @@
 """The stand-in on figures: what it measures in the drawn pictures, and what each directive does to its answers."""
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,36 +8,16 @@ import pytest
 from benchmarks.mathverse.adapter import BENCHMARK
 from benchmarks.mathverse.standin import ON_FIGURES, STANDIN, FigureCase, see, solve
 from local.standin.directives import recognise
-from local.standin.reader import respond
 from local.standin.stage_request import SeenTrajectory
 from local.standin.subject import Verdict
-from skillopt_airflow.core.types import Message, Score, Status, Trajectory
+from tests.benchmarks.drawn_sample import DrawnSample
 
-PROJECT = Path(__file__).parents[2]
-SAMPLE = PROJECT / "benchmarks" / "mathverse" / "sample"
-SEED = (PROJECT / "skills" / "mathverse" / "initial.md").read_text(encoding="utf-8")
 SOUND = [directive.name for directive in ON_FIGURES if not directive.tempting]
 TEMPTING = [directive.name for directive in ON_FIGURES if directive.tempting]
 RULE = {directive.name: f"- {directive.rules[0]}\n" for directive in ON_FIGURES}
-RECORDS = json.loads((SAMPLE / "train" / "items.json").read_text("utf-8"))
-TESTED = json.loads((SAMPLE / "test" / "items.json").read_text("utf-8"))
-
-
-def tried(record: dict[str, Any], skill: str) -> tuple[SeenTrajectory, Score]:
-    """What the optimizer sees of the stand-in's work on a record, and its score."""
-    item = BENCHMARK.item(record)
-    system, user = BENCHMARK.messages(item.public, skill)
-    reply = respond(system.content, user.content, [(SAMPLE / file.path).read_bytes() for file in item.files])
-    answer = BENCHMARK.answer(reply)
-    score = BENCHMARK.score(item, Trajectory(item_id=item.id, status=Status.OK, answer=answer))
-    messages = (system, user, Message(role="assistant", content=reply))
-    return SeenTrajectory(item_id=item.id, feedback=score.feedback, messages=messages), score
-
-
-def accuracy(*names: str) -> float:
-    """The share of the test items that are right under the seed with rules."""
-    skill = SEED + "".join(RULE[name] for name in names)
-    return sum(tried(record, skill)[1].hard for record in TESTED) / len(TESTED)
+SAMPLE = DrawnSample("mathverse", BENCHMARK, RULE)
+RECORDS, TESTED = SAMPLE.records("train"), SAMPLE.records("test")
+SEED, tried, accuracy = SAMPLE.seed, SAMPLE.tried, SAMPLE.accuracy
 
 
 def test_the_seed_is_bad_on_the_sample_and_a_trained_skill_is_not() -> None:
@@ -67,7 +45,7 @@ def test_every_wording_asks_for_its_directive_alone(directive: Any) -> None:
     ],
 )
 def test_it_measures_the_pixels(asked: str, pattern: str) -> None:
-    pictures = [(SAMPLE / row["image"]).read_bytes() for row in TESTED if asked in row["question"]]
+    pictures = [(SAMPLE.folder / row["image"]).read_bytes() for row in TESTED if asked in row["question"]]
     assert len(pictures) >= 10
     measured = [re.fullmatch(pattern, see(picture)) for picture in pictures]
     assert measured.count(None) <= len(pictures) / 10

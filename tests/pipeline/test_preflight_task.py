@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from bench.local_runtime import LocalRuntime
 from skillopt_airflow.core.errors import ModelUnavailable
 from skillopt_airflow.pipeline import preflight_task, rollout_chunk
 from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.gateway.foreign_server import ForeignServer, serving
-from tests.training.served_training import ROLES, ServedTraining, Threads, connect, training
+from tests.training.served_training import ROLES, Sandbox, ServedTraining, connect, training
 
 KEY = "sk-the-right-key-0000"
 CONTEXT = {"ti": SimpleNamespace(try_number=1, max_tries=2), "run_id": "manual"}
@@ -22,8 +23,8 @@ CONTEXT = {"ti": SimpleNamespace(try_number=1, max_tries=2), "run_id": "manual"}
 
 class InThreads:
     @contextmanager
-    def opened(self, workload: Any, folder: Any, attempt: int) -> Iterator[Threads]:
-        yield Threads(workload, folder)
+    def opened(self, workload: Any, folder: Any, attempt: int) -> Iterator[LocalRuntime]:
+        yield LocalRuntime(workload, folder, Sandbox)
 
 
 class ThreadPreflight(InThreads, Preflight): ...

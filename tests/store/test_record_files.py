@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.record_fields import UnreadableRecord
-from skillopt_airflow.store.record_files import FORMATS, parsed
+from skillopt_airflow.store import record_files
+from skillopt_airflow.store.record_files import FORMATS, PARQUET, table_records
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 JSON = st.recursive(
@@ -27,6 +28,12 @@ def parquet(**columns: list[Any]) -> bytes:
     sink = io.BytesIO()
     pa.parquet.write_table(pa.table(columns), sink)
     return sink.getvalue()
+
+
+def parsed(name: str, content: bytes) -> list[Any]:
+    if name.endswith(PARQUET):
+        return list(table_records(name, lambda: pa.parquet.ParquetFile(pa.BufferReader(content))))
+    return list(record_files.parsed(name, content))
 
 
 @given(records=st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=4))

@@ -3,22 +3,21 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from bench.local_runtime import LocalRuntime
 from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.core.types import Item, JsonObject, ModelCall
-from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.rollout import program
 from skillopt_airflow.sandbox.container_loop import run_workload
-from skillopt_airflow.sandbox.gateway_container import gateway_settings
-from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
+from skillopt_airflow.sandbox.staging import ContainerFolder
 from skillopt_airflow.training.connections import OnCall
 from skillopt_airflow.training.loop import TrainingLoop
 from skillopt_airflow.training.run import TrainingRun
@@ -74,29 +73,6 @@ class Sandbox:
         return True
 
 
-@dataclass
-class Threads:
-    """The runtime of such sandboxes."""
-
-    work: ChunkWorkload
-    folder: TaskFolder
-
-    def at_once(self) -> int:
-        return 1
-
-    def serving(self, on_call: Callable[[ModelCall], None]) -> ModelGateway:
-        settings = dict(gateway_settings(self.work))
-        return ModelGateway(self.work.upstream, self.folder.socket, on_call=on_call, **settings)
-
-    @contextmanager
-    def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Sandbox]:
-        with self.folder.container(str(number), self.work, items, files) as folder:
-            yield Sandbox(folder, self.folder.socket)
-
-    def remove_all(self) -> None:
-        """Nothing outlives its thread."""
-
-
 class ServedTraining(Training):
     """A run whose models are behind the connections `skillopt_target` and `skillopt_optimizer`."""
 
@@ -111,7 +87,7 @@ class ServedTraining(Training):
 
     def run_program(self, ref: JsonObject) -> ChunkWorkload:
         work = ChunkWorkload(self.run, ref, "in-process")
-        run_workload(work, lambda folder: nullcontext(Threads(work, folder)), threading.Event())
+        run_workload(work, lambda folder: nullcontext(LocalRuntime(work, folder, Sandbox)), threading.Event())
         return work
 
 

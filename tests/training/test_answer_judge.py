@@ -193,6 +193,6 @@ def test_a_benchmark_that_asks_no_judge_is_left_alone(monkeypatch: pytest.Monkey
     monkeypatch.delenv(benchmarks.LIST_VARIABLE)
     config, searchqa = configured("searchqa", {}), benchmarks.load("searchqa")
     assert not isinstance(searchqa, AsksJudge)
-    assert judge_settings(config, searchqa) == {}
+    assert judge_settings(config) == {}
     with pytest.raises(ConfigError, match=r"^evaluation\.judge = always: this benchmark asks no judge"):
         check_judge(config.evaluation.model_copy(update={"judge": "always"}), searchqa)

@@ -198,10 +198,10 @@ class JudgedDeclaredTask(DeclaredTask):
     def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
         """Return the prompt as the question, and what the section says about agreement."""
         reference = item.reference[REFERENCE]
-        listed = reference if isinstance(reference, list) else [reference]
+        right = reference if isinstance(reference, list) else [reference]
         return GradingRequest(
             question=str(item.public[PROMPT]),
-            references=tuple(one if isinstance(one, str) else canonical_json(one) for one in listed),
+            references=tuple(one if isinstance(one, str) else canonical_json(one) for one in right),
             answer=trajectory.answer,
             instructions="" if self._section.judge is None else self._section.judge,
         )

@@ -11,7 +11,7 @@ JudgeUse = Literal["rules", "rules_first", "always"]
 
 
 class GradingRequest(Value):
-    """What the judge is asked: whether an answer agrees with a reference."""
+    """A question to the judge: does an answer agree with a reference?"""
 
     question: str
     references: tuple[str, ...] = Field(min_length=1)

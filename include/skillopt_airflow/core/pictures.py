@@ -40,7 +40,7 @@ class Picture(NamedTuple):
 
 
 class PictureSize(Value):
-    """What is told of a picture that is not shown."""
+    """The name and the size of a picture, for somebody who is not shown it."""
 
     name: str
     """Of the item's file, as its mark has it."""

@@ -115,7 +115,7 @@ def _answered(
     context: ReflectContext,
     minibatch: Minibatch,
     rules: OptimizerGroup,
-    exhibits: Exhibits = NO_EXHIBITS,
+    exhibits: Exhibits,
 ) -> Patch:
     """Ask for a draft and have it corrected; where a correction is unusable, the answer before it stays."""
     stage, drafts_fallback = _stage(rules), ""

@@ -20,7 +20,7 @@ class FollowUp(Value):
 
 
 class Exhibits(NamedTuple):
-    """What an analyst sees besides trajectories, by the ids of their items."""
+    """The exhibits that an analyst sees besides trajectories, by the ids of their items."""
 
     follow_ups: Mapping[str, FollowUp] = MappingProxyType({})
     """What the target said about the first of an item's trajectories."""

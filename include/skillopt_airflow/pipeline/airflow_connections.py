@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from skillopt_airflow.core.budget import ModelPrice, Prices, Role
+from skillopt_airflow.core.budget import Prices, Role
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
@@ -80,11 +80,9 @@ class AirflowConnections:
         from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 
         with self._lookup:
-            conn_id = model.optimizer_conn_id if model.judge_conn_id is None else model.judge_conn_id
-            settings = sampling_settings(
-                target_dialect(conn_id, model.judge), temperature=0.0, timeout=model.call_timeout
-            )
-            opened = optimizer_model(conn_id, model.judge)
+            conn_id, name = _models(model)["judge"]
+            settings = sampling_settings(target_dialect(conn_id, name), temperature=0.0, timeout=model.call_timeout)
+            opened = optimizer_model(conn_id, name)
             return PydanticAIOptimizer(opened, on_call, settings, max_attempts=model.max_attempts, role="judge")
 
     def target(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Target]":
@@ -116,14 +114,8 @@ class AirflowConnections:
         from skillopt_airflow.models.connection import host
         from skillopt_airflow.models.prices import price_of
 
-        model, overrides = config.model, config.budget.prices
-        prices: dict[Role, ModelPrice | None] = {
-            "target": price_of(str(model.target), overrides, host(model.target_conn_id)),
-            "optimizer": price_of(str(model.optimizer), overrides, host(model.optimizer_conn_id)),
-        }
-        if model.judge is not None and model.judge_conn_id is not None:
-            prices["judge"] = price_of(model.judge, overrides, host(model.judge_conn_id))
-        return prices
+        models, overrides = _models(config.model), config.budget.prices
+        return {role: price_of(str(name), overrides, host(conn_id)) for role, (conn_id, name) in models.items()}
 
     def image(self, config: TrainConfig) -> str:
         """Return the image's digest, after target, optimizer and engine have shown that they are there."""
@@ -136,18 +128,28 @@ class AirflowConnections:
         upstream = self.upstream(model)
         check_sampling(upstream, model)
         connection.check_optimizer(model)
-        connection.optimizer_model(model.optimizer_conn_id, model.optimizer)
-        used = {model.target_conn_id: model.target, model.optimizer_conn_id: model.optimizer}
-        if model.judge is not None and model.judge_conn_id is not None:
-            connection.optimizer_model(model.judge_conn_id, model.judge)
-            used[model.judge_conn_id] = model.judge
-        for conn_id, name in used.items():
+        models = _models(model)
+        for role, (conn_id, name) in models.items():
+            if role != "target":
+                connection.optimizer_model(conn_id, name)
+        for conn_id, name in dict(models.values()).items():
             connection.check(conn_id, name)
         connection.check_harness(upstream, model.harness)
         if config.sandbox.engine == "kubernetes":
             return pinned(config.image)
         check_engine(config.sandbox)
         return image_digest(config.image, config.sandbox)
+
+
+def _models(model: ModelGroup) -> dict[Role, tuple[str, str | None]]:
+    """Return connection and name of each of a run's models; the judge is among them if the run has one."""
+    models: dict[Role, tuple[str, str | None]] = {
+        "target": (model.target_conn_id, model.target),
+        "optimizer": (model.optimizer_conn_id, model.optimizer),
+    }
+    if model.judge is not None and model.judge_conn_id is not None:
+        models["judge"] = (model.judge_conn_id, model.judge)
+    return models
 
 
 def open_run(ref: "RunRef | JsonObject") -> TrainingRun:

@@ -43,7 +43,7 @@ class JudgedAnswer(Value):
 
 
 class Judging(Value):
-    """Who scored the answers of a split under the best skill."""
+    """The judging of a split's answers under the best skill: who scored how many of them."""
 
     split: str
     use: JudgeUse

@@ -93,7 +93,7 @@ def _records(uri: str, pattern: str, root: Path, client: "S3Client", folder: str
     if uri.endswith(PARQUET):
         records = table_records(address, lambda: _explained(uri, place, lambda: opened_at(place)), path)
     else:
-        records = parsed(address, _content(uri, place), path)
+        records = parsed(address, _content(uri, place))
     if ANY not in pattern.rpartition("/")[0]:
         return records
     of_folder: JsonObject = {FOLDER: path.rpartition("/")[0]}

@@ -20,27 +20,30 @@ from skillopt_airflow.store.parquet_cells import file_columns, leaves, with_refe
 BATCH = 2000
 
 
-def parsed(address: str, content: bytes, path: str = "") -> list[JsonObject]:
-    """Return the records of a file whose name ends like one of FORMATS; one that cannot be read says why and where.
+def parsed(address: str, content: bytes) -> list[JsonObject]:
+    """Return the records of a file of text, JSON or CSV by the end of its name; one that cannot be read says why.
 
     Args:
         address: of the file, for messages.
         content: what it holds.
-        path: of the file below the folder of its data set, for references to files in its cells.
 
     Raises:
         DataError: the file as a whole is in another format; the text names it, and the line as far as it is known.
     """
-    if address.endswith(PARQUET):
-        return table_records(address, lambda: pa.parquet.ParquetFile(pa.BufferReader(content)), path)
     extension = next(extension for extension in _TEXTS if address.endswith(extension))
     return _records(address, _TEXTS[extension](address, content))
 
 
 def table_records(address: str, table: Callable[[], "pa.parquet.ParquetFile"], path: str = "") -> list[JsonObject]:
-    """Return the records of a Parquet file, a row each; the other arguments and the errors are those of `parsed`.
+    """Return the records of a Parquet file, a row each; what is null, or no number, is missing.
 
-    Files in its cells are not read. What is null, or no number, is missing.
+    Args:
+        address: of the file, for messages.
+        table: opens it; files in its cells are not read.
+        path: of the file below the folder of its data set, for references to files in its cells.
+
+    Raises:
+        DataError: it is no Parquet file.
     """
     try:
         file = table()

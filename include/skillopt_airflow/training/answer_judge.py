@@ -29,12 +29,10 @@ def in_doubt(benchmark: Benchmark, rules: EvaluationGroup, item: Item, rollout: 
 
 def with_grade(rollout: Rollout, ask: Callable[[], Grade]) -> Rollout:
     """Return a scored rollout with the judge's score; one that failed if there is no grade."""
+    if rollout.score is None:
+        return rollout
     try:
-        return (
-            rollout
-            if rollout.score is None
-            else Rollout(trajectory=rollout.trajectory, score=score_by(ask(), rollout.score))
-        )
+        return Rollout(trajectory=rollout.trajectory, score=score_by(ask(), rollout.score))
     except ModelError as error:
         failed = rollout.trajectory.model_copy(update={"status": Status.JUDGE_ERROR, "error": str(error)})
         return Rollout(trajectory=failed, score=None)

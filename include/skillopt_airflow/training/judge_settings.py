@@ -1,4 +1,4 @@
-"""Whose word counts for a score, by a run's settings."""
+"""The settings of a run that say whose word counts for a score."""
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
@@ -28,7 +28,7 @@ def judge_use(rules: EvaluationGroup, benchmark: Benchmark) -> JudgeUse:
     return rules.judge if isinstance(benchmark, AsksJudge) else "rules"
 
 
-def judge_settings(config: TrainConfig, benchmark: Benchmark) -> JsonObject:
-    """Return what a score depends on besides its rollout: nothing where the rules decide alone."""
-    use = judge_use(config.evaluation, benchmark)
-    return {} if use == "rules" else {"judge": [use, config.model.judge, sha256(prompts.load(STAGE))]}
+def judge_settings(config: TrainConfig) -> JsonObject:
+    """Return what a score depends on besides its rollout: nothing in a run without a judge."""
+    judge = config.model.judge
+    return {} if judge is None else {"judge": [config.evaluation.judge, judge, sha256(prompts.load(STAGE))]}

@@ -331,9 +331,6 @@ class TrainingRun:
         from skillopt_airflow.store.rollout_table import RolloutKey
 
         model = self.config.model
-        shaping = model.model_dump(mode="json", include=set(SHAPING))
-        shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
-        shaping |= judge_settings(self.config, self.benchmark)
         return RolloutKey(
             benchmark=self.ref.benchmark,
             target=str(model.target),
@@ -341,9 +338,17 @@ class TrainingRun:
             split=split,
             skill_sha256=skill.sha256,
             draw=draw,
-            settings_sha256=sha256(canonical_json(shaping)),
+            settings_sha256=self._settings_sha256,
             image=self.record.program if self.record.program else self.record.image,
         )
+
+    @cached_property
+    def _settings_sha256(self) -> str:
+        """Hash of the settings that shape a rollout and its score."""
+        model = self.config.model
+        shaping = model.model_dump(mode="json", include=set(SHAPING))
+        shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
+        return sha256(canonical_json(shaping | judge_settings(self.config)))
 
     def results(
         self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"

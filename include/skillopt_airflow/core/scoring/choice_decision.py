@@ -1,4 +1,4 @@
-"""What rules are certain of where an answer names a choice; the rest is for a judge."""
+"""The decision on an answer that names a choice, where rules are certain of it; the rest is for a judge."""
 
 import re
 from collections.abc import Mapping
