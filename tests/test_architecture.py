@@ -157,6 +157,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.report.view": "tests/report/test_run_page.py",
     "skillopt_airflow.rollout.execution": "tests/rollout/test_workspace.py",
     "skillopt_airflow.rollout.plain_chat": "tests/rollout/test_chat_target.py",
+    "skillopt_airflow.rollout.plain_completions": "tests/rollout/test_chat_target.py",
     "skillopt_airflow.rollout.replies": "tests/rollout/test_chat.py",
     "skillopt_airflow.rollout.reply": "tests/rollout/test_chat.py",
     "skillopt_airflow.rollout.settings": "tests/rollout/test_tools.py",

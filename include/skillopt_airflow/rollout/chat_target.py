@@ -39,7 +39,7 @@ class ChatTarget:
             answer = await posted(self._gateway, self._path, body, self._settings.patience)
         except OSError as error:
             return await self._explained(messages, error)
-        return read_reply(answer) or await self._explained(messages, answer)
+        return read_reply(self._settings.dialect, answer) or await self._explained(messages, answer)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -131,7 +131,12 @@ class _Guarded(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         try:
-            return await super().request(messages, model_settings, model_request_parameters)
+            response = await super().request(messages, model_settings, model_request_parameters)
+            for part in response.parts:
+                # Some clients hand on whatever stands in the place of a text.
+                if isinstance(part, TextPart) and not isinstance(part.content, str):
+                    raise TypeError(f"a text is {part.content!r}")
+            return response
         except ContentFilterError:
             raise
         except UnexpectedModelBehavior as error:

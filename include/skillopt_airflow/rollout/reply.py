@@ -1,8 +1,18 @@
-"""The result of one request to the target."""
+"""What is said in a conversation with the target."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
+from skillopt_airflow.core.pictures import Part
 from skillopt_airflow.core.types import Status
+
+
+class Turn(NamedTuple):
+    """A message as every wire format knows it."""
+
+    role: Literal["system", "user", "assistant"]
+    parts: Sequence[Part]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,11 @@ PIXELS_OF_TOKEN = 750
 
 def message_content(pieces: Sequence[Part]) -> JsonValue:
     """Return a text by itself, and a list of blocks where there are pictures."""
-    if len(pieces) == 1 and isinstance(pieces[0], str):
-        return pieces[0]
+    return pieces[0] if len(pieces) == 1 and isinstance(pieces[0], str) else message_blocks(pieces)
+
+
+def message_blocks(pieces: Sequence[Part]) -> JsonValue:
+    """Return a block for each text and each picture."""
     return [
         {"type": "image", "source": {"type": "base64", "media_type": piece.media_type, "data": piece.base64}}
         if isinstance(piece, Picture)
@@ -34,7 +37,7 @@ class AnthropicMessages(WireFormat):
     address = "https://api.anthropic.com/v1"
     client_adds_version = True
     key_header = "x-api-key"
-    headers = {"anthropic-version": "2023-06-01"}  # noqa: RUF012 - annotated in the base
+    headers = {"anthropic-version": "2026-10-21"}  # noqa: RUF012 - annotated in the base
     # The header anthropic-beta says the same.
     queries = (b"", b"beta=true")
     beside_prompt = ("cache_read_input_tokens", "cache_creation_input_tokens")
