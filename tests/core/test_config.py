@@ -12,6 +12,7 @@ from skillopt_airflow.core.errors import ConfigError
 PROJECT = Path(__file__).parents[2]
 GROUPS = ("training_groups", "service_groups", "resource_groups", "config")
 PATHS = sorted(fields_by_path())
+SCHEMA = TrainConfig.model_json_schema()
 CALLED = {
     "evaluation": ("rules",),
     "optimizer": ("rules",),
@@ -38,9 +39,9 @@ def sources() -> str:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_every_knob_is_documented_in_a_sentence(path: str) -> None:
-    description = fields_by_path()[path].description
-    assert description
-    assert description.endswith(".")
+    group, key = path.split(".")
+    [definition] = re.findall(r"#/\$defs/(\w+Group)", str(SCHEMA["properties"][group]))
+    assert SCHEMA["$defs"][definition]["properties"][key]["description"].endswith(".")
 
 
 def test_every_group_is_listed() -> None:
