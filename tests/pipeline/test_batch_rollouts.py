@@ -3,11 +3,13 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from airflow.providers.common.ai.batch.openai import OpenAIBatchAdapter
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
 
 from local.served import served
@@ -19,7 +21,7 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.pipeline.batch_rollouts import BatchRollouts, check_batch
 from skillopt_airflow.pipeline.graph import dag_of, evaluations
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training import seed_and_final, workload
+from skillopt_airflow.training import seed_and_final, timing, workload
 from skillopt_airflow.training.run import TrainingRun
 from tests.store.conftest import make_client, s3_endpoint
 from tests.training.in_process import Training, configured
@@ -60,6 +62,7 @@ def run(s3_endpoint: str, server: StandInServer, monkeypatch: pytest.MonkeyPatch
 def pages(run: TrainingRun, request: Any) -> TrainingRun:
     """A run on the sample of scanned pages, in the same bucket."""
     overrides = {"model.batch": True, "model.target": "openai:stand-in-target", "evaluation.val_limit": 10}
+    overrides["model.max_tokens"] = run.config.model.max_tokens
     training = Training(configured("docvqa", overrides), "docvqa", request.node.name, store=run.store)  # type: ignore[arg-type]
     training.prepare()
     return training.run
@@ -214,6 +217,37 @@ def test_nothing_is_sent_without_calls_in_the_budget(run, server, calls_left):
         "coverage": 0.0,
     }
     assert not server.batches.jobs
+
+
+def deferrals(run: TrainingRun, chunks: Any) -> Any:
+    """The task as Airflow runs it, deferred as often as it wants to be: its result, and how often that was."""
+
+    async def first_event(deferred: TaskDeferred) -> Any:
+        return await anext(deferred.trigger.run())
+
+    times, go_on = 0, lambda: operator(run, chunks).execute(context(run))
+    while True:
+        try:
+            return go_on(), times
+        except TaskDeferred as deferred:
+            times, payload = times + 1, asyncio.run(first_event(deferred)).payload
+            go_on = partial(operator(run, chunks).execute_complete, context(run), payload)
+
+
+def test_a_stage_that_is_too_large_for_a_job_goes_as_several(pages, server, monkeypatch):
+    chunks = seed_and_final.seed_plan(pages)
+    monkeypatch.setattr(OpenAIBatchAdapter, "max_payload_bytes", 150_000)
+
+    result, times = deferrals(pages, chunks)
+
+    files = [server.batches.files[job["input_file_id"]] for job in server.batches.jobs.values()]
+    assert result == {"items": 10, "coverage": 1.0}
+    assert len(files) == times > 1
+    assert max(map(len, files)) <= 150_000
+    assert sum(len(file.splitlines()) for file in files) == 10
+    assert {one.trajectory.status for one in stored(pages).values()} == {Status.OK}
+    stages = timing.load(pages.store, pages.keys.moment(pages.timeline[0]))
+    assert len([row for row in stages if row.stage == "seed"]) == times
 
 
 def test_a_plan_without_chunks_is_skipped(run):

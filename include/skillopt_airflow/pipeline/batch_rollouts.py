@@ -10,11 +10,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import attach_storage, open_run
 from skillopt_airflow.pipeline.failures import tell_rollouts
 
 if TYPE_CHECKING:
+    from airflow.providers.common.ai.batch.base import BatchAdapter
     from airflow.sdk import Context
 
     from skillopt_airflow.training.batch_job import BatchWork
@@ -29,7 +31,6 @@ def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
     Raises:
         ConfigError: naming the key and what to do.
     """
-    from airflow.providers.common.ai.batch.dispatch import get_adapter_class
     from airflow.providers.common.ai.exceptions import LLMBatchInputError
 
     from skillopt_airflow.training.batch_job import check_batchable
@@ -39,7 +40,7 @@ def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
         return
     check_batchable(config, benchmark)
     try:
-        get_adapter_class(BaseHook.get_connection(model.target_conn_id).conn_type, model.target)
+        _adapter(model)
     except LLMBatchInputError as error:
         raise ConfigError(
             f"model.batch: {model.target} behind connection {model.target_conn_id} has no batch API here: use type "
@@ -47,10 +48,17 @@ def check_batch(config: TrainConfig, benchmark: Benchmark) -> None:
         ) from error
 
 
+def _adapter(model: ModelGroup) -> "type[BatchAdapter]":
+    from airflow.providers.common.ai.batch.dispatch import get_adapter_class
+
+    return get_adapter_class(BaseHook.get_connection(model.target_conn_id).conn_type, model.target)
+
+
 class BatchRollouts(LLMBatchOperator):
     """Sends the open items of all of a stage's chunks as one batch job, and records the answers.
 
-    Waiting takes no worker. Errors are typed rows; those are sent again by Airflow's retries, and nothing else is.
+    What is more than the provider takes in one job goes as the next one, when the first has ended. Waiting takes no
+    worker. Errors are typed rows; those are sent again by Airflow's retries, and nothing else is.
 
     :param run: reference of the run, as `prepare` pushed it. (templated)
     :param chunks: references of the chunks, as a planning task returned them. (templated)
@@ -71,6 +79,8 @@ class BatchRollouts(LLMBatchOperator):
             AirflowSkipException: the plan has no chunks.
             AirflowException: too many items failed and Airflow may try again; what was scored is kept.
         """
+        from skillopt_airflow.training.batch_job import JobLimits
+
         if not self.chunks:
             raise AirflowSkipException("nothing is to be evaluated")
         work = self._open(context)
@@ -85,16 +95,24 @@ class BatchRollouts(LLMBatchOperator):
                 work.refuse(used_up, work.job.entries)
                 return self._result(context)
             work.shorten(allowance.calls)
-        work.begin()
-        self.requests = work.requests  # type: ignore[assignment]
+        adapter = _adapter(work.run.config.model)
+        self.requests = work.begin(JobLimits(adapter.max_requests, adapter.max_payload_bytes))  # type: ignore[assignment]
         super().execute(context)
-        return self._result(context)
+        return self._go_on(context)
 
     def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
         """Record the answers of a job that has ended; raise as `execute` does."""
         self._open(context)
         super().execute_complete(context, event)
-        return self._result(context)
+        return self._go_on(context)
+
+    def _go_on(self, context: "Context") -> Any:
+        """Send what the job that has ended had no room for, or end the task."""
+        later = self._work.job.later
+        if not later:
+            return self._result(context)
+        self.log.info("The provider takes no more in one job; %d items go as the next", len(later))
+        return self.execute(context)
 
     def _open(self, context: "Context") -> "BatchWork":
         from skillopt_airflow.training.batch_job import BatchWork
@@ -111,6 +129,7 @@ class BatchRollouts(LLMBatchOperator):
         """Record the answers of a job, also of one that was cancelled halfway."""
         manifest: dict[str, Any] = super()._land(*args, **kwargs)
         self._work.record(str(manifest["result_uri"]).rpartition("/")[2])
+        self._save_timing()
         return manifest
 
     @staticmethod
@@ -120,15 +139,14 @@ class BatchRollouts(LLMBatchOperator):
 
     def _result(self, context: "Context") -> JsonObject:
         work, ti = self._work, context["ti"]
-        self._save_timing()
         tally = work.tally()
         tell_rollouts(tally, work.chunks[0].wanted_coverage, may_retry=ti.try_number <= ti.max_tries)
-        return {"items": len(work.job.entries), "coverage": tally.coverage}
+        return {"items": work.job.earlier + len(work.job.entries), "coverage": tally.coverage}
 
     def _save_timing(self) -> None:
         from skillopt_airflow.training import timing
 
-        first = self._work.chunks[0]
-        now, began = time.time(), self._work.job.created
-        row = timing.StageTiming(stage=first.stage, started=began, ended=now, model=now - began)
-        timing.save(first.run.store, first.run.keys.moment(first.moment), row, 0)
+        first, job = self._work.chunks[0], self._work.job
+        now = time.time()
+        row = timing.StageTiming(stage=first.stage, started=job.created, ended=now, model=now - job.created)
+        timing.save(first.run.store, first.run.keys.moment(first.moment), row, job.number)

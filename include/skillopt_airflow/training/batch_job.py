@@ -4,9 +4,9 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
@@ -38,6 +38,16 @@ MAX_ERROR_CHARS = 500
 REFUSALS = ("content_filter", "refusal")
 """Words by which the providers say that an answer was held back."""
 TOO_LONG = ("length", "max_tokens")
+FRAME_BYTES = 1000
+"""Most bytes that a provider's format puts around a request: its id, the model, the limit of tokens."""
+
+
+class JobLimits(NamedTuple):
+    """What a provider takes in one job."""
+
+    requests: int
+    size: int
+    """Bytes of all requests together."""
 
 
 class Entry(Value):
@@ -59,6 +69,10 @@ class BatchJob(Document):
     """Unix time in seconds."""
     landed: bool = False
     """True once its answers are recorded."""
+    later: tuple[Entry, ...] = Field(default=(), exclude_if=lambda entries: not entries)
+    """What the provider does not take in the same job; the next one has it."""
+    earlier: int = Field(default=0, exclude_if=lambda requests: not requests)
+    """Requests of the jobs whose next one this is."""
 
 
 def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
@@ -102,10 +116,16 @@ class BatchWork:
         if before is not None and self.under_way:
             return before
         number = 0 if before is None else before.number + before.landed
-        entries = [
+        entries = tuple(
             Entry(chunk=index, item_id=item.id) for index, chunk in enumerate(self.chunks) for item in chunk.items
-        ]
-        return BatchJob(number=number, plan=plan, entries=tuple(entries), created=time.time())
+        )
+        later = set(before.later) if before is not None and before.plan == plan else ()
+        # What failed in the jobs before waits for Airflow's retry.
+        rest = tuple(entry for entry in entries if entry in later)
+        earlier = before.earlier + len(before.entries) if before is not None and rest else 0
+        return BatchJob(
+            number=number, plan=plan, entries=rest if rest else entries, created=time.time(), earlier=earlier
+        )
 
     @property
     def under_way(self) -> bool:
@@ -121,24 +141,34 @@ class BatchWork:
         self.refuse("budget.max_calls", entries[calls:])
         self.job = self.job.model_copy(update={"entries": entries[:calls]})
 
-    def begin(self) -> None:
-        """Store what is about to be sent."""
+    def begin(self, limits: JobLimits) -> list[dict[str, Any]]:
+        """Store what is about to be sent, and return it as Airflow's batch operator takes it.
+
+        A job that is under way stays as it was sent; another one leaves to the next what the limits do not allow.
+
+        Raises:
+            ConfigError: the benchmark opens with something else than instructions and one question.
+        """
+        entries, size = self.job.entries, 0
+        requests: list[dict[str, Any]] = []
+        for entry in entries:
+            request = self._request(entry)
+            size += len(json.dumps(request)) + FRAME_BYTES
+            # Airflow's operator refuses the one that is too large alone.
+            if not self.under_way and requests and (size > limits.size or len(requests) == limits.requests):
+                break
+            requests.append(request)
+        if len(requests) < len(entries):
+            cut = {"entries": entries[: len(requests)], "later": entries[len(requests) :]}
+            self.job = self.job.model_copy(update=cut)
         self.run.store.put_model(batch_job(self._plan), self.job)
+        return requests
 
     @property
     def results(self) -> str:
         """Address of the job's folder, by the store's own connection."""
         storage = self.run.ref.storage
         return f"s3://{storage.conn_id}@{storage.bucket}/{self._folder}"
-
-    @property
-    def requests(self) -> list[dict[str, Any]]:
-        """The entries as Airflow's batch operator takes them.
-
-        Raises:
-            ConfigError: the benchmark opens with something else than instructions and one question.
-        """
-        return [self._request(entry) for entry in self.job.entries]
 
     def record(self, name: str) -> None:
         """Score and store the answers in a file of the job's folder."""
