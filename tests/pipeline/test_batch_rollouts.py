@@ -22,6 +22,7 @@ from skillopt_airflow.pipeline.batch_rollouts import BatchRollouts, check_batch
 from skillopt_airflow.pipeline.graph import dag_of, evaluations
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import seed_and_final, timing, workload
+from skillopt_airflow.training.done_rollouts import DoneRollouts
 from skillopt_airflow.training.run import TrainingRun
 from tests.store.conftest import make_client, s3_endpoint
 from tests.training.in_process import Training, configured
@@ -132,6 +133,13 @@ def test_scanned_pages_go_along_in_a_job(pages, server):
         assert rollout.trajectory.messages[1].content.startswith("[picture: picture-1.png]")
         assert "<picture>" in rollout.trajectory.messages[2].content
     assert 0 < sum(rollout.score.hard for rollout in rollouts.values()) < 10
+
+
+def test_the_reports_counts_of_rollouts_have_those_of_jobs(run):
+    carried_out(run, seed_and_final.seed_plan(run))
+    [(_, chunk, _), *others] = (done := DoneRollouts.of(run)).planned
+    assert (chunk.stage, len(others)) == ("seed", 3)
+    assert sum(map(len, done.ran.values())) == 10
 
 
 def test_its_calls_are_told_as_half_the_price(run, server):

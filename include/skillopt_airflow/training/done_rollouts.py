@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Self
 
 from skillopt_airflow.core.rollout_tally import RolloutTally
@@ -28,7 +29,8 @@ class DoneRollouts:
     @classmethod
     def of(cls, run: TrainingRun) -> Self:
         """Read them from the store."""
-        keys = [key for key in run.store.list_keys(run.keys.folder) if "/plans/" in key]
+        # A batch job has a folder beside its plan.
+        keys = [key for key in run.store.list_keys(run.keys.folder) if PurePosixPath(key).match("plans/*.json")]
         plans = [run.store.get_model(key, RolloutPlan) for key in keys]
         # In their order, since what one step has rolled out the next one finds.
         work = sorted(
