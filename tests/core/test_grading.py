@@ -29,15 +29,24 @@ def test_only_what_is_correct_scores(grade: Any, score: float) -> None:
 @pytest.mark.parametrize(
     ("grade", "quote", "rests"),
     [
-        ("correct", "New York", True),
-        ("correct", " new\u00a0York", False),
+        ("correct", "is in New York", True),
+        ("correct", " is in new\u00a0York", False),
         ("correct", "in New\n York.", True),
+        ("correct", "New York.", False),
+        ("correct", ".", False),
+        ("correct", "I", False),
         ("correct", "New York City", False),
         ("correct", "", False),
         ("incorrect", "", False),
-        ("incorrect", "New York", True),
+        ("incorrect", "in New York.", True),
         ("not_attempted", "", True),
+        ("not_attempted", "in Boston", False),
     ],
 )
 def test_a_grade_rests_on_words_of_the_answer(grade: Any, quote: str, rests: bool) -> None:
     assert rests_on_answer(Grade(grade=grade, quote=quote, reason=""), "It is in New York.") is rests
+
+
+def test_a_short_answer_is_quoted_as_a_whole() -> None:
+    for quote, rests in (("4 2", True), ("42", True), ("4", False), ("", False)):
+        assert rests_on_answer(Grade(grade="correct", quote=quote, reason=""), "42\n") is rests

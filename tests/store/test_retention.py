@@ -6,11 +6,11 @@ import pytest
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.types import Item, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store.artifacts import ArtifactStore
-from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.store.keys import ArtifactKeys, grades_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 from skillopt_airflow.store.parts import parts_of
-from skillopt_airflow.store.retention import Cleaned, compact, partitions
+from skillopt_airflow.store.retention import Cleaned, compact, drop_grades, partitions
 from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable
 from tests.store.test_artifacts import KEYS, provenance, publish
 
@@ -109,6 +109,15 @@ def test_two_who_merge_at_once_lose_nothing(store: ObjectStore, table: RolloutTa
     compact(Overtaken(store._client, store.bucket), partition, None)
     assert set(table.read(KEY, ITEMS)) == {item.id for item in ITEMS}
     assert len(parts_of(store, partition)) == 1
+
+
+def test_old_grades_go_and_new_ones_and_those_of_other_benchmarks_stay(store: ObjectStore) -> None:
+    mine, others = (f"{grades_of('team/', name)}judge-1.json" for name in ("searchqa", "searchqa2"))
+    for key in (mine, others):
+        store.put_text(key, "{}")
+    assert drop_grades(store, "team/", "searchqa", datetime.now(UTC) - timedelta(days=1)) == 0
+    assert drop_grades(store, "team/", "searchqa", FUTURE) == 1
+    assert store.list_keys("team/grades/") == [others]
 
 
 def test_versions_that_an_alias_ever_pointed_to_are_kept(store: ObjectStore) -> None:

@@ -14,6 +14,8 @@ from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ModelUnavailable
 from skillopt_airflow.core.protocols import AsksJudge
 from skillopt_airflow.core.types import ModelCall, Split, Status
+from skillopt_airflow.store.keys import grades_of
+from skillopt_airflow.training.batch_job import BatchWork
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.judge_settings import check_judge, judge_settings
@@ -112,6 +114,9 @@ def test_whose_word_counts_is_a_knob(use: str, score: float) -> None:
     assert view.judging.by_rules + view.judging.by_judge == tested
     assert (view.judging.by_rules == 0) is (use == "always")
     assert len({one.item_id for one in view.judging.sample}) == len(view.judging.sample) > 1
+    for one in view.judging.sample:
+        assert one.question.startswith(f"What is {one.item_id}?")
+        assert one.references[0] in ANSWERS
     assert ("Rules first" in page) is (use == "rules_first")
     assert [(cost.role, cost.calls) for cost in view.costs if cost.role == "judge"] == [("judge", calls)]
 
@@ -156,6 +161,43 @@ def test_a_judge_that_fails_gives_no_score_and_is_asked_again_without_a_rollout(
         item: float(text != "another") for item, text in references.items()
     }
     assert trained.rollouts["seed"] == len(references)
+
+
+def test_a_grade_that_does_not_count_is_not_remembered() -> None:
+    misquoted = [True]
+
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        grade = {"grade": "correct", "quote": "Picasso", "reason": "So it says."}
+        return grade if stage == "judge" and misquoted[0] else None
+
+    trained = training(reply)
+    [chunk, *_] = trained.prepare()
+    work = ChunkWorkload(trained.run, chunk, "in-process")
+    work.record([trained._outcome(work, item) for item in work.items], [])
+    assert any(one.status is Status.JUDGE_ERROR for one in work.ended())
+    assert not trained.store.list_keys(grades_of(trained.run.ref.storage.prefix, "spelling"))
+    misquoted[0] = False
+    again = ChunkWorkload(trained.run, chunk, "in-process")
+    again.judge_again()
+    assert not again.items
+    assert trained.store.list_keys(grades_of(trained.run.ref.storage.prefix, "spelling"))
+
+
+def test_a_batch_job_does_not_ask_the_target_again_for_what_only_a_judge_failed_on() -> None:
+    down = [True]
+
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        return ModelUnavailable("judge: out of order") if stage == "judge" and down[0] else None
+
+    trained = training(reply)
+    chunks = trained.prepare()
+    for chunk in chunks:
+        work = ChunkWorkload(trained.run, chunk, "in-process")
+        work.record([trained._outcome(work, item) for item in work.items], [])
+    down[0] = False
+    batch = BatchWork(trained.run, chunks, "in-process")
+    batch.judge_again()
+    assert not batch.job.entries
 
 
 def test_what_judges_cost_is_estimated_and_counts_for_the_budget() -> None:

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from skillopt_airflow.core.types import Grade, Score, Value
 
+LEAST_QUOTE = 10
+"""Characters, blanks left out: what is shorter stands in almost any answer."""
+
 JudgeUse = Literal["rules", "rules_first", "always"]
 """Whose word counts: the rules' alone, the judge's where they cannot decide, or the judge's for every answer."""
 
@@ -29,6 +32,10 @@ def score_by(grade: Grade, by_rules: Score) -> Score:
 
 
 def rests_on_answer(grade: Grade, answer: str) -> bool:
-    """Return whether the quote is of the answer, but for its blanks; only what was not attempted needs none."""
-    quote = "".join(grade.quote.split())
-    return quote in "".join(answer.split()) and (bool(quote) or grade.grade == "not_attempted")
+    """Return whether the quote is of the answer, but for its blanks, and long enough to rest on.
+
+    It has LEAST_QUOTE characters, or all of a shorter answer; what was not attempted needs none.
+    """
+    quote, said = "".join(grade.quote.split()), "".join(answer.split())
+    least = 0 if grade.grade == "not_attempted" else max(1, min(LEAST_QUOTE, len(said)))
+    return quote in said and len(quote) >= least

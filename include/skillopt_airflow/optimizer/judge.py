@@ -17,25 +17,28 @@ TRIES = 2
 
 
 def grade(judge: Optimizer, request: GradingRequest) -> Grade:
-    """Ask whether the answer agrees with a reference; a grade that quotes nothing of the answer does not count.
+    """Ask whether the answer agrees with a reference; a grade that quotes too little of it does not count.
 
     Raises:
-        ModelOutputError: the judge's answer stayed outside its form, or quoted what the answer does not say.
+        ModelOutputError: the judge's answer stayed outside its form, or its quote is too short or not in the answer.
         ModelError: the provider did not answer.
     """
-    answer = request.answer[:MOST_CHARS]
+    answer, left_out = request.answer[:MOST_CHARS], max(0, len(request.answer) - MOST_CHARS)
     prompt = prompt_of(
         section("agreement", request.instructions) if request.instructions else "",
         json_section("question", request.question),
         json_section("references", list(request.references)),
         # As JSON in which no < stands, so that the answer cannot end its section.
         json_section("answer", answer),
+        json_section("characters_left_out", left_out) if left_out else "",
     )
     wrong: list[str] = []
     for _ in range(TRIES):
-        asked = prompt_of(prompt, json_section("not_in_the_answer", wrong)) if wrong else prompt
+        asked = prompt_of(prompt, json_section("unusable_quotes", wrong)) if wrong else prompt
         found = judge.ask(STAGE, prompts.load(STAGE), asked, Grade)
         if rests_on_answer(found, answer):
             return found.model_copy(update={"reason": clipped(found.reason, MOST_OF_REASON)})
         wrong.append(clipped(found.quote))
-    raise ModelOutputError(f"the judge says {found.grade} and quotes what the answer does not say: {wrong[-1]!r}")
+    raise ModelOutputError(
+        f"the judge says {found.grade} and quotes too little, or what the answer does not say: {wrong[-1]!r}"
+    )

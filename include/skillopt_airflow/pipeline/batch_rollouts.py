@@ -84,6 +84,7 @@ class BatchRollouts(LLMBatchOperator):
         if not self.chunks:
             raise AirflowSkipException("nothing is to be evaluated")
         work = self._open(context)
+        work.judge_again()
         if not work.job.entries:
             self.log.info("Every item has a stored row; no batch job is needed")
             return self._result(context)

@@ -62,8 +62,11 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
 
 @task
 def compact_trajectories(benchmark: str) -> JsonObject:
-    """Merge the parts of each partition into few, without the rows that are too old; return the sums."""
-    from skillopt_airflow.store.retention import Cleaned, compact, partitions
+    """Merge the parts of each partition into few, without the rows that are too old; return the sums.
+
+    The grades that judges gave such rows go with them.
+    """
+    from skillopt_airflow.store.retention import Cleaned, compact, drop_grades, partitions
 
     config = _config(benchmark)
     store = AirflowConnections().object_store(config.storage, config.storage.bucket)
@@ -75,7 +78,8 @@ def compact_trajectories(benchmark: str) -> JsonObject:
         cleaned = compact(store, partition, oldest)
         total += cleaned
         log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
-    return total._asdict()
+    grades = 0 if oldest is None else drop_grades(store, config.storage.prefix, benchmark, oldest)
+    return total._asdict() | {"grades_dropped": grades}
 
 
 @task

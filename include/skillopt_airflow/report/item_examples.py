@@ -1,16 +1,16 @@
 """Trajectories that a report shows: what the target was told, what it said, and how that was scored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from skillopt_airflow.core.grading import JudgeUse
+from skillopt_airflow.core.grading import GradingRequest, JudgeUse
 from skillopt_airflow.core.item_scores import ItemScore
 from skillopt_airflow.core.pictures import Picture, Pictures, shown
-from skillopt_airflow.core.types import Grade, Rollout, Status, Value
+from skillopt_airflow.core.types import Grade, Rollout, Status, Trajectory, Value
 
 MOST_OF_A_KIND = 2
-"""Failures, and successes, that are shown."""
-MOST_JUDGED = 3
-"""Right answers, and others, that a judge scored and that are shown."""
+"""Failures and successes that are shown, and of the answers that a judge scored."""
+MOST_OF_QUESTION = 500
+"""Characters of a question that a judge was asked about."""
 MOST_CHARS = 3000
 """Characters of a message; of a longer one its beginning and its end."""
 
@@ -38,6 +38,8 @@ class JudgedAnswer(Value):
     """An answer that a model judged."""
 
     item_id: str
+    question: str
+    references: tuple[str, ...]
     answer: str
     grade: Grade
 
@@ -94,8 +96,18 @@ def example_of(rollout: Rollout, thumbnails: Pictures) -> Example | None:
     )
 
 
-def judging_of(rollouts: Sequence[Rollout], split: str, use: JudgeUse, judge: str) -> Judging:
-    """Count by whom the rollouts were scored, and show a few that the judge scored, of each grade as many."""
+def judging_of(
+    rollouts: Sequence[Rollout], split: str, use: JudgeUse, judge: str, request: Callable[[Trajectory], GradingRequest]
+) -> Judging:
+    """Count by whom the rollouts were scored, and show a few that the judge scored, of each grade as many.
+
+    Args:
+        rollouts: of the split.
+        split: its name.
+        use: whose word counts.
+        judge: name of the model.
+        request: what the judge is asked about a rollout.
+    """
     graded = [(one, one.score.grade) for one in rollouts if one.score is not None and one.score.grade is not None]
     right = [pair for pair in graded if pair[1].grade == "correct"]
     others = [pair for pair in graded if pair[1].grade != "correct"]
@@ -107,9 +119,19 @@ def judging_of(rollouts: Sequence[Rollout], split: str, use: JudgeUse, judge: st
         by_judge=len(graded),
         errors=sum(one.trajectory.status is Status.JUDGE_ERROR for one in rollouts),
         sample=tuple(
-            JudgedAnswer(item_id=one.trajectory.item_id, answer=_shortened(one.trajectory.answer), grade=grade)
-            for one, grade in [*right[:MOST_JUDGED], *others[:MOST_JUDGED]]
+            _judged(one.trajectory.item_id, request(one.trajectory), grade)
+            for one, grade in [*right[:MOST_OF_A_KIND], *others[:MOST_OF_A_KIND]]
         ),
+    )
+
+
+def _judged(item_id: str, asked: GradingRequest, grade: Grade) -> JudgedAnswer:
+    return JudgedAnswer(
+        item_id=item_id,
+        question=_shortened(asked.question, MOST_OF_QUESTION),
+        references=asked.references,
+        answer=_shortened(asked.answer),
+        grade=grade,
     )
 
 
@@ -117,9 +139,9 @@ def _part(piece: str | Picture) -> Part:
     return Part(thumbnail=piece.content) if isinstance(piece, Picture) else Part(text=_shortened(piece))
 
 
-def _shortened(text: str) -> str:
-    left = len(text) - MOST_CHARS
+def _shortened(text: str, most: int = MOST_CHARS) -> str:
+    left = len(text) - most
     if left <= 0:
         return text
-    half = MOST_CHARS // 2
+    half = most // 2
     return f"{text[:half]}\n[… {left:,} characters …]\n{text[-half:]}"

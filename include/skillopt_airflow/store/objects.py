@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
@@ -171,9 +172,17 @@ class ObjectStore:
 
     def list_keys(self, prefix: str) -> list[str]:
         """Return all keys below the prefix, sorted."""
+        return sorted(key for key, _ in self._listed(prefix))
+
+    def list_older(self, prefix: str, than: datetime) -> list[str]:
+        """Return the keys below the prefix that were last written before a time."""
+        return sorted(key for key, written in self._listed(prefix) if written < than)
+
+    def _listed(self, prefix: str) -> Iterator[tuple[str, datetime]]:
         with self._explained(prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
-            return sorted(found["Key"] for page in pages for found in page.get("Contents", ()))
+            for page in pages:
+                yield from ((found["Key"], found["LastModified"]) for found in page.get("Contents", ()))
 
     @contextmanager
     def _explained(self, key: str) -> Iterator[None]:

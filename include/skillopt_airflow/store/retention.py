@@ -58,6 +58,14 @@ def compact(store: ObjectStore, partition: str, oldest: datetime | None) -> Clea
     return total
 
 
+def drop_grades(store: ObjectStore, prefix: str, benchmark: str, oldest: datetime) -> int:
+    """Remove what judges said before `oldest`, which quotes answers; return how many grades those were."""
+    dropped = store.list_older(keys.grades_of(prefix, benchmark), oldest)
+    for key in dropped:
+        store.delete(key)
+    return len(dropped)
+
+
 def _kept(store: ObjectStore, parts: Sequence[Part], oldest: datetime | None) -> Mapping[str, list[int]]:
     """Return the places of the rows to keep by part: the last of those that are one write."""
     places: dict[tuple[Any, ...], tuple[str, int]] = {}

@@ -9,9 +9,12 @@ from pydantic import JsonValue, ValidationError
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ModelOutputError, ObjectMissing
+from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Optimizer, Output, Target
-from skillopt_airflow.core.types import Message, canonical_json, sha256
+from skillopt_airflow.core.types import Grade, Message, canonical_json, sha256
+from skillopt_airflow.optimizer import prompts
+from skillopt_airflow.optimizer.judge import STAGE, grade
 from skillopt_airflow.store.objects import ObjectStore
 
 Model = TypeVar("Model")
@@ -83,6 +86,21 @@ class RememberingOptimizer(_Remembering[Optimizer]):
         except ObjectMissing:
             return
         raise ModelOutputError(miss.unusable)
+
+
+class RememberingJudge(_Remembering[Optimizer]):
+    """A judge that stores each grade that counts under the hash of what was asked; without one it is asked again."""
+
+    def grade(self, request: GradingRequest) -> Grade:
+        """Return the stored grade of the same request, or a new one; raise ModelError."""
+        question: list[JsonValue] = [self._model, prompts.load(STAGE), request.model_dump(mode="json")]
+        key = _key(self._folder, STAGE, [*question, Grade.model_json_schema()])
+        try:
+            return Grade.model_validate_json(self._store.get_bytes(key))
+        except (ObjectMissing, ValidationError):
+            found = grade(self._inner(), request)
+        self._store.put_json(key, found.model_dump(mode="json"))
+        return found
 
 
 class RememberingTarget(_Remembering[Target]):

@@ -10,9 +10,8 @@ from skillopt_airflow.core.grading import GradingRequest, score_by
 from skillopt_airflow.core.protocols import AsksJudge, Benchmark
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Grade, Item, ModelCall, Rollout, Status
-from skillopt_airflow.optimizer.judge import grade
 from skillopt_airflow.store.keys import grades_of
-from skillopt_airflow.training.answer_cache import RememberingOptimizer
+from skillopt_airflow.training.answer_cache import RememberingJudge
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun
@@ -43,7 +42,7 @@ def judged(
 ) -> list[Rollout]:
     """Return the rollouts with the judge's scores where the rules cannot decide; new calls are added to `calls`.
 
-    Its answers are stored by question, answer and judge, so each is paid once, by whichever run comes to it first.
+    A grade is stored by question, answer and judge, so it is paid once, by whichever run comes to it first.
     """
     rules, model = run.config.evaluation, run.config.model
     requests = [in_doubt(run.benchmark, rules, item, rollout) for item, rollout in rollouts]
@@ -51,14 +50,14 @@ def judged(
     if not wanted:
         return [rollout for _, rollout in rollouts]
     with ExitStack() as opened:
-        judge = RememberingOptimizer(
+        judge = RememberingJudge(
             lambda: opened.enter_context(run.connections.judge(model, calls.append)),
             str(model.judge),
             run.store,
             grades_of(run.ref.storage.prefix, run.ref.benchmark),
         )
         with ThreadPoolExecutor(at_once) as pool:
-            asked = {request: pool.submit(grade, judge, request) for request in wanted}
+            asked = {request: pool.submit(judge.grade, request) for request in wanted}
         return [
             rollout if request is None else with_grade(rollout, asked[request].result)
             for (_, rollout), request in zip(rollouts, requests, strict=True)

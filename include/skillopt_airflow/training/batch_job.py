@@ -127,6 +127,11 @@ class BatchWork:
             number=number, plan=plan, entries=rest if rest else entries, created=time.time(), earlier=earlier
         )
 
+    def judge_again(self) -> None:
+        """Have answers judged whose judge failed before; they are not asked for again."""
+        for chunk in self.chunks:
+            chunk.judge_again()
+
     @property
     def under_way(self) -> bool:
         """Return whether a former attempt may have sent the job, and its answers are not recorded yet."""

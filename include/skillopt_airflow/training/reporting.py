@@ -4,13 +4,15 @@ import math
 
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.groups import count_groups
 from skillopt_airflow.core.measured_score import SplitScore
+from skillopt_airflow.core.protocols import AsksJudge
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History, MomentHistory, Publication
 from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.types import Patch, Split
+from skillopt_airflow.core.types import Patch, Split, Trajectory
 from skillopt_airflow.report.item_examples import Example, Judging, chosen, example_of, judging_of
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
@@ -76,12 +78,17 @@ def _on_val(run: TrainingRun, skill: Measured) -> SplitScore:
 
 
 def _judging(run: TrainingRun, best: Measured) -> Judging | None:
-    use = judge_use(run.config.evaluation, run.benchmark)
-    if use == "rules":
+    use, benchmark = judge_use(run.config.evaluation, run.benchmark), run.benchmark
+    if use == "rules" or not isinstance(benchmark, AsksJudge):
         return None
     split = Split.TEST if run.config.evaluation.eval_test else Split.VAL
     rollouts = run.stored(split, run.skill(best.version), 0, run.item_refs(split))
-    return judging_of(list(rollouts.values()), split, use, str(run.config.model.judge))
+
+    def request(trajectory: Trajectory) -> GradingRequest:
+        [item] = run.items_of(split, [trajectory.item_id])
+        return benchmark.grading(item, trajectory)
+
+    return judging_of(list(rollouts.values()), split, use, str(run.config.model.judge), request)
 
 
 def _examples(run: TrainingRun, best: Measured) -> tuple[Example, ...]:
