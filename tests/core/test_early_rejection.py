@@ -350,7 +350,7 @@ def test_the_record_of_an_early_reject() -> None:
     assert (decision.action, decision.bound, decision.policy) == (Action.REJECT, 0.5, "paper")
     assert (
         decision.reason
-        == "rejected early, 1 of 6 items did not run: its score is <= 0.5000, not better than current 0.5000"
+        == "rejected early, 1 of 6 items were not needed: its score is <= 0.5000, not better than current 0.5000"
     )
     assert (decision.against_current.wins, decision.against_current.losses, decision.against_best.ties) == (1, 2, 1)
     assert decision.coverage == pytest.approx(4 / 6)

@@ -149,7 +149,7 @@ def reject_early(
     """Return the gate's decision on an evaluation that was cut short."""
     compared = paired(current, current, rules).score
     reason = (
-        f"rejected early, {evaluation.cancelled} of {evaluation.size} items did not run: its score is <= "
+        f"rejected early, {evaluation.cancelled} of {evaluation.size} items were not needed: its score is <= "
         f"{bound:.4f}, not better than current {compared:.4f}"
     )
     return reject(evaluation, current, best, rules, reason).model_copy(update={"bound": bound})
