@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.grading import ENDS, GradingRequest
 from skillopt_airflow.core.pictures import mark, picture_suffix
 from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import text_at, unusable
@@ -45,7 +47,9 @@ class MMRB:
         answer = str(record.get("answer", "")).strip()
         if not answer or (options and not choices_named(answer, lettered(public["options"], "options"))):
             raise DataError(f"answer: expected {'a choice of the options' if options else 'a text'}, got {answer!r}")
-        return Item(id=identity, public=public, reference={"answer": answer}, files=files)
+        steps = _steps(record)
+        reference: JsonObject = {"answer": answer, **({"steps": steps} if steps else {})}
+        return Item(id=identity, public=public, reference=reference, files=files)
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
         """Return the skill as system message, then question, pictures and options."""
@@ -80,6 +84,22 @@ class MMRB:
             right = _agree(answered, expected)
         return Score(hard=float(right), soft=float(right), feedback=f'expected "{expected}"; answered "{answered}"')
 
+    def decides(self, item: Item, trajectory: Trajectory) -> bool:
+        """Return True: of the outcome the rules can always tell."""
+        return True
+
+    def grading(self, item: Item, trajectory: Trajectory) -> GradingRequest:
+        """Ask which steps the response takes; of an item whose steps are not known, whether the answer is right."""
+        said = [message.content for message in trajectory.messages if message.role == "assistant"]
+        known: Any = item.reference.get("steps", [])
+        paths = tuple(tuple(path) for path in known)
+        return GradingRequest(
+            question=self.task(item.public),
+            references=(str(item.reference["answer"]),),
+            answer=said[-1] if paths and said else trajectory.answer,
+            paths=paths,
+        )
+
 
 def _options(record: JsonObject) -> list[str]:
     """Return the options without their letters."""
@@ -92,6 +112,16 @@ def _options(record: JsonObject) -> list[str]:
     labels = [_LABEL.match(text) for text in texts]
     in_order = all(label and label["letter"] == chr(ord("A") + place) for place, label in enumerate(labels))
     return [text[label.end() :] for text, label in zip(texts, labels, strict=True) if label] if in_order else texts
+
+
+def _steps(record: JsonObject) -> list[Any]:
+    """Return the ways to the answer that the data set knows, as texts; corrected ones where it has corrected them."""
+    found: Any = record.get("reasoning_steps") or []
+    try:
+        paths = [[str(step.get("rationale_fix") or step["rationale"]) for step in path] for path in found]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise unusable(("reasoning_steps",), "lists of steps with a rationale", found) from error
+    return [path for path in paths if len(path) > len(ENDS)]
 
 
 def _pictures(record: JsonObject) -> tuple[ItemFile, ...]:

@@ -22,5 +22,16 @@ def judge(prompt: str) -> dict[str, Any]:
     return {"grade": "correct", "quote": answer[:MOST_QUOTED], "reason": f"It says what {agrees!r} says."}
 
 
+def judge_steps(prompt: str) -> dict[str, Any]:
+    """Return the steps all of whose words the request's answer has; raise ModelError on a malformed request."""
+    sections = Sections(prompt)
+    paths = sections.json("paths", list[list[str]])
+    answer = sections.json("answer", str).strip()
+    said = set(_words(answer))
+    places = [(number, place) for number, path in enumerate(paths) for place in range(len(path))]
+    taken = [(number, place) for number, place in places if said.issuperset(_words(paths[number][place]))]
+    return {"taken": [{"path": path, "step": step, "quote": answer[:MOST_QUOTED]} for path, step in taken]}
+
+
 def _words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.casefold())

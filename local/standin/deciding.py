@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from local.standin.acting import act
-from local.standin.agreement import judge
+from local.standin.agreement import judge, judge_steps
 from local.standin.conversation import Call, Conversation, Reply
 from local.standin.epoch_answers import meta_reflect, meta_skill, slow_update
 from local.standin.pooling import consolidate, learning_rate, merge, merge_rewrites, rank
@@ -35,6 +35,7 @@ STAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "meta_skill_result": _stage(meta_skill, "memory comparison epoch_steps"),
     "meta_reflect_result": _stage(meta_reflect, "skill budget epoch_steps"),
     "judge_result": judge,
+    "judge_steps_result": judge_steps,
     "preflight_result": _stage(lambda request: {"ready": True}, ""),
 }
 STAGE_MARK = "_result"

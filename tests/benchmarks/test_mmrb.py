@@ -14,10 +14,14 @@ from benchmarks.mmrb.adapter import BENCHMARK
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.core.types import JsonObject, Split, Status, Trajectory
+from skillopt_airflow.core.training_groups import EvaluationGroup
+from skillopt_airflow.core.types import JsonObject, Message, Rollout, Split, Status, Trajectory
+from skillopt_airflow.optimizer.judge import grade
 from skillopt_airflow.store.files import DataFiles
+from skillopt_airflow.training.answer_judge import in_doubt, with_grade
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.trial import first_items
+from tests.optimizer.scripted_optimizer import ScriptedOptimizer
 
 CHOICE: JsonObject = {
     "source": "s",
@@ -114,11 +118,39 @@ def test_options_whose_letters_are_out_of_order_stay_as_they_are() -> None:
         ({"answer": " "}, "answer: expected a choice"),
         ({"image_paths": []}, "image_paths: expected a list of pictures' paths"),
         ({"question": ""}, "question: expected a non-empty text"),
+        ({"reasoning_steps": [["look"]]}, "reasoning_steps: expected lists of steps with a rationale"),
     ],
 )
 def test_what_is_wrong_with_a_record_is_told(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         BENCHMARK.item(CHOICE | changed)
+
+
+STEPS = [
+    [{"reasoning step": n, "rationale": f"see {n}", "rationale_fix": "look at 2" if n == 2 else ""} for n in range(4)],
+    [{"reasoning step": 1, "rationale": "guess"}, {"reasoning step": 2, "rationale": "say B"}],
+]
+
+
+def test_a_judge_is_asked_for_the_steps_that_the_data_set_knows() -> None:
+    item = BENCHMARK.item(CHOICE | {"reasoning_steps": STEPS})
+    said = (Message(role="user", content="?"), Message(role="assistant", content="I look. <answer>B</answer>"))
+    given = Trajectory(item_id=item.id, status=Status.OK, answer="B", messages=said)
+    assert BENCHMARK.decides(item, given)
+    asked = BENCHMARK.grading(item, given)
+    # A path of two steps has none that counts.
+    assert asked.paths == (("see 0", "see 1", "look at 2", "see 3"),)
+    assert asked.answer == "I look. <answer>B</answer>"
+    rollout = Rollout(trajectory=given, score=BENCHMARK.score(item, given))
+    assert in_doubt(BENCHMARK, EvaluationGroup(judge="rules_first"), item, rollout) is None
+    assert in_doubt(BENCHMARK, EvaluationGroup(judge="always"), item, rollout) == asked
+    judge = ScriptedOptimizer({"taken": [{"path": 0, "step": 2, "quote": "I look. <answer>"}]})
+    found = with_grade(rollout, lambda: grade(judge, asked)).score
+    assert found is not None
+    assert (found.hard, found.soft) == (1, 0.5)
+    plain = BENCHMARK.grading(BENCHMARK.item(CHOICE), given)
+    assert (plain.paths, plain.answer, plain.references) == ((), "B", ("B",))
+    assert "steps" not in BENCHMARK.item(CHOICE).reference
 
 
 def picture(shade: int) -> bytes:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from skillopt_airflow.core.grading import GradingRequest, rests_on_answer, score_by
+from skillopt_airflow.core.grading import GradingRequest, process_score, rests_on_answer, score_by
 from skillopt_airflow.core.types import Grade, Score
 
 
@@ -50,3 +50,25 @@ def test_a_grade_rests_on_words_of_the_answer(grade: Any, quote: str, rests: boo
 def test_a_short_answer_is_quoted_as_a_whole() -> None:
     for quote, rests in (("4 2", True), ("42", True), ("4", False), ("", False)):
         assert rests_on_answer(Grade(grade="correct", quote=quote, reason=""), "42\n") is rests
+
+
+@pytest.mark.parametrize(
+    ("lengths", "taken", "share"),
+    [
+        # True, true, false, true over a path of six steps, and one of three over a path of five (MMRB's paper).
+        ((6, 5), {(0, 1), (0, 2), (0, 4), (1, 2)}, 0.75),
+        ((5, 6), {(0, 1), (0, 2), (0, 3)}, 1.0),
+        ((3,), set(), 0.0),
+        ((3,), {(0, 0), (0, 2), (0, 7), (4, 1)}, 0.0),
+        ((2, 3), {(0, 0), (0, 1), (1, 1)}, 1.0),
+    ],
+)
+def test_the_best_path_counts_without_its_ends(lengths: tuple[int, ...], taken: set[Any], share: float) -> None:
+    assert process_score([["step"] * length for length in lengths], taken) == share
+
+
+def test_steps_are_the_soft_score_and_the_rules_decide_the_hard_one() -> None:
+    given = Grade(grade="incorrect", quote="q", reason="it takes half", process=0.5)
+    found = score_by(given, Score(hard=1, soft=1, feedback='expected "a"'))
+    assert (found.hard, found.soft, found.grade) == (1, 0.5, given)
+    assert found.feedback == 'expected "a"; the judge: it takes half'

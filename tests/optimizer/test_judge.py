@@ -100,3 +100,33 @@ def test_a_long_answer_is_judged_by_its_beginning_and_a_long_reason_is_cut() -> 
     assert len(found.reason) <= 500
     assert len(json.loads(section(judge.calls[0][1], "answer"))) == MOST_CHARS
     assert json_section(judge.calls[0][1], "characters_left_out") == MOST_CHARS + 8
+
+
+STEPS = REQUEST.model_copy(
+    update={
+        "answer": "First I look at the frame. It bears a motto. So it is Jan van Eyck.",
+        "paths": (("Who?", "Look at the frame.", "Read the motto.", "Van Eyck"), ("Who?", "Van Eyck")),
+    }
+)
+
+
+def test_the_judge_says_which_steps_are_taken_and_where() -> None:
+    frame, motto = "I look at the frame.", "It bears a motto."
+    taken = [(0, 1, frame), (0, 2, motto), (0, 3, "Jan van Eyck.")]
+    judge = ScriptedOptimizer({"taken": [{"path": path, "step": step, "quote": quote} for path, step, quote in taken]})
+    found = grade(judge, STEPS)
+    assert (found.grade, found.process, found.quote) == ("correct", 1.0, frame)
+    [(stage, prompt)] = judge.calls
+    assert stage == "judge_steps"
+    assert json_section(prompt, "paths") == [list(path) for path in STEPS.paths]
+    assert json_section(prompt, "answer") == STEPS.answer
+    assert "<references>" not in prompt
+
+
+def test_a_step_is_not_taken_where_the_answer_does_not_say_so() -> None:
+    taken = [(0, 1, "I look at the frame."), (0, 2, "The motto reads Als Ich Can."), (0, 2, "a")]
+    judge = ScriptedOptimizer({"taken": [{"path": path, "step": step, "quote": quote} for path, step, quote in taken]})
+    found = grade(judge, STEPS)
+    assert (found.grade, found.process) == ("incorrect", 0.5)
+    nothing = grade(ScriptedOptimizer({"taken": []}), STEPS)
+    assert (nothing.grade, nothing.process, nothing.quote) == ("not_attempted", 0.0, "")

@@ -170,13 +170,20 @@ class Trajectory(Value):
     seconds: float = Field(default=0.0, ge=0.0, le=1e11, allow_inf_nan=False)
 
 
-class Grade(Value):
-    """A judge's verdict on an answer."""
+class Verdict(Value):
+    """A judge's words on an answer."""
 
     grade: Literal["correct", "incorrect", "not_attempted"]
     quote: str
     """The part of the answer that the grade rests on, as it stands there."""
     reason: str
+
+
+class Grade(Verdict):
+    """A verdict that counts."""
+
+    process: UnitInterval | None = Field(default=None, exclude_if=lambda process: process is None)
+    """The share of a known way's steps that the answer takes, if those were asked about."""
 
 
 class Score(Value):

@@ -1,19 +1,39 @@
 """The judge's call: does an answer agree with a reference?"""
 
 from skillopt_airflow.core.errors import ModelOutputError
-from skillopt_airflow.core.grading import GradingRequest, rests_on_answer
+from skillopt_airflow.core.grading import GradingRequest, is_quote, process_score, rests_on_answer
 from skillopt_airflow.core.protocols import Optimizer
-from skillopt_airflow.core.types import Grade
+from skillopt_airflow.core.types import Grade, Value, Verdict
 from skillopt_airflow.optimizer import prompts
 from skillopt_airflow.optimizer.answers import clipped
 from skillopt_airflow.optimizer.sections import json_section, prompt_of, section
 
-STAGE = "judge"
+STAGE, STEPS_STAGE = "judge", "judge_steps"
 MOST_CHARS = 20_000
 """Characters of an answer that the judge reads, from its start."""
 MOST_OF_REASON = 500
 TRIES = 2
 """Answers of the judge, until one quotes what it rests on."""
+
+
+class TakenStep(Value):
+    """A step that the answer takes, by its places in the request, from 0."""
+
+    path: int
+    step: int
+    quote: str
+    """Where the answer takes it, as it stands there."""
+
+
+class TakenSteps(Value):
+    """The judge's answer about steps."""
+
+    taken: tuple[TakenStep, ...]
+
+
+def judge_instructions() -> str:
+    """Return all that a judge is told beside the request; a grade depends on it."""
+    return prompts.load(STAGE) + prompts.load(STEPS_STAGE)
 
 
 def grade(judge: Optimizer, request: GradingRequest) -> Grade:
@@ -23,6 +43,8 @@ def grade(judge: Optimizer, request: GradingRequest) -> Grade:
         ModelOutputError: the judge's answer stayed outside its form, or its quote is too short or not in the answer.
         ModelError: the provider did not answer.
     """
+    if request.paths:
+        return _process(judge, request)
     answer, left_out = request.answer[:MOST_CHARS], max(0, len(request.answer) - MOST_CHARS)
     prompt = prompt_of(
         section("agreement", request.instructions) if request.instructions else "",
@@ -35,10 +57,29 @@ def grade(judge: Optimizer, request: GradingRequest) -> Grade:
     wrong: list[str] = []
     for _ in range(TRIES):
         asked = prompt_of(prompt, json_section("unusable_quotes", wrong)) if wrong else prompt
-        found = judge.ask(STAGE, prompts.load(STAGE), asked, Grade)
+        found = judge.ask(STAGE, prompts.load(STAGE), asked, Verdict)
         if rests_on_answer(found, answer):
-            return found.model_copy(update={"reason": clipped(found.reason, MOST_OF_REASON)})
+            return Grade(grade=found.grade, quote=found.quote, reason=clipped(found.reason, MOST_OF_REASON))
         wrong.append(clipped(found.quote))
     raise ModelOutputError(
         f"the judge says {found.grade} and quotes too little, or what the answer does not say: {wrong[-1]!r}"
+    )
+
+
+def _process(judge: Optimizer, request: GradingRequest) -> Grade:
+    """Ask which steps of the known ways the answer takes; a step whose quote is not in the answer is not taken."""
+    answer = request.answer[:MOST_CHARS]
+    prompt = prompt_of(
+        json_section("question", request.question),
+        json_section("paths", [list(path) for path in request.paths]),
+        json_section("answer", answer),
+    )
+    found = judge.ask(STEPS_STAGE, prompts.load(STEPS_STAGE), prompt, TakenSteps).taken
+    quoted = {(one.path, one.step): one.quote for one in found if is_quote(one.quote, answer)}
+    share = process_score(request.paths, quoted.keys())
+    return Grade(
+        grade="correct" if share == 1 else "incorrect" if share else "not_attempted",
+        quote=next(iter(quoted.values()), ""),
+        reason=f"it takes {share:.0%} of the steps between the first and the last of a known way",
+        process=share,
     )

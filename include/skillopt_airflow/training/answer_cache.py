@@ -13,8 +13,7 @@ from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Optimizer, Output, Target
 from skillopt_airflow.core.types import Grade, Message, canonical_json, sha256
-from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.judge import STAGE, grade
+from skillopt_airflow.optimizer.judge import STAGE, grade, judge_instructions
 from skillopt_airflow.store.objects import ObjectStore
 
 Model = TypeVar("Model")
@@ -93,7 +92,7 @@ class RememberingJudge(_Remembering[Optimizer]):
 
     def grade(self, request: GradingRequest) -> Grade:
         """Return the stored grade of the same request, or a new one; raise ModelError."""
-        question: list[JsonValue] = [self._model, prompts.load(STAGE), request.model_dump(mode="json")]
+        question: list[JsonValue] = [self._model, judge_instructions(), request.model_dump(mode="json")]
         key = _key(self._folder, STAGE, [*question, Grade.model_json_schema()])
         try:
             return Grade.model_validate_json(self._store.get_bytes(key))

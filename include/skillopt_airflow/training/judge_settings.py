@@ -6,8 +6,7 @@ from skillopt_airflow.core.grading import JudgeUse
 from skillopt_airflow.core.protocols import AsksJudge, Benchmark
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, sha256
-from skillopt_airflow.optimizer import prompts
-from skillopt_airflow.optimizer.judge import STAGE
+from skillopt_airflow.optimizer.judge import judge_instructions
 
 
 def check_judge(rules: EvaluationGroup, benchmark: Benchmark) -> None:
@@ -31,4 +30,4 @@ def judge_use(rules: EvaluationGroup, benchmark: Benchmark) -> JudgeUse:
 def judge_settings(config: TrainConfig) -> JsonObject:
     """Return what a score depends on besides its rollout: nothing in a run without a judge."""
     judge = config.model.judge
-    return {} if judge is None else {"judge": [config.evaluation.judge, judge, sha256(prompts.load(STAGE))]}
+    return {} if judge is None else {"judge": [config.evaluation.judge, judge, sha256(judge_instructions())]}

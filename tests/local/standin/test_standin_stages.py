@@ -260,3 +260,19 @@ def test_odd_minibatches_are_answered(stage: str, outcome: str, seen: Any) -> No
 def test_a_request_that_lacks_a_part_is_explained(stage: str, prompt: str, complaint: str) -> None:
     with pytest.raises(ModelError, match=complaint):
         STAGES[f"{stage}_result"](prompt)
+
+
+@pytest.mark.parametrize(
+    ("answer", "grade"), [("van-Eyck!", "correct"), ("Rogier", "incorrect"), (" ", "not_attempted")]
+)
+def test_the_judge_compares_words(answer: str, grade: str) -> None:
+    given = asked("judge", json_section("references", ["Van Eyck", "Jan"]), json_section("answer", answer))
+    assert given["grade"] == grade
+    assert given["quote"] == answer.strip()
+
+
+def test_the_judge_finds_the_steps_whose_words_are_there() -> None:
+    paths = [["Who?", "Look at the frame.", "Read the motto."], ["The frame!"]]
+    given = asked("judge_steps", json_section("paths", paths), json_section("answer", "I look at the frame."))
+    assert [(step["path"], step["step"]) for step in given["taken"]] == [(0, 1), (1, 0)]
+    assert {step["quote"] for step in given["taken"]} == {"I look at the frame."}
