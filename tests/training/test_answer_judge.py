@@ -153,6 +153,10 @@ def test_a_judge_that_fails_gives_no_score_and_is_asked_again_without_a_rollout(
     references = {item.id: item.reference["reference"] for item in work.assigned}
     assert {one.item_id for one in failed} == {item for item, text in references.items() if text != "a slip"}
     assert {(one.hard, one.error) for one in failed} == {(None, "judge: out of order")}
+    still = ChunkWorkload(trained.run, chunk, "in-process")
+    still.judge_again()
+    assert not still.items
+    assert still.tally().coverage < 1
     down[0] = False
     again = ChunkWorkload(trained.run, chunk, "in-process")
     again.judge_again()

@@ -105,8 +105,8 @@ class ChunkWorkload:
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """The items that have no stored score yet."""
-        done = {rollout.item_id for rollout in self.ended() if rollout.status.scored}
+        """The items that have no stored score yet; what waits for its judge alone needs no other rollout."""
+        done = {one.item_id for one in self.ended() if one.status.scored or one.status is Status.JUDGE_ERROR}
         return [item for item in self.assigned if item.id not in done]
 
     @cached_property
