@@ -54,7 +54,7 @@ NOTE = (
 
 
 class Reached(NamedTuple):
-    """What a training took until it reached its goal."""
+    """The cost of a training until it reached its goal."""
 
     steps: int
     calls: int

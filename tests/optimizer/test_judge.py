@@ -128,5 +128,9 @@ def test_a_step_is_not_taken_where_the_answer_does_not_say_so() -> None:
     judge = ScriptedOptimizer({"taken": [{"path": path, "step": step, "quote": quote} for path, step, quote in taken]})
     found = grade(judge, STEPS)
     assert (found.grade, found.process) == ("incorrect", 0.5)
-    nothing = grade(ScriptedOptimizer({"taken": []}), STEPS)
+    silent = ScriptedOptimizer({"taken": []}, {"taken": []})
+    nothing = grade(silent, STEPS)
     assert (nothing.grade, nothing.process, nothing.quote) == ("not_attempted", 0.0, "")
+    grade(silent, STEPS.model_copy(update={"answer": "!" * 2 * MOST_CHARS}))
+    assert "<characters_left_out>" not in silent.calls[0][1]
+    assert json_section(silent.calls[1][1], "characters_left_out") == MOST_CHARS

@@ -54,8 +54,7 @@ class RetentionGroup(Group):
     benchmarks, at the times of each."""
     trajectory_days: Positive | None = None
     """Days for which trajectories are kept, which are the cache of finished rollouts, too, and the grades that judges
-    gave; for ever when unset.
-    No run can change it for the cleanup."""
+    gave; for ever when unset. No run can change it for the cleanup."""
 
 
 class AlertsGroup(Group):

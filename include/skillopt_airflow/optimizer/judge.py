@@ -45,14 +45,12 @@ def grade(judge: Optimizer, request: GradingRequest) -> Grade:
     """
     if request.paths:
         return _process(judge, request)
-    answer, left_out = request.answer[:MOST_CHARS], max(0, len(request.answer) - MOST_CHARS)
+    answer, shown = _shown(request.answer)
     prompt = prompt_of(
         section("agreement", request.instructions) if request.instructions else "",
         json_section("question", request.question),
         json_section("references", list(request.references)),
-        # As JSON in which no < stands, so that the answer cannot end its section.
-        json_section("answer", answer),
-        json_section("characters_left_out", left_out) if left_out else "",
+        shown,
     )
     wrong: list[str] = []
     for _ in range(TRIES):
@@ -68,12 +66,9 @@ def grade(judge: Optimizer, request: GradingRequest) -> Grade:
 
 def _process(judge: Optimizer, request: GradingRequest) -> Grade:
     """Ask which steps of the known ways the answer takes; a step whose quote is not in the answer is not taken."""
-    answer = request.answer[:MOST_CHARS]
-    prompt = prompt_of(
-        json_section("question", request.question),
-        json_section("paths", [list(path) for path in request.paths]),
-        json_section("answer", answer),
-    )
+    answer, shown = _shown(request.answer)
+    paths = json_section("paths", [list(path) for path in request.paths])
+    prompt = prompt_of(json_section("question", request.question), paths, shown)
     found = judge.ask(STEPS_STAGE, prompts.load(STEPS_STAGE), prompt, TakenSteps).taken
     quoted = {(one.path, one.step): one.quote for one in found if is_quote(one.quote, answer)}
     share = process_score(request.paths, quoted.keys())
@@ -83,3 +78,11 @@ def _process(judge: Optimizer, request: GradingRequest) -> Grade:
         reason=f"it takes {share:.0%} of the steps between the first and the last of a known way",
         process=share,
     )
+
+
+def _shown(answer: str) -> tuple[str, str]:
+    """Return what the judge reads of an answer, and the sections that show it."""
+    read, left_out = answer[:MOST_CHARS], max(0, len(answer) - MOST_CHARS)
+    # As JSON in which no < stands, so that the answer cannot end its section.
+    sections = [json_section("answer", read), json_section("characters_left_out", left_out) if left_out else ""]
+    return read, prompt_of(*sections)

@@ -1,4 +1,4 @@
-"""What is said in a conversation with the target."""
+"""The turns of a conversation with the target, and the result of one request."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -43,7 +43,7 @@ FRAME_BYTES = 1000
 
 
 class JobLimits(NamedTuple):
-    """What a provider takes in one job."""
+    """The limits of a provider to one job."""
 
     requests: int
     size: int
