@@ -29,7 +29,9 @@ class LocalRuntime:
     def serving(self, on_call: Callable[[ModelCall], None]) -> ModelGateway:
         """Return the gateway."""
         settings = dict(gateway_settings(self.work))
-        return ModelGateway(self.work.upstream, self.folder.socket, on_call=on_call, **settings)
+        return ModelGateway(
+            self.work.upstream, self.folder.socket, on_call=on_call, search=self.work.search, **settings
+        )
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Sandbox]:

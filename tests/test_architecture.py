@@ -122,6 +122,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.core.scoring.scoring_rule": "tests/core/scoring/test_text_match.py",
     "skillopt_airflow.core.track_record": "tests/core/test_early_rejection.py",
     "skillopt_airflow.core.training_groups": "tests/core/test_config.py",
+    "skillopt_airflow.core.search_group": "tests/core/test_config.py",
     "skillopt_airflow.core.service_groups": "tests/core/test_config.py",
     "skillopt_airflow.core.resource_groups": "tests/core/test_config.py",
     "skillopt_airflow.core.task_group": "tests/core/test_config.py",

@@ -10,7 +10,7 @@ from skillopt_airflow.core.config import TrainConfig, changed_paths, fields_by_p
 from skillopt_airflow.core.errors import ConfigError
 
 PROJECT = Path(__file__).parents[2]
-GROUPS = ("training_groups", "service_groups", "resource_groups", "config")
+GROUPS = ("training_groups", "service_groups", "resource_groups", "search_group", "config")
 PATHS = sorted(fields_by_path())
 SCHEMA = TrainConfig.model_json_schema()
 CALLED = {
@@ -228,3 +228,9 @@ def test_a_limit_to_thinking_leaves_room_for_the_answer(knobs: dict[str, Any], s
 def test_a_manifest_and_its_mode_need_each_other(data: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="split_mode manifest and split_manifest need each other"):
         TrainConfig.from_layers({"data": data})
+
+
+def test_a_search_goes_by_tools() -> None:
+    with pytest.raises(ConfigError, match=r"search\.conn_id = skillopt_search: .* set model\.harness to tools"):
+        TrainConfig.from_layers({"search": {"conn_id": "skillopt_search"}})
+    TrainConfig.from_layers({"search": {"conn_id": "skillopt_search"}, "model": {"harness": "tools", "max_turns": 8}})

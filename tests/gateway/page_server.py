@@ -1,13 +1,13 @@
 """Real servers of pages, a path each, behind names that lead where a test says."""
 
 import ssl
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from local.served import served
 from skillopt_airflow.gateway.page_fetcher import PageFetcher
 from skillopt_airflow.gateway.public_address import why_refused
 
@@ -65,14 +65,8 @@ def page_server(pages: Mapping[str, Served], tls: ssl.SSLContext | None = None) 
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     serving.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield serving
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @dataclass

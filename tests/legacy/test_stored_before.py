@@ -41,6 +41,7 @@ from skillopt_airflow.training.publication import PublishContest, gate_publicati
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import RunRecord
+from skillopt_airflow.training.run_search import FoundAnswer
 from skillopt_airflow.training.scorecard import Scorecard
 from skillopt_airflow.training.seed_and_final import seed_plan
 from skillopt_airflow.training.timing import StageTiming
@@ -139,6 +140,7 @@ MADE: dict[type[Document], dict[str, Any]] = {
         "passed": False,
     },
     NightIndex: {"nights": []},
+    FoundAnswer: {"asked": "who", "answer": [{"title": "a page"}]},
     StoredMiss: {"unusable": "why"},
     StoredReply: {"text": "said"},
     Told: {"run": "r"},

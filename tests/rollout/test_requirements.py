@@ -1,13 +1,15 @@
 import pytest
 
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
+from benchmarks.sealqa.adapter import BENCHMARK as SEARCHING
 from benchmarks.searchqa.adapter import BENCHMARK as WITH_TOOLS
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.resource_groups import ModelGroup
-from skillopt_airflow.rollout.requirements import check_requirements
+from skillopt_airflow.core.search_group import SearchGroup
+from skillopt_airflow.rollout.requirements import check_requirements, check_search
 
 
 def test_the_tools_harness_needs_tools():
@@ -47,3 +49,10 @@ def test_the_tools_harness_needs_two_turns():
 @pytest.mark.parametrize("harness", ["chat", "codex", "claude_code"])
 def test_the_others_need_nothing(harness: str):
     check_requirements(ModelGroup.model_validate({"harness": harness}), WITHOUT_TOOLS)
+
+
+def test_a_search_needs_a_benchmark_that_searches():
+    with pytest.raises(ConfigError, match="the tools of this benchmark do not search"):
+        check_search(SearchGroup(conn_id="skillopt_search"), WITH_TOOLS)
+    check_search(SearchGroup(conn_id="skillopt_search"), SEARCHING)
+    check_search(SearchGroup(), WITH_TOOLS)

@@ -42,6 +42,7 @@ class FakeWorkload:
     on_record: Callable[[Sequence[Trajectory]], None] = lambda _: None
     released: int | None = None
     is_settled: Callable[[], bool] = lambda: False
+    search: Any = None
     image: str = HARNESSES["chat"].image
     one_item_each: bool = False
     run_concurrency: int = 64

@@ -1,5 +1,8 @@
 import json
 
+import pytest
+
+from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
@@ -52,3 +55,10 @@ def test_they_are_what_the_program_reads():
     assert served.upstream == work.upstream
     assert served.upstream.api_key.get_secret_value() == work.upstream.api_key.get_secret_value() != ""
     assert {name: value for name, value in served if name != "upstream"} == dict(gateway_settings(work))
+
+
+def test_a_gateway_that_is_no_part_of_the_task_has_no_search():
+    work = workload(run="r")
+    work.search = object()
+    with pytest.raises(ConfigError, match=r"search\.conn_id: .* leave search\.conn_id unset"):
+        gateway_document(work)

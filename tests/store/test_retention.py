@@ -6,11 +6,11 @@ import pytest
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.types import Item, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store.artifacts import ArtifactStore
-from skillopt_airflow.store.keys import ArtifactKeys, grades_of
+from skillopt_airflow.store.keys import ArtifactKeys, grades_of, searches_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 from skillopt_airflow.store.parts import parts_of
-from skillopt_airflow.store.retention import Cleaned, compact, drop_grades, partitions
+from skillopt_airflow.store.retention import Cleaned, compact, drop_grades, drop_searches, partitions
 from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable
 from tests.store.test_artifacts import KEYS, provenance, publish
 
@@ -118,6 +118,15 @@ def test_old_grades_go_and_new_ones_and_those_of_other_benchmarks_stay(store: Ob
     assert drop_grades(store, "team/", "searchqa", datetime.now(UTC) - timedelta(days=1)) == 0
     assert drop_grades(store, "team/", "searchqa", FUTURE) == 1
     assert store.list_keys("team/grades/") == [others]
+
+
+def test_what_old_searches_found_goes_too(store: ObjectStore) -> None:
+    mine, others = (f"{searches_of('team/', name)}2026-01-01/page-1.json" for name in ("sealqa", "sealqa2"))
+    for key in (mine, others):
+        store.put_text(key, "{}")
+    assert drop_searches(store, "team/", "sealqa", datetime.now(UTC) - timedelta(days=1)) == 0
+    assert drop_searches(store, "team/", "sealqa", FUTURE) == 1
+    assert store.list_keys("team/searches/") == [others]
 
 
 def test_versions_that_an_alias_ever_pointed_to_are_kept(store: ObjectStore) -> None:

@@ -23,8 +23,10 @@ from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.pictures import NO_PICTURES, Part, Pictures, shown
 from skillopt_airflow.core.protocols import FollowsUp, Output
 from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
+from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, Status, Trajectory, canonical_json
+from skillopt_airflow.gateway.search_servers import SearchUpstream
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.models.prices import price_of
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
@@ -107,6 +109,9 @@ class InProcessConnections:
 
     def upstream(self, model: ModelGroup) -> Upstream:
         return Upstream(dialect="openai-chat", base_url="http://127.0.0.1:9/v1", model="stand-in-target", api_key="")
+
+    def search(self, search: SearchGroup) -> SearchUpstream:
+        return SearchUpstream(conn_id="skillopt_search", kind="searxng", base_url="http://127.0.0.1:9")
 
     def prices(self, config: TrainConfig) -> Prices:
         names = {"target": str(config.model.target), "optimizer": str(config.model.optimizer)}

@@ -98,8 +98,9 @@ def connect(monkeypatch: pytest.MonkeyPatch, role: str, host: str, key: str, mod
     monkeypatch.setenv(f"AIRFLOW_CONN_SKILLOPT_{role.upper()}", json.dumps(connection | extra))
 
 
-def training(**overrides: Any) -> ServedTraining:
+def training(benchmark: str = "searchqa", **overrides: Any) -> ServedTraining:
     """A run of one step, for the model that the foreign server has."""
     small = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "evaluation__val_limit": 8}
     models = {f"model__{role}": "openai-chat:some-model" for role in ROLES}
-    return ServedTraining.of(**small | {"evaluation__eval_test": False} | models | overrides)  # type: ignore[return-value]
+    given = small | {"evaluation__eval_test": False} | models | overrides
+    return ServedTraining.of(benchmark, **given)  # type: ignore[return-value]

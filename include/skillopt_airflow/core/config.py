@@ -16,6 +16,7 @@ from skillopt_airflow.core.config_layers import explain, merge_layers
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import BudgetGroup, DataGroup, ModelGroup, SandboxGroup, StorageGroup
+from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.service_groups import AlertsGroup, PublishingGroup, RegateGroup, RetentionGroup
 from skillopt_airflow.core.task_group import RULE_KEYS, TaskGroup
 from skillopt_airflow.core.training_groups import EvaluationGroup, GradientGroup, OptimizerGroup, TrainGroup
@@ -32,6 +33,7 @@ class TrainConfig(Group):
     data: DataGroup = DataGroup()
     sandbox: SandboxGroup = SandboxGroup()
     storage: StorageGroup = StorageGroup()
+    search: SearchGroup = SearchGroup()
     budget: BudgetGroup = BudgetGroup()
     publishing: PublishingGroup = PublishingGroup()
     regate: RegateGroup = RegateGroup()
@@ -46,6 +48,15 @@ class TrainConfig(Group):
             raise ValueError(
                 f"evaluation.screen = {self.evaluation.screen} looks at one candidate of a step, and train.proposals = "
                 f"{self.train.proposals} makes several: set one to none, or the other to 1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _search_by_tools(self) -> Self:
+        if self.search.conn_id is not None and not HARNESSES[self.model.harness].needs_tools:
+            raise ValueError(
+                f"search.conn_id = {self.search.conn_id}: the target searches by tools; set model.harness to tools and "
+                "model.max_turns to 10 or so, or leave search.conn_id out"
             )
         return self
 

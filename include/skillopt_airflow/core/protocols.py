@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
+from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
@@ -74,6 +75,18 @@ class Workspace(Protocol):
         """
         ...
 
+    async def search(self, query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
+        """Return what the run's search engine finds; where the run has none, the best of the item's own documents."""
+        ...
+
+    async def open_page(self, address: str, documents: Sequence[FoundDocument]) -> str:
+        """Return the text of a page; where the run has no search, of the item's own document with this address.
+
+        Raises:
+            DataError: with the reason why it is not read.
+        """
+        ...
+
     async def run_python(self, code: str) -> str:
         """Run a program in a process of its own, within the limits; return its output and how it ended."""
         ...
@@ -108,6 +121,14 @@ class OffersTools(Protocol):
     def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
         """Return functions with docstrings and annotations, from which the model learns them."""
         ...
+
+
+@runtime_checkable
+class Searches(Protocol):
+    """A benchmark whose tools may search the web; a container of any other has no way to."""
+
+    searches: bool
+    """True if a tool asks `Workspace.search`."""
 
 
 @runtime_checkable

@@ -53,8 +53,8 @@ class RetentionGroup(Group):
     """Time of the cleanup, as a cron expression or preset; fixed when the DAG is parsed. One DAG cleans up after all
     benchmarks, at the times of each."""
     trajectory_days: Positive | None = None
-    """Days for which trajectories are kept, which are the cache of finished rollouts, too, and the grades that judges
-    gave; for ever when unset. No run can change it for the cleanup."""
+    """Days for which trajectories are kept, which are the cache of finished rollouts, too, the grades that judges
+    gave, and what searches found; for ever when unset. No run can change it for the cleanup."""
 
 
 class AlertsGroup(Group):

@@ -1,4 +1,6 @@
-"""The gateway's HTTP application: one path takes one model's requests; everything else gets a reason."""
+"""The gateway's HTTP application: one path takes one model's requests, two those of a search if the run has one;
+everything else gets a reason.
+"""
 
 import asyncio
 import logging
@@ -21,6 +23,7 @@ from skillopt_airflow.gateway.one_try import MAX_ANSWER_BYTES, Reply, Rest
 from skillopt_airflow.gateway.rate_limiter import BudgetSpent
 from skillopt_airflow.gateway.redaction import Redaction
 from skillopt_airflow.gateway.request_filter import MAX_PARTS, NotUsable, contained, has_many_parts, parsed
+from skillopt_airflow.gateway.search_route import SearchRoute
 from skillopt_airflow.gateway.token_usage import Meter, estimated, tokens_of
 from skillopt_airflow.gateway.upstream import Upstream
 
@@ -55,8 +58,10 @@ class GatewayApp:
         provider: Provider,
         settings: GatewaySettings,
         on_call: Callable[[ModelCall], None],
+        search: SearchRoute | None = None,
     ) -> None:
         self._upstream = upstream
+        self._search = search
         # Some servers repeat the key that they refuse.
         self._redaction = Redaction(upstream.secrets())
         self._provider = provider
@@ -73,6 +78,9 @@ class GatewayApp:
             # Claude Code warms up a connection like this: it is refused, but not worth a warning.
             return _problem(403, f"this sandbox may only POST {self._path}")
         try:
+            if self._search is not None and self._search.takes(request.scope):
+                async with self._received(request) as body:
+                    return await self._search.answer(request.url.path, body)
             self._check_address(request.scope)
             async with self._received(request) as body:
                 forwarded = self._checked(body)

@@ -19,8 +19,10 @@ from skillopt_airflow.gateway.app import GatewayApp
 from skillopt_airflow.gateway.fallbacks import Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.listening import GuardedProtocol, listen
+from skillopt_airflow.gateway.search_route import SearchRoute
 from skillopt_airflow.gateway.shared_state import shared
 from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.gateway.web_search import WebSearch
 
 MAX_HEAD_BYTES = 32 * 1024
 CLOSING_SECONDS = 1
@@ -36,6 +38,7 @@ class ModelGateway:
         upstream: the model server, with its credentials and fallbacks.
         address: the path of a unix socket, or a host and a port.
         on_call: called for every call that went to the provider, from the server's own thread.
+        search: answers searches and opens pages, if the run has a search.
         settings: the fields of `GatewaySettings`.
 
     Raises:
@@ -48,12 +51,14 @@ class ModelGateway:
         address: Path | tuple[str, int],
         *,
         on_call: Callable[[ModelCall], None],
+        search: WebSearch | None = None,
         **settings: Any,
     ) -> None:
         self._settings = GatewaySettings(**settings)
         self._upstream = _speaking(upstream, self._settings.dialect or upstream.dialect)
         self._address = address
         self._on_call = on_call
+        self._search = None if search is None else SearchRoute(search)
         self._failure: Exception | None = None
         self._server = uvicorn.Server(self._config())
 
@@ -119,7 +124,7 @@ class ModelGateway:
                 shared(self._settings.shared_by, self._settings.allowance) as state,
                 aclosing(Provider(self._upstream, state, self._settings)) as provider,
             ):
-                self._app = GatewayApp(self._upstream, provider, self._settings, self._on_call)
+                self._app = GatewayApp(self._upstream, provider, self._settings, self._on_call, self._search)
                 yield
         except SandboxError as error:
             self._failure = error

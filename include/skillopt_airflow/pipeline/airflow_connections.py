@@ -13,6 +13,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
 from skillopt_airflow.core.sampling import sampling_settings
+from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.training.run import RunRef, TrainingRun
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from skillopt_airflow.core.protocols import Optimizer, Target
+    from skillopt_airflow.gateway.search_servers import SearchUpstream
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.training.connections import OnCall
@@ -109,6 +111,15 @@ class AirflowConnections:
         with self._lookup:
             return target_upstream(model.target_conn_id, model.target, model.harness)
 
+    def search(self, search: SearchGroup) -> "SearchUpstream":
+        """Return where the gateway sends searches."""
+        from skillopt_airflow.models.search_connection import CREATE, search_upstream
+
+        with self._lookup:
+            conn_id = str(search.conn_id)
+            check_connection("search.conn_id", conn_id, CREATE)
+            return search_upstream(BaseHook.get_connection(conn_id))
+
     def prices(self, config: TrainConfig) -> Prices:
         """Return what the models of the run's connections cost, as far as it is known."""
         from skillopt_airflow.models.connection import host
@@ -135,6 +146,8 @@ class AirflowConnections:
         for conn_id, name in dict(models.values()).items():
             connection.check(conn_id, name)
         connection.check_harness(upstream, model.harness)
+        if config.search.conn_id is not None:
+            self.search(config.search)
         if config.sandbox.engine == "kubernetes":
             return pinned(config.image)
         check_engine(config.sandbox)

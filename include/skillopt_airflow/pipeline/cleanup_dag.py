@@ -64,9 +64,9 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
 def compact_trajectories(benchmark: str) -> JsonObject:
     """Merge the parts of each partition into few, without the rows that are too old; return the sums.
 
-    The grades that judges gave such rows go with them.
+    The grades that judges gave such rows, and what their searches found, go with them.
     """
-    from skillopt_airflow.store.retention import Cleaned, compact, drop_grades, partitions
+    from skillopt_airflow.store.retention import Cleaned, compact, drop_grades, drop_searches, partitions
 
     config = _config(benchmark)
     store = AirflowConnections().object_store(config.storage, config.storage.bucket)
@@ -79,7 +79,8 @@ def compact_trajectories(benchmark: str) -> JsonObject:
         total += cleaned
         log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
     grades = 0 if oldest is None else drop_grades(store, config.storage.prefix, benchmark, oldest)
-    return total._asdict() | {"grades_dropped": grades}
+    searches = 0 if oldest is None else drop_searches(store, config.storage.prefix, benchmark, oldest)
+    return total._asdict() | {"grades_dropped": grades, "searches_dropped": searches}
 
 
 @task

@@ -15,7 +15,7 @@ from skillopt_airflow.models.providers import check_sampling
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
 from skillopt_airflow.pipeline.batch_rollouts import check_batch
-from skillopt_airflow.rollout.requirements import check_requirements
+from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
 from skillopt_airflow.training.judge_settings import check_judge, judge_use
 from skillopt_airflow.training.run import RunRef, TrainingRun
@@ -82,6 +82,7 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     config = params.run_config(benchmark_config(benchmark), form, None if preset is None else preset.settings)
     model, adapter = config.model, benchmarks.load(benchmark, config.task)
     check_requirements(model, adapter)
+    check_search(config.search, adapter)
     check_judge(config.evaluation, adapter)
     named: dict[str, str | None] = {
         "target": connection.model_name(model.target_conn_id, model.target),

@@ -13,6 +13,7 @@ from skillopt_airflow.core.http_failures import hopeless
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.forwarder import forwarded
+from skillopt_airflow.rollout.item_search import WebSearch
 from skillopt_airflow.rollout.runner import Runner, runner
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
@@ -60,12 +61,17 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
 
         async def work(index: int, item: PublicItem, out: TextIO) -> None:
             inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
-            workspace = ItemFolders(inputs, outputs, job.settings.code_timeout)
+            patience = job.settings.search_patience
+            web = None if patience is None else WebSearch(gateway, patience)
+            workspace = ItemFolders(inputs, outputs, job.settings.code_timeout, web)
             async with free:
                 await _released(in_folder, index)
                 if job.settings.gives_up and hopeless(ended, len(job.items)):
                     return
                 trajectory = await _trajectory(running, item, job.skill, workspace)
+            if web is not None and web.lost:
+                # What the target made of that says nothing about it.
+                trajectory = trajectory.model_copy(update={"status": Status.SANDBOX_ERROR, "error": web.lost})
             ended.append(trajectory)
             out.write(trajectory.model_dump_json() + "\n")
             out.flush()

@@ -3,8 +3,9 @@
 from skillopt_airflow.core.declared_task import DeclaredFilesTask
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.protocols import Benchmark, OffersTools
+from skillopt_airflow.core.protocols import Benchmark, OffersTools, Searches
 from skillopt_airflow.core.resource_groups import ModelGroup
+from skillopt_airflow.core.search_group import SearchGroup
 
 
 def with_tools(benchmark: Benchmark) -> OffersTools:
@@ -44,4 +45,17 @@ def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
         raise ConfigError(
             f"model.max_turns = {model.max_turns}: harness tools needs at least 2, one to call a tool and one to "
             "answer; 10 is a start"
+        )
+
+
+def check_search(search: SearchGroup, benchmark: Benchmark) -> None:
+    """Refuse a search that no tool would ask.
+
+    Raises:
+        ConfigError: the benchmark does not search.
+    """
+    if search.conn_id is not None and not (isinstance(benchmark, Searches) and benchmark.searches):
+        raise ConfigError(
+            f"search.conn_id = {search.conn_id}: the tools of this benchmark do not search; leave search.conn_id out, "
+            "or let a tool of its adapter ask Workspace.search and set searches = True there, as benchmarks/sealqa does"
         )

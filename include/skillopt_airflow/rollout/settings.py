@@ -46,6 +46,8 @@ class RolloutSettings(Value):
     """Seconds that one try of a model call may take."""
     max_attempts: int = Field(ge=1)
     """Tries that the gateway makes of one call."""
+    search_patience: float | None = None
+    """Seconds after which no answer of the run's search can come; None if searches stay in the item's documents."""
     gives_up: bool = False
     """True if the other items are left once the first ones fail alike, and no retry mends it."""
 

@@ -8,8 +8,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
 from skillopt_airflow.rollout.execution import executed
+from skillopt_airflow.rollout.item_search import WebSearch, best_documents
 
 PASSED_VARIABLES = ("PATH", "PYTHONPATH")
 """Variables that code inherits: the places of programs and packages."""
@@ -18,10 +21,11 @@ PASSED_VARIABLES = ("PATH", "PYTHONPATH")
 class ItemFolders:
     """A `Workspace` with the item's files and the folder for the target's own."""
 
-    def __init__(self, inputs: Path, outputs: Path, code_timeout: float) -> None:
+    def __init__(self, inputs: Path, outputs: Path, code_timeout: float, web: WebSearch | None = None) -> None:
         self.inputs = str(inputs)
         self.outputs = str(outputs)
         self._code_timeout = code_timeout
+        self._web = web
 
     def input_names(self) -> Sequence[str]:
         """Return the names of the item's files; none where it has no folder of files."""
@@ -33,6 +37,19 @@ class ItemFolders:
         if name not in self.input_names():
             raise FileNotFoundError(f"there is no file {name!r}; there are: {', '.join(self.input_names()) or 'none'}")
         return Path(self.inputs, name).read_bytes()
+
+    async def search(self, query: str, documents: Sequence[FoundDocument]) -> Sequence[FoundDocument]:
+        """Return what the run's search finds; where it has none, the best of the item's documents."""
+        return best_documents(query, documents) if self._web is None else await self._web.search(query)
+
+    async def open_page(self, address: str, documents: Sequence[FoundDocument]) -> str:
+        """Return the text of a page, or of the item's document with this address."""
+        if self._web is not None:
+            return await self._web.open_page(address)
+        found = next((one for one in documents if one.url == address.strip()), None)
+        if found is None:
+            raise DataError("there is no such page; open one of those that a search found, by its address")
+        return found.text
 
     async def run_python(self, code: str) -> str:
         """Run a program in the outputs folder; return up to 20 KB of what it printed, and how it ended.

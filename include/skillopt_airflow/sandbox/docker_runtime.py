@@ -46,7 +46,9 @@ class DockerRuntime:
     def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[Any]:
         """Serve the model on the socket in the task's folder for as long as the block runs."""
         settings = dict(gateway_settings(self.workload))
-        return ModelGateway(self.workload.upstream, self.folder.socket, on_call=on_call, **settings)
+        return ModelGateway(
+            self.workload.upstream, self.folder.socket, on_call=on_call, search=self.workload.search, **settings
+        )
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Container]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.errors import ConfigError, SandboxError
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.gateway.backends import handed_over
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
@@ -45,7 +45,16 @@ def gateway_settings(workload: Workload) -> GatewaySettings:
 
 
 def gateway_document(workload: Workload) -> JsonObject:
-    """Return what the gateway's program reads, `skillopt_airflow.gateway.serve.ServeConfig`, with its secrets."""
+    """Return what the gateway's program reads, `skillopt_airflow.gateway.serve.ServeConfig`, with its secrets.
+
+    Raises:
+        ConfigError: the run has a search, whose answers only a gateway in the task can store.
+    """
+    if workload.search is not None:
+        raise ConfigError(
+            "search.conn_id: on this engine the gateway is a container of its own, which has no search; use a Docker "
+            "engine that sees the worker's files, or leave search.conn_id unset for the documents of the items"
+        )
     return {**gateway_settings(workload).model_dump(mode="json"), "upstream": handed_over(workload.upstream)}
 
 

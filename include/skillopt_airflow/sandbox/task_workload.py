@@ -9,6 +9,7 @@ from skillopt_airflow.core.types import Item, ModelCall, Trajectory
 from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.gateway.web_search import WebSearch
 
 
 class Settings(Protocol):
@@ -72,6 +73,10 @@ class Workload(Protocol):
     @property
     def upstream(self) -> Upstream:
         """The model that the container may call."""
+
+    @property
+    def search(self) -> WebSearch | None:
+        """The search that the container may ask, through the gateway in this process; None if the run has none."""
 
     @property
     def allowance(self) -> RemainingBudget:

@@ -294,6 +294,11 @@ def grades_of(prefix: str, benchmark: str) -> str:
     return f"{prefix}grades/{partition_value(benchmark)}/"
 
 
+def searches_of(prefix: str, benchmark: str) -> str:
+    """Return the prefix of what searches for a benchmark's items found, for all runs; a folder a day."""
+    return f"{prefix}searches/{partition_value(benchmark)}/"
+
+
 def trajectories_of(prefix: str, benchmark: str) -> str:
     """Return the prefix of all of a benchmark's rollouts."""
     return f"{prefix}trajectories/{_partitions({'benchmark': benchmark})}"

@@ -127,6 +127,10 @@ class ObjectStore:
         with self._explained(key):
             self._client.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*")
 
+    def create_model(self, key: str, document: Document) -> None:
+        """Write a document only if nothing is there; raise Conflict as `create` does."""
+        self.create(key, model_bytes(document))
+
     def replace(self, key: str, body: bytes, etag: str) -> None:
         """Write only if the object is still the one that was read with this tag.
 

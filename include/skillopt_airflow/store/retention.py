@@ -60,7 +60,16 @@ def compact(store: ObjectStore, partition: str, oldest: datetime | None) -> Clea
 
 def drop_grades(store: ObjectStore, prefix: str, benchmark: str, oldest: datetime) -> int:
     """Remove what judges said before `oldest`, which quotes answers; return how many grades those were."""
-    dropped = store.list_older(keys.grades_of(prefix, benchmark), oldest)
+    return _drop(store, keys.grades_of(prefix, benchmark), oldest)
+
+
+def drop_searches(store: ObjectStore, prefix: str, benchmark: str, oldest: datetime) -> int:
+    """Remove what searches found before `oldest`, which is of other people's pages; return how many answers it was."""
+    return _drop(store, keys.searches_of(prefix, benchmark), oldest)
+
+
+def _drop(store: ObjectStore, folder: str, oldest: datetime) -> int:
+    dropped = store.list_older(folder, oldest)
     for key in dropped:
         store.delete(key)
     return len(dropped)

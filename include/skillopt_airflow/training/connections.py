@@ -8,11 +8,13 @@ from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
+from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.types import ModelCall
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+    from skillopt_airflow.gateway.search_servers import SearchUpstream
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.store.artifacts import ArtifactStore
     from skillopt_airflow.store.objects import ObjectStore
@@ -45,6 +47,10 @@ class Connections(Protocol):
 
     def upstream(self, model: ModelGroup) -> "Upstream":
         """Return the target's address and credentials, for the gateway of a sandbox."""
+        ...
+
+    def search(self, search: SearchGroup) -> "SearchUpstream":
+        """Return the search server's address and credentials, for the gateway of a sandbox."""
         ...
 
     def prices(self, config: TrainConfig) -> Prices:

@@ -34,6 +34,7 @@ from skillopt_airflow.core.types import (
 )
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.judge_settings import judge_settings
+from skillopt_airflow.training.search_settings import search_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -348,7 +349,8 @@ class TrainingRun:
         model = self.config.model
         shaping = model.model_dump(mode="json", include=set(SHAPING))
         shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
-        return sha256(canonical_json(shaping | judge_settings(self.config)))
+        shaping |= judge_settings(self.config) | search_settings(self.config, self.record.created)
+        return sha256(canonical_json(shaping))
 
     def results(
         self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
@@ -410,5 +412,6 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
             "concurrency": chosen.concurrency,
             "call_timeout": chosen.call_timeout,
             "max_attempts": chosen.max_attempts,
+            "search_patience": None if config.search.conn_id is None else config.search.patience,
         }
     )

@@ -12,6 +12,7 @@ from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import SandboxGroup
+from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Rollout, Score, Split, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
@@ -60,12 +61,15 @@ class Trial:
     stage = "try"
     released = None
     """All items at once."""
+    search = None
+    """Items are looked at with the documents that they bring."""
     allowance = RemainingBudget()
 
     @property
     def settings(self) -> "RolloutSettings":
         """Return what the rollout program is told."""
-        return rollout_settings(self.benchmark, self.config, self.upstream.dialect, self.upstream.model, 0)
+        offline = self.config.model_copy(update={"search": SearchGroup()})
+        return rollout_settings(self.benchmark, offline, self.upstream.dialect, self.upstream.model, 0)
 
     @property
     def run_concurrency(self) -> int:

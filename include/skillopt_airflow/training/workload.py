@@ -31,11 +31,13 @@ from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_search import run_search
 from skillopt_airflow.training.spending import allowance
 
 if TYPE_CHECKING:
     from skillopt_airflow.gateway.remaining_budget import RemainingBudget
     from skillopt_airflow.gateway.upstream import Upstream
+    from skillopt_airflow.gateway.web_search import WebSearch
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.sandbox.task_workload import Outcome
     from skillopt_airflow.store.rollout_table import RolloutKey
@@ -113,6 +115,11 @@ class ChunkWorkload:
     def upstream(self) -> "Upstream":
         """The target's address and credentials."""
         return self.run.connections.upstream(self.run.config.model)
+
+    @cached_property
+    def search(self) -> "WebSearch | None":
+        """The search that the items' rollouts may ask."""
+        return run_search(self.run, len(self.items))
 
     @property
     def allowance(self) -> "RemainingBudget":

@@ -1,0 +1,164 @@
+"""The search of a run: its server is asked once for a query, each page is fetched once, and all skills see the same."""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import httpx
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from skillopt_airflow.core.found_document import FoundDocument
+from skillopt_airflow.core.search_group import LONGEST_PAUSE, TRIES
+from skillopt_airflow.core.types import Value
+from skillopt_airflow.gateway.page_fetcher import PageFetcher, PageRefused, PageUnreachable
+from skillopt_airflow.gateway.redaction import Redaction
+from skillopt_airflow.gateway.search_servers import SEARCH_SERVERS, SearchUpstream, shortened_query
+
+Asked = Literal["search", "page"]
+MAX_ANSWER_BYTES = 4_000_000
+FIRST_PAUSE = 1.0
+"""Seconds between two tries, twice as long each time unless the server says how long."""
+_RESULTS = TypeAdapter(list[FoundDocument])
+
+
+class SearchFailed(Exception):
+    """The search server gives no results; that says nothing about whoever searched."""
+
+
+class SearchSpent(Exception):
+    """A task has asked more often than its items can have needed."""
+
+
+class SearchMemory(Protocol):
+    """The answers of a run's day."""
+
+    def recall(self, kind: Asked, asked: str) -> JsonValue:
+        """Return the stored answer; None if there is none."""
+        ...
+
+    def keep(self, kind: Asked, asked: str, answer: JsonValue) -> JsonValue:
+        """Store an answer and return the one that counts: another's, if that was stored first."""
+        ...
+
+
+class PageAnswer(Value):
+    """A page's text, or why it is not read."""
+
+    text: str = ""
+    refused: str = ""
+
+
+@dataclass
+class WebSearch:
+    """The search of one task's sandboxes; what a server does not answer for good is not remembered."""
+
+    upstream: SearchUpstream
+    fetcher: PageFetcher
+    memory: SearchMemory
+    results: int
+    """Of one search."""
+    seconds: float
+    """For one try of a search."""
+    left: int
+    """Questions that may still be asked."""
+
+    def __post_init__(self) -> None:
+        self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Held while a question is under way, so that items that ask the same at the same time pay for it once."""
+        self._redaction = Redaction({self.upstream.api_key.get_secret_value()} - {""})
+
+    async def search(self, query: str) -> list[FoundDocument]:
+        """Return the first results of a query.
+
+        Raises:
+            SearchFailed: the server gave none, also when it was asked again.
+            SearchSpent: too much was asked.
+        """
+        self._count()
+        asked = shortened_query(query)
+        async with self._asking[asked]:
+            found = await asyncio.to_thread(self.memory.recall, "search", asked)
+            if found is None:
+                new = _RESULTS.dump_python(await self._asked(asked), mode="json")
+                found = await asyncio.to_thread(self.memory.keep, "search", asked, new)
+        return _RESULTS.validate_python(found)[: self.results]
+
+    async def page(self, address: str) -> PageAnswer:
+        """Return a page's text, or why it is not read; raise SearchSpent if too much was asked."""
+        self._count()
+        async with self._asking[address]:
+            return await self._page(address)
+
+    async def _page(self, address: str) -> PageAnswer:
+        stored = await asyncio.to_thread(self.memory.recall, "page", address)
+        if stored is not None:
+            return PageAnswer.model_validate(stored)
+        try:
+            answer = PageAnswer(text=await self.fetcher.text(address))
+        except PageUnreachable as error:
+            return PageAnswer(refused=str(error))
+        except PageRefused as error:
+            answer = PageAnswer(refused=str(error))
+        kept = await asyncio.to_thread(self.memory.keep, "page", address, answer.model_dump(mode="json"))
+        return PageAnswer.model_validate(kept)
+
+    def _count(self) -> None:
+        if self.left < 1:
+            raise SearchSpent("this task has searched and opened pages more often than its items can need")
+        self.left -= 1
+
+    async def _asked(self, query: str) -> list[FoundDocument]:
+        pause = FIRST_PAUSE
+        for number in range(1, TRIES + 1):
+            try:
+                async with asyncio.timeout(self.seconds):
+                    status, headers, body = await self._answer(query)
+                why = f"answered with status {status}"
+                if status == 200:
+                    return self._read(body)
+                if status != 429 and status < 500:
+                    break
+                pause = _seconds_said(headers, pause)
+            except (TimeoutError, httpx.HTTPError) as error:
+                status, why = 0, f"did not answer ({type(error).__name__})"
+            if number < TRIES:
+                await asyncio.sleep(min(pause, LONGEST_PAUSE))
+                pause *= 2
+        hint = SEARCH_SERVERS[self.upstream.kind].hints.get(status, "")
+        raise SearchFailed(f"connection {self.upstream.conn_id}: the search server {why}{hint and f'; {hint}'}")
+
+    async def _answer(self, query: str) -> tuple[int, Mapping[str, str], bytes]:
+        server, upstream = SEARCH_SERVERS[self.upstream.kind], self.upstream
+        async with (
+            httpx.AsyncClient(verify=self.fetcher.tls, timeout=self.seconds) as client,
+            client.stream(
+                "GET",
+                upstream.base_url.rstrip("/") + server.path,
+                params=server.parameters(query, self.results),
+                headers={"accept": "application/json", **server.headers(upstream.api_key.get_secret_value())},
+            ) as response,
+        ):
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise SearchFailed(f"connection {upstream.conn_id}: its answer has more than {len(body)} bytes")
+            return response.status_code, response.headers, self._redaction.whole(bytes(body))
+
+    def _read(self, body: bytes) -> list[FoundDocument]:
+        try:
+            return SEARCH_SERVERS[self.upstream.kind].results(json.loads(body))[: self.results]
+        except (ValueError, ValidationError):
+            raise SearchFailed(
+                f"connection {self.upstream.conn_id}: the answer is none of a {self.upstream.kind} server; look at the "
+                "connection's host and at `kind` in its extra"
+            ) from None
+
+
+def _seconds_said(headers: Mapping[str, str], otherwise: float) -> float:
+    """Return the seconds after which a server wants to be asked again."""
+    said = headers.get("retry-after", "")
+    return float(said) if said.isdecimal() else otherwise

@@ -1,0 +1,73 @@
+"""The search of a run, and where its answers are stored."""
+
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from skillopt_airflow.core.documents import Document
+from skillopt_airflow.core.errors import Conflict, ObjectMissing
+from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
+from skillopt_airflow.store.keys import searches_of
+from skillopt_airflow.training.search_settings import search_day
+
+if TYPE_CHECKING:
+    from skillopt_airflow.gateway.web_search import Asked, WebSearch
+    from skillopt_airflow.store.objects import ObjectStore
+    from skillopt_airflow.training.run import TrainingRun
+
+MEGABYTE = 1_000_000
+PER_TURN = 4
+"""Searches and pages of one answer of the target, of which most have one; so a sandbox cannot ask without end."""
+
+
+class FoundAnswer(Document):
+    """What a search found or a page said, on a day."""
+
+    asked: str
+    answer: JsonValue
+
+
+class StoredAnswers:
+    """A `SearchMemory` in the object store: of two who store an answer at the same time, both go on with the first."""
+
+    def __init__(self, store: "ObjectStore", folder: str, shaping: JsonObject) -> None:
+        """Take the folder of a day, and what an answer depends on besides what was asked."""
+        self._store, self._folder, self._shaping = store, folder, shaping
+
+    def recall(self, kind: "Asked", asked: str) -> JsonValue:
+        """Return the stored answer; None if there is none."""
+        try:
+            return self._store.get_model(self._key(kind, asked), FoundAnswer).answer
+        except ObjectMissing:
+            return None
+
+    def keep(self, kind: "Asked", asked: str, answer: JsonValue) -> JsonValue:
+        """Store an answer unless there is one; return the stored one."""
+        key = self._key(kind, asked)
+        try:
+            self._store.create_model(key, FoundAnswer(asked=asked, answer=answer))
+        except Conflict:
+            return self._store.get_model(key, FoundAnswer).answer
+        return answer
+
+    def _key(self, kind: "Asked", asked: str) -> str:
+        return f"{self._folder}{kind}-{sha256(canonical_json([self._shaping, asked]))[:32]}.json"
+
+
+def run_search(run: "TrainingRun", items: int) -> "WebSearch | None":
+    """Return the search of a task with so many items; None if the run has none."""
+    search = run.config.search
+    if search.conn_id is None:
+        return None
+    from skillopt_airflow.gateway.page_fetcher import PageFetcher
+    from skillopt_airflow.gateway.web_search import WebSearch
+
+    folder = f"{searches_of(run.ref.storage.prefix, run.ref.benchmark)}{search_day(run.record.created)}/"
+    return WebSearch(
+        upstream=run.connections.search(search),
+        fetcher=PageFetcher(search.seconds, round(search.page_mb * MEGABYTE), search.page_chars),
+        memory=StoredAnswers(run.store, folder, search.model_dump(mode="json")),
+        results=search.results,
+        seconds=search.seconds,
+        left=items * run.config.model.max_turns * PER_TURN,
+    )

@@ -1,0 +1,101 @@
+"""A search under test: a real server of its kind, a memory without a store, and a gateway that leads to both."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import JsonValue, SecretStr
+
+from local.served import served
+from skillopt_airflow.gateway.page_fetcher import PageFetcher
+from skillopt_airflow.gateway.search_servers import SearchUpstream
+from skillopt_airflow.gateway.web_search import WebSearch
+
+KEY = "search-key-0123456789"
+Answered = tuple[int, Any]
+
+
+@dataclass
+class SearchServer:
+    """Refuses what neither kind of server documents."""
+
+    kind: str
+    answer: Callable[[str], Answered]
+    """Status and results, or a whole document, of a query."""
+    asked: list[str] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    """Of every answer."""
+    port: int = 0
+
+    def answered(self, request: BaseHTTPRequestHandler) -> Answered:
+        url = urlsplit(request.path)
+        given = {name: values[0] for name, values in parse_qs(url.query).items()}
+        if self.kind == "searxng" and (url.path, given.get("format")) != ("/search", "json"):
+            return 403, "Forbidden"
+        if self.kind == "brave":
+            if url.path != "/res/v1/web/search" or not 1 <= int(given.get("count", 0)) <= 20 or len(given["q"]) > 400:
+                return 422, {"error": "unprocessable"}
+            if request.headers["x-subscription-token"] != KEY:
+                return 422, {"error": {"code": "SUBSCRIPTION_TOKEN_INVALID"}}
+        self.asked.append(given["q"])
+        status, found = self.answer(given["q"])
+        if not isinstance(found, list):
+            return status, found
+        return status, {"results": found} if self.kind == "searxng" else {"web": {"results": found}}
+
+
+@contextmanager
+def search_server(kind: str, answer: Callable[[str], Answered]) -> Iterator[SearchServer]:
+    serving = SearchServer(kind, answer)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, document = serving.answered(self)
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            for name, value in {"content-length": str(len(body)), **serving.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    serving.port = server.server_address[1]
+    with served(server):
+        yield serving
+
+
+@dataclass
+class Memory:
+    """A `SearchMemory` that others may share."""
+
+    kept: dict[tuple[str, str], JsonValue] = field(default_factory=dict)
+
+    def recall(self, kind: str, asked: str) -> JsonValue:
+        return self.kept.get((kind, asked))
+
+    def keep(self, kind: str, asked: str, answer: JsonValue) -> JsonValue:
+        return self.kept.setdefault((kind, asked), answer)
+
+
+def web_search(server: SearchServer, memory: Memory | None = None, fetcher: PageFetcher | None = None) -> WebSearch:
+    return WebSearch(
+        upstream=SearchUpstream(
+            conn_id="skillopt_search",
+            kind=server.kind,  # type: ignore[arg-type]
+            base_url=f"http://127.0.0.1:{server.port}",
+            api_key=SecretStr(KEY),
+        ),
+        fetcher=fetcher or PageFetcher(5.0, 1_000_000, 2000),
+        memory=memory or Memory(),
+        results=3,
+        seconds=5.0,
+        left=100,
+    )

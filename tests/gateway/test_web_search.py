@@ -1,0 +1,129 @@
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from skillopt_airflow.core.found_document import FoundDocument
+from skillopt_airflow.gateway import web_search as module
+from skillopt_airflow.gateway.web_search import PageAnswer, SearchFailed, SearchSpent, WebSearch
+from tests.gateway.page_server import fetcher, page, page_server
+from tests.gateway.search_rig import KEY, Answered, Memory, SearchServer, search_server, web_search
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def server() -> Iterator[SearchServer]:
+    with search_server("searxng", lambda query: (200, [{"url": f"https://{query}.example", "title": query}])) as found:
+        yield found
+
+
+def search(searching: WebSearch, query: str = "mayor") -> list[FoundDocument]:
+    return asyncio.run(searching.search(query))
+
+
+def test_a_query_is_asked_once_however_many_skills_search_for_it(server: SearchServer) -> None:
+    memory = Memory()
+    first = search(web_search(server, memory))
+    # Another task of the run, under another skill, when the web says something else.
+    server.answer = lambda query: (200, [{"url": "https://changed.example"}])
+    assert (
+        search(web_search(server, memory), "  mayor \n")
+        == first
+        == [FoundDocument(title="mayor", url="https://mayor.example")]
+    )
+    assert server.asked == ["mayor"]
+    assert search(web_search(server, Memory())) != first
+
+
+def test_what_several_items_ask_at_once_is_paid_once(server: SearchServer) -> None:
+    async def together() -> list[list[FoundDocument]]:
+        searching = web_search(server)
+        return list(await asyncio.gather(*(searching.search("mayor") for _ in range(5))))
+
+    first, *others = asyncio.run(together())
+    assert others == [first] * 4
+    assert server.asked == ["mayor"]
+
+
+def test_of_two_who_ask_at_once_both_go_on_with_what_was_stored_first(server: SearchServer) -> None:
+    class Late(Memory):
+        def keep(self, kind: str, asked: str, answer: Any) -> Any:
+            self.kept[kind, asked] = [FoundDocument(title="of another").model_dump()]
+            return super().keep(kind, asked, answer)
+
+    assert search(web_search(server, Late())) == [FoundDocument(title="of another")]
+
+
+def test_no_more_results_come_than_are_wanted(server: SearchServer) -> None:
+    server.answer = lambda query: (200, [{"url": f"https://{number}.example"} for number in range(9)])
+    assert len(search(web_search(server))) == 3
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_server_that_stumbles_is_asked_again(server: SearchServer, status: int) -> None:
+    answers: list[Answered] = [(status, "later"), (200, [{"url": "https://a.example"}])]
+    server.answer = lambda query: answers.pop(0)
+    server.headers["retry-after"] = "0"
+    assert search(web_search(server))
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "said", "tries"),
+    [
+        (503, "down", "status 503", 4),
+        (403, "no", "status 403; list json below search.formats", 1),
+        (200, "<html>", "none of a searxng server", 1),
+        (200, {"error": "x"}, "none of a searxng server", 1),
+    ],
+)
+def test_a_search_that_fails_says_why_and_is_not_remembered(
+    server: SearchServer, status: int, document: Any, said: str, tries: int
+) -> None:
+    memory = Memory()
+    server.answer = lambda query: (status, document)
+    with pytest.raises(SearchFailed, match=f"connection skillopt_search: .*{said}"):
+        search(web_search(server, memory))
+    assert len(server.asked) == tries
+    assert not memory.kept
+
+
+def test_a_server_that_is_not_there_fails_a_search(server: SearchServer) -> None:
+    gone = SearchServer("searxng", server.answer, port=9)
+    with pytest.raises(SearchFailed, match=r"did not answer \(ConnectError\)"):
+        search(web_search(gone))
+
+
+def test_a_key_that_a_server_repeats_is_redacted(server: SearchServer) -> None:
+    server.answer = lambda query: (200, [{"url": "https://a.example", "content": f"your key is {KEY}"}])
+    memory = Memory()
+    assert "***" in search(web_search(server, memory))[0].text
+    assert KEY not in str(memory.kept)
+
+
+def test_a_page_is_fetched_once_and_so_is_a_refusal_but_no_outage(server: SearchServer) -> None:
+    memory = Memory()
+    with page_server({"/": page("<p>Hi"), "/gone": page("", status=404), "/down": page("", status=503)}) as pages:
+        searching = web_search(server, memory, fetcher(pages))
+        for _ in range(2):
+            assert asyncio.run(searching.page(pages.address("/"))) == PageAnswer(text="Hi")
+            assert "404" in asyncio.run(searching.page(pages.address("/gone"))).refused
+            assert "503" in asyncio.run(searching.page(pages.address("/down"))).refused
+    assert [path for _, path in pages.asked] == ["/", "/gone", "/down", "/down"]
+    assert len(memory.kept) == 2
+
+
+def test_a_task_cannot_ask_without_end(server: SearchServer) -> None:
+    searching = web_search(server)
+    searching.left = 2
+    search(searching)
+    asyncio.run(searching.page("file:///etc/passwd"))
+    with pytest.raises(SearchSpent):
+        search(searching)
+    with pytest.raises(SearchSpent):
+        asyncio.run(searching.page("http://a.example"))

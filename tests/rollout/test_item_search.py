@@ -1,0 +1,65 @@
+"""An item's searches, offline and through a real gateway."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.found_document import FoundDocument
+from skillopt_airflow.rollout.item_search import SearchLost, WebSearch, best_documents
+from skillopt_airflow.rollout.workspace import ItemFolders
+from tests.gateway.gateway_rig import rigs
+from tests.gateway.page_server import fetcher, page, page_server
+from tests.gateway.scripted_provider import completion
+from tests.gateway.search_rig import search_server, web_search
+
+PAGES = [
+    FoundDocument(title="Walks", url="https://a.example", text="The tide decides."),
+    FoundDocument(title="Council", url="https://b.example", text="The mayor is A. Lind."),
+]
+
+
+def test_offline_the_items_own_documents_are_searched_and_opened() -> None:
+    folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0)
+    assert asyncio.run(folders.search("mayor", PAGES)) == [PAGES[1]]
+    assert asyncio.run(folders.search("zebra", PAGES)) == []
+    assert asyncio.run(folders.open_page(" https://b.example", PAGES)) == PAGES[1].text
+    for address in ("https://c.example", "../../etc/passwd", "file:///etc/passwd", "http://127.0.0.1/", ""):
+        with pytest.raises(DataError, match="no such page"):
+            asyncio.run(folders.open_page(address, PAGES))
+
+
+def test_titles_count() -> None:
+    assert best_documents("council", PAGES) == [PAGES[1]]
+    assert best_documents("mayor", []) == []
+
+
+def test_a_search_of_the_web_goes_through_the_gateway(tmp_path: Path) -> None:
+    with (
+        search_server("searxng", lambda query: (200, [{"url": "https://w.example", "title": query}])) as server,
+        page_server({"/": page("<p>Hi")}) as pages,
+        rigs(tmp_path) as make,
+    ):
+        rig = make(lambda _: completion(""), search=web_search(server, fetcher=fetcher(pages)))
+        web = WebSearch(str(rig.socket_path), 20.0)
+        folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0, web)
+        assert asyncio.run(folders.search("mayor", PAGES)) == [FoundDocument(title="mayor", url="https://w.example")]
+        assert asyncio.run(folders.open_page(pages.address("/"), PAGES)) == "Hi"
+        for bad in ("http://127.0.0.1/", "../x"):
+            with pytest.raises(DataError):
+                asyncio.run(folders.open_page(bad, PAGES))
+        with pytest.raises(DataError, match="not usable"):
+            asyncio.run(folders.search("", PAGES))
+        assert not web.lost
+        server.answer = lambda query: (401, "no")
+        with pytest.raises(SearchLost, match="connection skillopt_search"):
+            asyncio.run(folders.search("keeper", PAGES))
+    assert "connection skillopt_search" in web.lost
+
+
+def test_a_gateway_that_is_gone_is_a_lost_search(tmp_path: Path) -> None:
+    web = WebSearch(str(tmp_path / "none.sock"), 1.0)
+    with pytest.raises(SearchLost):
+        asyncio.run(web.search("mayor"))
+    assert "does not answer" in web.lost
