@@ -1,0 +1,139 @@
+"""SealQA (Pham et al. 2025, arXiv:2506.01062): questions on which search results conflict, are old, or lead astray."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.found_document import FoundDocument, listed_documents
+from skillopt_airflow.core.judged_task import JudgedTask
+from skillopt_airflow.core.protocols import Workspace
+from skillopt_airflow.core.record_fields import text_at, unusable
+from skillopt_airflow.core.scoring.scoring_rule import listed
+from skillopt_airflow.core.scoring.text_match import Exact, normalise
+from skillopt_airflow.core.task_group import TaskGroup
+from skillopt_airflow.core.types import Item, JsonObject, Message, sha256
+
+DOCUMENTS = ("12_docs", "20_docs", "30_docs", "search_results")
+"""Columns of documents; the first that holds some counts."""
+TEXTS = ("text", "content", "snippet", "description")
+"""Keys of a document's text, of which it has one."""
+ABOUT = {
+    "freshness": "How fast the answer changes",
+    "question_types": "Kind of question",
+    "effective_year": "The answer is that of",
+    "search_results": "Search results",
+}
+SNIPPET_CHARS = 300
+ID_CHARS = 16
+_PROMPT = """Question: {{ question }}{{ about }}
+
+What a search finds on this question may be old, wrong, or about something else.
+
+Reply with the answer alone, inside <answer></answer> tags; if nobody can know it, say so there."""
+_AGREEMENT = """The answer is correct if it has all that matters of the reference and nothing that contradicts it.
+Order, case, punctuation and more words do not matter, nor do doubts, as long as one answer is given. A number agrees to
+the last digit of the reference. A list that lacks an entry or has a wrong one is incorrect, and so are several answers
+of which one is right. It is not attempted if it neither gives the reference nor contradicts it: "it is not known"."""
+_TASK = TaskGroup(prompt=_PROMPT, reference="answer", score=Exact())
+
+
+class SealQA(JudgedTask):
+    """Records of the configurations seal_0, seal_hard and longseal, as they are published."""
+
+    text_columns = ("question", "answer")
+    searches = True
+
+    def identity(self, record: JsonObject) -> str:
+        """Return a hash of the question: the records have no id, and a row's number changes with every release."""
+        return sha256(" ".join(text_at(record, "question").split()))[:ID_CHARS]
+
+    def item(self, record: JsonObject) -> Item:
+        """Return an item; the addresses of the evidence are no part of it, because they say where the answer is.
+
+        Raises:
+            DataError: naming the key that cannot be read.
+        """
+        documents = _documents(record)
+        about = "".join(f"\n{name}: {text}" for key, name in ABOUT.items() if (text := _about(record, key)))
+        question = text_at(record, "question").strip()
+        item = self.asked({**record, "about": about, "question": question}, f"{question}{about}", {}, frozenset())
+        shown: Any = [one.model_dump() for one in documents]
+        return item.model_copy(update={"id": self.identity(record), "public": item.public | {"documents": shown}})
+
+    def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
+        """Return the skill as system message, then the documents, if there are any, and the question."""
+        documents = _shown(public)
+        before = f"<documents>\n{listed_documents(documents)}\n</documents>\n\n" if documents else ""
+        return (Message(role="system", content=skill), Message(role="user", content=before + self.task(public)))
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
+        """Return a search, of the web or of the item's own documents as the run has it, and what opens a page."""
+        documents = _shown(public)
+
+        async def search(query: str) -> str:
+            """Search the web: title, address, date and the beginning of each page that is found, best first.
+
+            Args:
+                query: words that the pages should contain.
+            """
+            found = await workspace.search(query, documents)
+            return listed_documents(found, SNIPPET_CHARS) if found else "Nothing was found."
+
+        async def open_page(address: str) -> str:
+            """Read a page that a search found.
+
+            Args:
+                address: the page's address, as the search gives it.
+            """
+            return await workspace.open_page(address, documents)
+
+        return (search, open_page)
+
+    def decision(self, answer: str, reference: JsonObject) -> bool | None:
+        """Return True for the words of the reference; what differs is for a judge."""
+        return True if normalise(answer) == normalise(str(reference["reference"])) else None
+
+
+def _documents(record: JsonObject) -> list[FoundDocument]:
+    for column in DOCUMENTS:
+        value = _parsed(record, column)
+        if isinstance(value, list) and value:
+            return [_document(column, entry) for entry in value]
+    return []
+
+
+def _document(column: str, entry: Any) -> FoundDocument:
+    if isinstance(entry, str):
+        return FoundDocument(text=entry)
+    if not isinstance(entry, dict):
+        raise unusable((column,), "a list of documents with title, url, date and text", entry)
+    fields = {key: _text(entry.get(key)) for key in ("title", "url", "date")}
+    return FoundDocument(**fields, text=next((text for key in TEXTS if (text := _text(entry.get(key)))), ""))
+
+
+def _about(record: JsonObject, key: str) -> str:
+    """Return what is said of a question in few words; search results that are documents are none."""
+    value = _parsed(record, key)
+    if not isinstance(value, list):
+        return _text(value)
+    return ", ".join(_text(entry) for entry in value) if key not in DOCUMENTS else ""
+
+
+def _parsed(record: JsonObject, key: str) -> Any:
+    """Return a value, or the list that its text holds."""
+    try:
+        return listed(record.get(key))
+    except DataError as error:
+        raise DataError(f"{key}: {error}") from error
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _shown(public: JsonObject) -> list[FoundDocument]:
+    documents = public["documents"]
+    return [FoundDocument.model_validate(one) for one in documents] if isinstance(documents, list) else []
+
+
+BENCHMARK = SealQA(_TASK, _AGREEMENT)

@@ -1,0 +1,199 @@
+"""SealQA's records and scores; every question here is made up."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.sealqa.adapter import BENCHMARK
+from local.standin.agreement import judge
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.found_document import FoundDocument
+from skillopt_airflow.core.grading import score_by
+from skillopt_airflow.core.types import Grade, Item, JsonObject, Status, Trajectory
+from skillopt_airflow.rollout.workspace import ItemFolders
+from skillopt_airflow.training.data_items import read_splits
+
+PAGES: list[Any] = [
+    {
+        "title": "Council",
+        "url": "https://brindle.gov.example/1",
+        "date": "2026-05-01",
+        "text": "Alma Grend is mayor.",
+    },
+    {"title": "Courier", "url": "https://courier.example/2", "date": None, "text": "A quiet week."},
+]
+SECRET = "https://where-the-answer-is.example/"
+RECORD: JsonObject = {
+    "question": "Who is the mayor of Brindle Quay?",
+    "answer": "Alma Grend",
+    "urls": [SECRET],
+    "search_results": PAGES,
+    "freshness": "slow-changing",
+    "question_types": ["temporal tracking"],
+    "effective_year": "2026",
+    "golds": [{"title": "gold", "url": SECRET, "text": "gold", "date": ""}],
+    "canary": "a-canary",
+}
+
+
+def item(answer: str = "Alma Grend", **changed: Any) -> Item:
+    return BENCHMARK.item(RECORD | {"answer": answer} | changed)
+
+
+def prompt(one: Item) -> str:
+    return BENCHMARK.messages(one.public, "Look twice.")[1].content
+
+
+def trajectory(answer: str) -> Trajectory:
+    return Trajectory(item_id="1", status=Status.OK, answer=answer)
+
+
+def by_rules(gold: str, answer: str) -> tuple[bool, float]:
+    """Whether the rules decide, and their score."""
+    asked = item(gold)
+    return BENCHMARK.decides(asked, trajectory(answer)), BENCHMARK.score(asked, trajectory(answer)).hard
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "grade", "expected"),
+    [
+        ("Malia Obama and Sasha Obama", "sasha and malia obama", "correct", 1),
+        ("Malia Obama and Sasha Obama", "I believe Malia and Sasha, not certain", "correct", 1),
+        ("Malia and Sasha", "Malia.", "incorrect", 0),
+        ("Malia and Sasha", "Malia, Sasha and Susan", "incorrect", 0),
+        ("Malia and Sasha", "I don't know", "not_attempted", 0),
+        ("1998", "1999", "incorrect", 0),
+        ("New York", "York", "incorrect", 0),
+        ("12", "1", "incorrect", 0),
+    ],
+)
+def test_what_is_not_the_references_words_is_for_the_judge(gold: str, answer: str, grade: Any, expected: int) -> None:
+    # By rules alone each is wrong: neither a part of the reference nor one that it is a part of will do.
+    assert by_rules(gold, answer) == (False, 0.0)
+    given = Grade(grade=grade, quote=answer, reason="so")
+    score = score_by(given, BENCHMARK.score(item(gold), trajectory(answer)))
+    assert (score.hard, score.soft) == (expected, expected)
+    # The three official grades stay apart.
+    assert score.grade is not None
+    assert score.grade.grade == grade
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"), [("1998", "1998"), ("Malia and Sasha", "malia and sasha."), ("The Tide", "tide")]
+)
+def test_the_references_words_need_no_judge(gold: str, answer: str) -> None:
+    assert by_rules(gold, answer) == (True, 1.0)
+
+
+@pytest.mark.parametrize("answer", ["", "  "])
+def test_no_answer_is_wrong_without_a_judge(answer: str) -> None:
+    assert by_rules("1998", answer) == (True, 0.0)
+
+
+def test_without_tags_the_last_line_is_the_answer() -> None:
+    assert BENCHMARK.answer("I looked.\n1998") == "1998"
+    assert BENCHMARK.answer("<answer>1997</answer> or rather <answer> 1998 </answer>\nBye") == "1998"
+
+
+def test_the_judge_is_told_question_year_and_what_counts() -> None:
+    asked = BENCHMARK.grading(item(), trajectory("Grend"))
+    assert (asked.references, asked.answer) == (("Alma Grend",), "Grend")
+    assert "Brindle Quay" in asked.question
+    assert "The answer is that of: 2026" in asked.question
+    assert "not attempted" in asked.instructions
+    assert judge('<references>["Alma Grend"]</references><answer>"grend, alma"</answer>')["grade"] == "incorrect"
+
+
+def test_the_target_sees_the_pages_and_nothing_that_gives_the_answer_away() -> None:
+    one = item()
+    shown = prompt(one)
+    for text in (
+        "Council",
+        "2026-05-01",
+        "Alma Grend is mayor.",
+        "slow-changing",
+        "temporal tracking",
+        "2026",
+        "Brindle",
+    ):
+        assert text in shown
+    assert SECRET not in json.dumps(one.public)
+    assert "a-canary" not in json.dumps(one.public)
+    assert "Alma Grend" not in json.dumps(item(search_results=[]).public)
+
+
+def test_a_list_may_be_a_text() -> None:
+    for written in (json.dumps(PAGES), str(PAGES)):
+        assert item(search_results=written, question_types="['temporal tracking']").public == item().public
+
+
+def test_search_results_may_be_a_word_on_them() -> None:
+    shown = prompt(item(search_results="conflicting"))
+    assert "<documents>" not in shown
+    assert "Search results: conflicting" in shown
+    assert "None" not in prompt(BENCHMARK.item({"question": "Who?", "answer": "Alma", "freshness": None}))
+
+
+def test_long_forms_have_documents_of_their_own() -> None:
+    long = item(**{"20_docs": [{"title": "twenty"}], "12_docs": [{"title": "twelve"}], "search_results": "unhelpful"})
+    assert "twelve" in prompt(long)
+    assert "twenty" not in prompt(long)
+    assert "Search results: unhelpful" in prompt(long)
+    assert "snippet of it" in prompt(item(search_results=[{"snippet": "snippet of it", "title": "x"}]))
+    assert "just a text" in prompt(item(search_results=["just a text"]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"search_results": [7]}, "search_results: expected a list of documents"),
+        ({"12_docs": "[{"}, "12_docs: expected a list"),
+        ({"question": " "}, "question"),
+        ({"answer": None}, "answer"),
+    ],
+)
+def test_a_record_that_cannot_be_read_names_the_key(changed: JsonObject, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        BENCHMARK.item(RECORD | changed)
+
+
+def test_an_item_is_named_by_its_question() -> None:
+    again = RECORD | {"answer": "another", "question": " Who is the mayor  of Brindle Quay?\n"}
+    assert BENCHMARK.identity(RECORD) == BENCHMARK.identity(again) == item().id
+    assert BENCHMARK.identity(RECORD | {"question": "Who?"}) != item().id
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_published_files_are_read(tmp_path: Path, suffix: str) -> None:
+    rows = [RECORD | {"question": f"Who is mayor number {number}?"} for number in range(20)]
+    path = tmp_path / f"seal.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        import pandas as pd
+
+        pd.DataFrame([{key: str(value) for key, value in row.items()} for row in rows]).to_csv(path, index=False)
+    config = TrainConfig.from_layers({"data": {"uri": str(path), "split_mode": "ratio"}})
+    records = [one for split in read_splits("sealqa", config, None).values() for one in split]  # type: ignore[arg-type]
+    assert len(records) == 20
+    assert all("Alma Grend is mayor." in prompt(BENCHMARK.item(one)) for one in records)
+
+
+def test_its_tools_search_and_open_the_items_pages() -> None:
+    one = item(search_results=[*PAGES, {"title": "Long", "url": "https://long.example", "text": "tide " * 200}])
+    folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0)
+    search, open_page = BENCHMARK.tools(one.public, folders)
+    found = asyncio.run(search("mayor"))
+    assert found.startswith("[1]\ntitle: Council\nurl: https://brindle.gov.example/1")
+    assert "Courier" not in found
+    assert asyncio.run(search("tide")).endswith("[...]")
+    assert asyncio.run(open_page("https://long.example")) == ("tide " * 200).strip()
+    assert asyncio.run(search("zebra")) == "Nothing was found."
+    assert "documents" not in BENCHMARK.task(one.public)
+    assert FoundDocument.model_validate(PAGES[0] | {"date": "x"}).title == "Council"
