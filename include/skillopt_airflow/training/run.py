@@ -95,6 +95,8 @@ class RunRecord(Document):
     """Published version that a training begins with; empty if it begins with another skill."""
     stated: StatedScores | None = None
     """What the authors of the preset state, if the training has one."""
+    corpus: str = ""
+    """Hash of the corpus that its sandboxes can read; empty if the run has none."""
 
     def of_former(self) -> Self:
         """Return the record with the concurrency of all containers at the same time."""
@@ -348,7 +350,8 @@ class TrainingRun:
         model = self.config.model
         shaping = model.model_dump(mode="json", include=set(SHAPING))
         shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
-        return sha256(canonical_json(shaping | judge_settings(self.config)))
+        corpus: JsonObject = {"corpus": self.record.corpus} if self.record.corpus else {}
+        return sha256(canonical_json(shaping | judge_settings(self.config) | corpus))
 
     def results(
         self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
