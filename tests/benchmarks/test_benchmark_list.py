@@ -9,7 +9,16 @@ from skillopt_airflow.core.declared_task import DeclaredTask
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 
-OURS = ["babyvision", "docvqa", "livemathematicianbench", "mathverse", "mmrb", "searchqa", "spreadsheetbench"]
+OURS = [
+    "babyvision",
+    "docvqa",
+    "livemathematicianbench",
+    "mathverse",
+    "mmrb",
+    "officeqa",
+    "searchqa",
+    "spreadsheetbench",
+]
 
 
 def make(folder: Path, adapter: str = "BENCHMARK = 'mine'\n") -> Path:
