@@ -8,6 +8,7 @@ from pathlib import Path
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.sandbox.container_loop import Sandbox
+from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
 from skillopt_airflow.training.workload import ChunkWorkload
@@ -37,6 +38,7 @@ class LocalRuntime:
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Sandbox]:
         """Yield a sandbox with its folder filled."""
         with self.folder.container(str(number), self.work, items, files) as folder:
+            folder.corpus = beside_the_worker(self.work, self.folder)
             yield self.make(folder, self.folder.socket)
 
     def remove_all(self) -> None:

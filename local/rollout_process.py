@@ -11,6 +11,7 @@ from typing import Any
 from local.home import IMPORT_PATH
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
 from skillopt_airflow.sandbox.docker_container import lines
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
@@ -32,8 +33,9 @@ class RolloutProcess:
         command = (sys.executable, "-P", "-m", "skillopt_airflow.rollout", self.folder.inputs, self.folder.outputs)
         said = self.folder.path / "said"
         with said.open("wb") as output:
+            corpus = () if self.folder.corpus is None else ("--corpus", self.folder.corpus)
             self._process = subprocess.Popen(
-                [*command, "--gateway", self.gateway],
+                [*command, "--gateway", self.gateway, *corpus],
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -75,6 +77,7 @@ class ProcessRuntime:
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[RolloutProcess]:
         """Stage the program's inputs, and remove its folders afterwards."""
         with self.folder.container(str(number), self.workload, items, files) as staged:
+            staged.corpus = beside_the_worker(self.workload, self.folder)
             process = RolloutProcess(staged, str(self.folder.socket))
             self._processes.append(process)
             yield process

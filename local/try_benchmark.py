@@ -27,6 +27,7 @@ from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run_corpus import source_corpus
 from skillopt_airflow.training.trial import Trial, first_items, skill_of
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def run(home: Home, asked: Asked) -> int:
             data=DataFiles.of(config.data, benchmarks.folder(asked.benchmark), client),
             labels={"store": str(home.root), "dag_run": f"try-{os.getpid()}"},
             on_row=display.show,
+            corpus=source_corpus(asked.benchmark, config, client),
         )
         source = asked.skill if asked.skill is not None else benchmarks.seed_skill(asked.benchmark)
         display.begin(trial, asked.split, source, target.name)

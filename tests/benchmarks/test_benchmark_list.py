@@ -9,7 +9,17 @@ from skillopt_airflow.core.declared_task import DeclaredTask
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 
-OURS = ["babyvision", "docvqa", "livemathematicianbench", "mathverse", "mmrb", "sealqa", "searchqa", "spreadsheetbench"]
+OURS = [
+    "babyvision",
+    "docvqa",
+    "livemathematicianbench",
+    "mathverse",
+    "mmrb",
+    "officeqa",
+    "sealqa",
+    "searchqa",
+    "spreadsheetbench",
+]
 
 
 def make(folder: Path, adapter: str = "BENCHMARK = 'mine'\n") -> Path:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from skillopt_airflow.consumer import SkillClient
 from skillopt_airflow.core.buffer import ReflectedItems
+from skillopt_airflow.core.corpus import CorpusManifest
 from skillopt_airflow.core.documents import Document, read_document
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import NewerDocument
@@ -86,6 +87,7 @@ STORED: dict[type[Document], str] = {
 MADE: dict[type[Document], dict[str, Any]] = {
     BatchJob: {"number": 0, "plan": "p", "entries": [{"chunk": 0, "item_id": "i"}], "created": 1.0},
     ChosenRate: {"rate": 2},
+    CorpusManifest: {"files": [{"name": "a.txt", "size": 1, "sha256": "s"}], "archives": [1]},
     ImportedRun: {
         "source": "my_run",
         "sha256": "s",

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskD
 from local.served import served
 from local.standin import chat_wire as chat
 from local.standin.server import StandInServer
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, ModelError
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
@@ -289,6 +290,12 @@ def test_a_benchmark_that_runs_code_is_refused(server):
     with pytest.raises(ConfigError, match="executes code"):
         check_batch(config, SimpleNamespace(runs_code=True))  # type: ignore[arg-type]
     check_batch(configured("searchqa", {}), SimpleNamespace(runs_code=True))  # type: ignore[arg-type]
+
+
+def test_a_benchmark_that_shows_pages_of_its_corpus_is_refused(server):
+    config = configured("officeqa", {"model.batch": True, "model.target": "openai:stand-in-target"})
+    with pytest.raises(ConfigError, match="shows or judges files, which a batch job cannot"):
+        check_batch(config, benchmarks.load("officeqa"))
 
 
 def test_the_graph_has_one_task_for_the_whole_evaluation() -> None:

@@ -18,6 +18,7 @@ from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout import skill_folder
 from skillopt_airflow.rollout.cli import MAX_FINAL_CHARS, MAX_MESSAGE_CHARS, MAX_MESSAGES, CLIHarness, Trace, events
+from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 
 ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC] Eiffel"})
@@ -27,6 +28,7 @@ ITEM = PublicItem(id="i-1", public={"question": "Which tower?", "context": "[DOC
 class Folders:
     inputs: str
     outputs: str
+    corpus: CorpusFolder = NO_CORPUS
 
     def input_names(self) -> Sequence[str]:
         return ()
@@ -74,7 +76,13 @@ class Coding(SearchQA):
         return ()
 
 
-def run(code: str, outputs: Path, timeout: float = 30.0, benchmark: Benchmark = BENCHMARK) -> Trajectory:
+def run(
+    code: str,
+    outputs: Path,
+    timeout: float = 30.0,
+    benchmark: Benchmark = BENCHMARK,
+    corpus: CorpusFolder = NO_CORPUS,
+) -> Trajectory:
     settings: dict[str, Any] = {"benchmark": "searchqa", "dialect": "openai", "model": "m", "max_tokens": 9}
     harness = Program(
         RolloutSettings(**settings, concurrency=1, call_timeout=timeout / 2, max_attempts=1), benchmark, "http://x"
@@ -83,7 +91,7 @@ def run(code: str, outputs: Path, timeout: float = 30.0, benchmark: Benchmark = 
 
     async def main() -> Trajectory:
         async with aclosing(harness):
-            return await harness.run(ITEM, "Be short.", Folders("/nowhere", str(outputs)))
+            return await harness.run(ITEM, "Be short.", Folders("/nowhere", str(outputs), corpus))
 
     return asyncio.run(main())
 
@@ -99,6 +107,21 @@ def test_the_last_text_is_answered_with(tmp_path: Path):
     assert trajectory.messages[0].content == "Be short."
     assert trajectory.messages[1].content == BENCHMARK.messages(ITEM.public, "")[1].content
     assert trajectory.calls == 2
+
+
+def test_a_cli_is_told_of_the_corpus_and_can_read_it(tmp_path: Path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "a.txt").write_text("alpha")
+    code = """
+import json, os, pathlib
+print(json.dumps({"say": pathlib.Path(os.environ["CORPUS"], "a.txt").read_text(), "done": 1}))
+"""
+    trajectory = run(code, tmp_path, corpus=CorpusFolder(folder))
+    assert trajectory.answer == "alpha"
+    task = trajectory.messages[1].content
+    assert task.startswith(BENCHMARK.task(ITEM.public))
+    assert task.endswith(f"The documents lie in {folder} ($CORPUS), and cannot be changed.")
 
 
 def test_the_cli_works_in_the_outputs_with_a_home_of_its_own_and_little_else(tmp_path: Path, monkeypatch: Any):

@@ -17,7 +17,7 @@ from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.operator import RolloutOperator
-from skillopt_airflow.sandbox.task_workload import Outcome, SandboxSeconds, Workload
+from skillopt_airflow.sandbox.task_workload import Corpus, Outcome, SandboxSeconds, Workload
 from tests.gateway.scripted_provider import Asked, Reply, completion
 
 KEY = "sk-never-inside-a-sandbox"
@@ -46,6 +46,7 @@ class FakeWorkload:
     image: str = HARNESSES["chat"].image
     one_item_each: bool = False
     run_concurrency: int = 64
+    corpus: Corpus | None = None
     allowance: RemainingBudget = field(default_factory=RemainingBudget)
     ahead: list[int] = field(default_factory=list)
     """By how many each question that `answer` got was ahead of the recorded rows."""

@@ -4,7 +4,7 @@ import json
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import docker
 import pytest
@@ -13,8 +13,10 @@ from docker.types import Mount
 from local import image
 from skillopt_airflow.core.errors import ImageMissing, SandboxError
 from skillopt_airflow.core.types import Status
+from skillopt_airflow.sandbox.corpus_volume import CORPUS_LABEL
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.labels import identity
+from skillopt_airflow.store.corpora import SourceCorpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion
 from tests.sandbox.fake_workload import (
     KEY,
@@ -74,6 +76,35 @@ def test_files_go_in_and_come_out_and_each_item_has_its_own_fate(client, remote,
     assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.SANDBOX_ERROR, "i-2": Status.OK}
     assert fake.left == {f"i-{n}": {"out.txt": f"for i-{n}".encode()} for n in (0, 2)}
     assert leftovers(client, fake) == volumes(client, fake) == []
+
+
+READS = """
+import json, pathlib
+try:
+    wrote = str(open("/corpus/x", "w"))
+except OSError as error:
+    wrote = error.strerror
+said = json.dumps([pathlib.Path("/corpus/1944/march.txt").read_text(), wrote])
+row = {"item_id": "i-0", "status": "ok", "messages": [{"role": "assistant", "content": said}]}
+with open("/out/trajectories.jsonl", "w") as out:
+    out.write(json.dumps(row) + "\\n")
+"""
+
+
+def test_a_corpus_lies_in_a_volume_that_outlives_its_task(client, remote, program, tmp_path):
+    (tmp_path / "documents" / "1944").mkdir(parents=True)
+    (tmp_path / "documents" / "1944" / "march.txt").write_text(tmp_path.name)
+    fake = remote(None, image=program(READS))
+    fake.corpus = SourceCorpus("documents", tmp_path, cast("Any", None))
+    run(fake)
+
+    (kept,) = client.volumes.list(filters={"label": f"{CORPUS_LABEL}={fake.corpus.manifest.sha256}"})
+    try:
+        said = json.loads(fake.trajectories[0].messages[0].content)
+        assert said == [tmp_path.name, "Read-only file system"]
+        assert leftovers(client, fake) == volumes(client, fake) == []
+    finally:
+        kept.remove(force=True)
 
 
 def test_the_engine_learns_no_secret(client, remote):

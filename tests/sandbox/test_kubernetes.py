@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from skillopt_airflow.sandbox.pod import EXPIRES_LABEL, labels_of, workload_labe
 from skillopt_airflow.sandbox.pod_runtime import PodRuntime
 from skillopt_airflow.sandbox.staging import Files, staged
 from skillopt_airflow.sandbox.task_workload import SandboxSeconds, Workload
+from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.signed_folder import ExchangeFolder
 from tests.gateway.scripted_provider import ScriptedProvider
@@ -128,6 +129,41 @@ def test_files_go_in_and_come_out_and_links_stay(cluster, store, workload, tmp_p
     assert fake.statuses() == {f"i-{n}": Status.OK for n in range(3)}
     assert fake.left == {f"i-{n}": {"result.csv": f"1,2,i-{n}".encode()} for n in range(3)}
     assert len([one for one in cluster.past if one["kind"] == "Pod"]) == (3 if one_item_each else 1)
+
+
+READS = """
+import json, pathlib, sys
+found = {str(path.relative_to(sys.argv[6])): path.read_text() for path in pathlib.Path(sys.argv[6]).rglob("*.txt")}
+said = json.dumps([sys.argv[5], found])
+row = {"item_id": "i-0", "status": "ok", "messages": [{"role": "assistant", "content": said}]}
+(pathlib.Path(sys.argv[2]) / "trajectories.jsonl").write_text(json.dumps(row) + chr(10))
+"""
+
+
+def test_a_corpus_is_shipped_into_a_pod(cluster, store, workload, tmp_path):
+    (tmp_path / "documents" / "1944").mkdir(parents=True)
+    (tmp_path / "documents" / "1944" / "march.txt").write_text("customs")
+    sha256 = store_corpus(store, "own/", SourceCorpus("documents", tmp_path, cast("Any", None)))
+    program(tmp_path, cluster, READS)
+    fake = workload(None, image=IMAGE)
+    fake.corpus = StoredCorpus(store, "own/", sha256)
+    FakePodOperator(fake=fake, store=store).execute({})
+
+    said = json.loads(fake.trajectories[0].messages[0].content)
+    assert said == ["--corpus", {"1944/march.txt": "customs"}]
+    assert all(key.startswith("own/corpora/") for key in store.list_keys(""))
+
+
+def test_a_corpus_that_cannot_be_fetched_is_told(cluster, store, workload, tmp_path):
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "march.txt").write_text("customs")
+    sha256 = store_corpus(store, "", SourceCorpus("documents", tmp_path, cast("Any", None)))
+    fake = workload(None, image=IMAGE)
+    fake.corpus = StoredCorpus(store, "", sha256)
+    store.delete(fake.corpus.archive_keys[0])
+    FakePodOperator(fake=fake, store=store).execute({})
+    assert fake.statuses() == {"i-0": Status.SANDBOX_ERROR}
+    assert "the pod could not fetch its inputs" in fake.trajectories[0].error
 
 
 HOSTILE = """

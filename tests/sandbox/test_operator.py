@@ -3,7 +3,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +11,7 @@ from local import image
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.sandbox.labels import FOLDER_LABEL, identity
+from skillopt_airflow.store.corpora import SourceCorpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.sandbox.fake_workload import (
     KEY,
@@ -53,6 +54,8 @@ facts = {
     "no_new_privs": status["NoNewPrivs"], "bounding": status["CapBnd"],
     "write_root": attempt(lambda: open("/opt/skillopt/x", "w")),
     "write_in": attempt(lambda: open("/in/x", "w")),
+    "corpus": {str(p.relative_to("/corpus")): p.read_text() for p in pathlib.Path("/corpus").rglob("*.txt")},
+    "write_corpus": attempt(lambda: open("/corpus/x", "w")),
     "write_gateway": attempt(lambda: open("/gateway/x", "w")),
     "write_tmp": attempt(lambda: open("/tmp/x", "w")),
     "connect": attempt(lambda: socket.create_connection(("192.0.2.1", 80), timeout=1)),
@@ -65,8 +68,11 @@ with open("/out/trajectories.jsonl", "w") as out:
 
 
 @pytest.mark.engine
-def test_a_container_is_closed_and_holds_no_secret(docker_host, workload, program):
+def test_a_container_is_closed_and_holds_no_secret(docker_host, workload, program, tmp_path):
+    (tmp_path / "documents" / "1944").mkdir(parents=True)
+    (tmp_path / "documents" / "1944" / "march.txt").write_text("customs")
     fake = workload(None, image=program(PROBE))
+    fake.corpus = SourceCorpus("documents", tmp_path, cast("Any", None))
 
     FakeOperator(fake=fake, docker_url=docker_host).execute({})
 
@@ -77,6 +83,8 @@ def test_a_container_is_closed_and_holds_no_secret(docker_host, workload, progra
     assert facts["uid"] != 0
     assert facts["gid"] != 0
     assert facts["write_root"] == facts["write_in"] == facts["write_gateway"] == "Read-only file system"
+    assert facts["corpus"] == {"1944/march.txt": "customs"}
+    assert facts["write_corpus"] == "Read-only file system"
     assert facts["write_tmp"] == "allowed"
     assert facts["connect"] == "Network is unreachable"
     assert KEY not in json.dumps(facts)

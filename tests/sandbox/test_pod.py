@@ -1,6 +1,7 @@
 """The manifests against Kubernetes' own schema, and every field that closes a pod."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import kubernetes_validate
@@ -33,6 +34,17 @@ IDENTITY = {
 def plan(**limits: Any) -> PodPlan:
     labels = labels_of(IDENTITY, 2_000_000_000.0)
     return PodPlan("skillopt-1", IMAGE, SandboxGroup(namespace="skills", **limits), 3, labels)
+
+
+def test_only_a_pod_with_a_corpus_has_room_for_one():
+    without, having = pod_manifest(plan()), pod_manifest(replace(plan(), corpus_mb=1500))
+    kubernetes_validate.validate(having, VERSION, strict=True)
+    assert "corpus" not in json.dumps(without)
+    assert {"name": "corpus", "emptyDir": {"sizeLimit": "1500Mi"}} in having["spec"]["volumes"]
+    seen = {name: mounts(container).get("/corpus") for name, container in containers(having).items()}
+    assert seen == {"courier": None, "gateway": None, "fetch": False, "rollout": True}
+    storage = {name: one["resources"]["limits"]["ephemeral-storage"] for name, one in containers(having).items()}
+    assert storage == {"courier": "320Mi", "gateway": "320Mi", "fetch": "1820Mi", "rollout": "1820Mi"}
 
 
 def containers(pod: Any) -> dict[str, Any]:

@@ -44,6 +44,15 @@ def test_an_address_names_one_object_its_time_and_no_credential(folder: Exchange
     assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in address
 
 
+def test_another_object_of_the_bucket_can_be_fetched_but_not_changed(
+    folder: ExchangeFolder, store: ObjectStore
+) -> None:
+    store.put_bytes("corpora/s/0000.tar", b"all")
+    address = folder.shared_address("corpora/s/0000.tar", 60)
+    assert httpx.get(address).content == b"all"
+    assert not httpx.put(address, content=b"other").is_success
+
+
 def test_nothing_is_left_when_it_is_cleared(folder: ExchangeFolder, store: ObjectStore) -> None:
     store.put_bytes("pods/other/rows", b"stays")
     folder.put("rows", b"goes")

@@ -21,7 +21,7 @@ from skillopt_airflow.core.budget import Prices
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.pictures import NO_PICTURES, Part, Pictures, shown
-from skillopt_airflow.core.protocols import FollowsUp, Output
+from skillopt_airflow.core.protocols import FollowsUp, Output, ShowsFiles
 from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
 from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.state import RunState
@@ -29,7 +29,9 @@ from skillopt_airflow.core.types import Item, JsonObject, Message, ModelCall, St
 from skillopt_airflow.gateway.search_servers import SearchUpstream
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.models.prices import price_of
+from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
+from skillopt_airflow.sandbox.corpus_cache import staged_corpus
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.connections import OnCall
@@ -287,6 +289,9 @@ class Training(TrainingLoop):
         if not status.scored:
             return Trajectory(item_id=item.id, status=status, error=self.why)
         system, *rest = self.run.benchmark.messages(item.public, work.skill)
+        if isinstance(self.run.benchmark, ShowsFiles) and self.run.config.data.corpus is not None:
+            shown = asyncio.run(self.run.benchmark.shown_files(item.public, self._corpus_alone(work)))
+            rest[-1] = rest[-1].model_copy(update={"content": f"{rest[-1].content}\n\n{shown}"})
         text = str(said(system.content, rest, pictures=work.files(item))["content"])
         if self.slip(work.chunk.draw, item.id):
             text = "<answer>a slip</answer>"
@@ -297,6 +302,12 @@ class Training(TrainingLoop):
             answer=self.run.benchmark.answer(text),
             calls=1,
         )
+
+    def _corpus_alone(self, work: ChunkWorkload) -> ItemFolders:
+        """The folders of an item without files of its own."""
+        assert work.corpus is not None
+        nowhere, staged = Path("/nowhere"), staged_corpus(work.corpus, Path(tempfile.gettempdir()))
+        return ItemFolders(nowhere, nowhere, 1.0, CorpusFolder(staged))
 
 
 def configured(benchmark: str, overrides: Mapping[str, Any]) -> TrainConfig:

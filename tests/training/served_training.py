@@ -56,7 +56,9 @@ class Sandbox:
             assert task is not None
             self._end = lambda: loop.call_soon_threadsafe(task.cancel)
             on_start()
-            await program.run(self.folder.inputs, self.folder.outputs, str(self.socket))
+            await program.run(
+                self.folder.inputs, self.folder.outputs, str(self.socket), self.folder.corpus or program.CORPUS
+            )
 
         with suppress(asyncio.CancelledError):
             asyncio.run(main())

@@ -55,6 +55,30 @@ class Benchmark(Protocol):
         ...
 
 
+class Corpus(Protocol):
+    """The documents that all items of a run share, as a benchmark in a sandbox sees them."""
+
+    @property
+    def folder(self) -> str:
+        """Their folder, read-only; empty if the run has no corpus."""
+
+    def names(self) -> Sequence[str]:
+        """Return the names of the documents, in alphabetical order: paths below the folder."""
+        ...
+
+    def page(self, document: str, number: int) -> str:
+        """Return the text of a page.
+
+        Raises:
+            LookupError: there is no such document or page; the text says what there is.
+        """
+        ...
+
+    def tools(self) -> Sequence[Callable[..., Awaitable[str]]]:
+        """Return tools for a model: they list, search and read the documents, and refuse with what to do instead."""
+        ...
+
+
 class Workspace(Protocol):
     """One item's folders, in which code that the target wrote may run inside a sandbox."""
 
@@ -62,6 +86,10 @@ class Workspace(Protocol):
     """Folder of the item's files; read-only."""
     outputs: str
     """Working folder of the code; what lies in it at the end goes to the scorer."""
+
+    @property
+    def corpus(self) -> Corpus:
+        """The documents of the run; there are none if `data.corpus` is unset."""
 
     def input_names(self) -> Sequence[str]:
         """Return the names of the item's files, in alphabetical order."""

@@ -126,6 +126,9 @@ class DataGroup(Group):
     """Parts of train, val and test in ratio mode; a fourth is that of publish."""
     split_seed: int = 42
     """Seed of the shuffle before a ratio split."""
+    corpus: ObjectName | None = None
+    """Address, like uri, of a folder of documents that all items share; every sandbox can read it. Files and folders
+    whose names begin with a dot are left out."""
     limit: Positive | None = None
     """Use only the first so many items of every split; all when unset."""
     task_type: ObjectName | None = None

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from skillopt_airflow.rollout.program import run
+from skillopt_airflow.rollout.program import CORPUS, run
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
@@ -13,5 +13,6 @@ if __name__ == "__main__":
     parser.add_argument("input", type=Path, help="folder with settings.json, skill.md, items.jsonl and files")
     parser.add_argument("output", type=Path, help="folder that gets trajectories.jsonl and what the target makes")
     parser.add_argument("--gateway", default="/gateway/model.sock", metavar="PATH | http://HOST:PORT")
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="folder of documents, if the run has a corpus")
     given = parser.parse_args()
-    asyncio.run(run(given.input, given.output, given.gateway))
+    asyncio.run(run(given.input, given.output, given.gateway, given.corpus))

@@ -21,7 +21,7 @@ from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason, shortened
-from skillopt_airflow.rollout.workspace import PASSED_VARIABLES
+from skillopt_airflow.rollout.workspace import PASSED_VARIABLES, corpus_variable
 
 MAX_MESSAGES = 100
 MAX_MESSAGE_CHARS = 4000
@@ -134,12 +134,17 @@ class CLIHarness(ABC):
 
     def _task(self, item: PublicItem, workspace: Workspace) -> str:
         """Return the text of the chat harness or, where there are files, the task of an agent."""
-        if isinstance(self.benchmark, OffersTools) and (self.benchmark.runs_code or workspace.input_names()):
-            return (
-                f"{self.benchmark.task(item.public)}\n\n"
-                f"The files that you are given lie in {workspace.inputs} ($INPUTS). "
-                f"What you make has to be in {workspace.outputs} ($OUTPUTS) at the end."
-            )
+        if isinstance(self.benchmark, OffersTools):
+            task, corpus = self.benchmark.task(item.public), workspace.corpus
+            if self.benchmark.runs_code or workspace.input_names():
+                task += (
+                    f"\n\nThe files that you are given lie in {workspace.inputs} ($INPUTS). "
+                    f"What you make has to be in {workspace.outputs} ($OUTPUTS) at the end."
+                )
+            if corpus.folder:
+                task += f"\n\nThe documents lie in {corpus.folder} ($CORPUS), and cannot be changed."
+            if self.benchmark.runs_code or workspace.input_names() or corpus.folder:
+                return task
         opening = self.benchmark.messages(item.public, "")
         return "\n\n".join(message.content for message in opening if message.role == "user")
 
@@ -147,6 +152,7 @@ class CLIHarness(ABC):
         """Return the exit status of the CLI, or None after its time limit. Nothing that it started is left."""
         passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
         places = {"HOME": str(home), "INPUTS": workspace.inputs, "OUTPUTS": workspace.outputs}
+        places |= corpus_variable(workspace.corpus)
         env = {**passed, **places, "LANG": "C.UTF-8", **self.variables()}
         # Files and not pipes: a program that outlives the CLI would hold a pipe open.
         with (folder / "trace").open("wb") as out, (folder / "errors").open("wb") as errors:

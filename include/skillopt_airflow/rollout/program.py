@@ -12,12 +12,15 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import hopeless
 from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.forwarder import forwarded
 from skillopt_airflow.rollout.item_search import WebSearch
 from skillopt_airflow.rollout.runner import Runner, runner
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 
+CORPUS = Path("/corpus")
+"""Where a sandbox has the run's corpus."""
 RELEASE_SECONDS = 0.1
 """Pause until an item that may not begin yet asks again."""
 
@@ -41,7 +44,7 @@ class Job:
         )
 
 
-async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
+async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CORPUS) -> None:
     """Append a line to `out_folder`/trajectories.jsonl for each item, flushed at once, in order of completion.
 
     Where the settings say so, items are left when those before them failed as they would.
@@ -50,9 +53,10 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
         in_folder: the content of a `Job`, and what item number n, counted from 0, is given in `files/<n>`.
         out_folder: gets in `files/<n>` what the target makes of it.
         gateway: path of the model gateway's unix socket, or its address `http://host:port`.
+        corpus: folder of the documents that all items share; there is none where the run has no corpus.
     """
     job = Job.read(in_folder)
-    benchmark = _benchmark(job.settings)
+    benchmark, documents = _benchmark(job.settings), CorpusFolder(corpus)
     # A CLI knows no sockets.
     leads = forwarded(gateway) if HARNESSES[job.settings.harness].is_cli else nullcontext(gateway)
     free = asyncio.Semaphore(job.settings.concurrency)
@@ -63,7 +67,7 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
             inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
             patience = job.settings.search_patience
             web = None if patience is None else WebSearch(gateway, patience)
-            workspace = ItemFolders(inputs, outputs, job.settings.code_timeout, web)
+            workspace = ItemFolders(inputs, outputs, job.settings.code_timeout, corpus=documents, web=web)
             async with free:
                 await _released(in_folder, index)
                 if job.settings.gives_up and hopeless(ended, len(job.items)):

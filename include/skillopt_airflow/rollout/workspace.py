@@ -10,7 +10,9 @@ from pathlib import Path
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.found_document import FoundDocument
+from skillopt_airflow.core.protocols import Corpus
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
+from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
 from skillopt_airflow.rollout.execution import executed
 from skillopt_airflow.rollout.item_search import WebSearch, best_documents
 
@@ -21,9 +23,18 @@ PASSED_VARIABLES = ("PATH", "PYTHONPATH")
 class ItemFolders:
     """A `Workspace` with the item's files and the folder for the target's own."""
 
-    def __init__(self, inputs: Path, outputs: Path, code_timeout: float, web: WebSearch | None = None) -> None:
+    def __init__(
+        self,
+        inputs: Path,
+        outputs: Path,
+        code_timeout: float,
+        *,
+        corpus: CorpusFolder = NO_CORPUS,
+        web: WebSearch | None = None,
+    ) -> None:
         self.inputs = str(inputs)
         self.outputs = str(outputs)
+        self.corpus = corpus
         self._code_timeout = code_timeout
         self._web = web
 
@@ -54,8 +65,9 @@ class ItemFolders:
     async def run_python(self, code: str) -> str:
         """Run a program in the outputs folder; return up to 20 KB of what it printed, and how it ended.
 
-        It finds the two folders in the environment variables INPUTS and OUTPUTS, and nothing else of this process's but
-        where programs and packages lie. It ends with its whole process group when `code_timeout` is over.
+        It finds the folders in the environment variables INPUTS, OUTPUTS and, if there is one, CORPUS, and nothing
+        else of this process's but where programs and packages lie. It ends with its whole process group when
+        `code_timeout` is over.
         """
         try:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
@@ -71,6 +83,7 @@ class ItemFolders:
         return passed | {
             "INPUTS": self.inputs,
             "OUTPUTS": self.outputs,
+            **corpus_variable(self.corpus),
             "HOME": home,
             "LANG": "C.UTF-8",
             # Output from before the time limit must not be lost in a buffer.
@@ -79,6 +92,11 @@ class ItemFolders:
             # numpy would start a thread for each of the host's processors, and threads count as processes.
             "OPENBLAS_NUM_THREADS": "1",
         }
+
+
+def corpus_variable(corpus: Corpus) -> dict[str, str]:
+    """Return the environment variable that leads a program to the documents, if there are some."""
+    return {"CORPUS": corpus.folder} if corpus.folder else {}
 
 
 def files_left(outputs: str) -> tuple[str, ...]:

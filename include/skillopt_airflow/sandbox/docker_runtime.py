@@ -9,6 +9,8 @@ from typing import Any
 
 from skillopt_airflow.core.types import Item, ModelCall
 from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
+from skillopt_airflow.sandbox.corpus_volume import FOLDER
 from skillopt_airflow.sandbox.docker_container import Container, Plan
 from skillopt_airflow.sandbox.docker_limits import container_seconds, task_seconds, together
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
@@ -82,4 +84,12 @@ class DockerRuntime:
             Mount("/out", str(folder.outputs), "bind"),
             Mount("/gateway", str(self.folder.gateway), "bind", read_only=True),
         ]
-        yield folder, mounts
+        yield folder, mounts + self._corpus_mounts
+
+    @cached_property
+    def _corpus_mounts(self) -> list[Any]:
+        """The mount of the run's corpus, if it has one, which all its containers on this host share."""
+        from docker.types import Mount
+
+        staged = beside_the_worker(self.workload, self.folder)
+        return [] if staged is None else [Mount(FOLDER, str(staged), "bind", read_only=True)]

@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.sandbox import docker_connection
+from skillopt_airflow.sandbox.corpus_volume import FOLDER, filled_volume
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE, container_seconds, host_options
 from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
 from skillopt_airflow.sandbox.gateway_container import GatewayContainer
@@ -133,8 +135,18 @@ class DockerWithoutSharedFiles(DockerRuntime):
                 _mount("/in", in_volume, read_only=True),
                 _mount("/out", out_volume),
                 _mount(SOCKET_FOLDER, self._sockets, read_only=True),
+                *self._corpus_mounts,
             ]
             yield FetchedFolder(folder.path, self.client, keeper, most), mounts
+
+    @cached_property
+    def _corpus_mounts(self) -> list[Any]:
+        """The mount of the volume that holds the run's corpus, if it has one."""
+        corpus, beside = self.workload.corpus, self.folder.path.parent
+        if corpus is None:
+            return []
+        volume = filled_volume(self.client, corpus, beside, lambda name: self._keeper([_mount(FOLDER, name)]))
+        return [_mount(FOLDER, volume, read_only=True)]
 
     @contextmanager
     def _volume(self, size: int, mode: str) -> Iterator[str]:

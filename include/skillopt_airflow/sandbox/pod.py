@@ -40,6 +40,7 @@ MEMORY_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi"}
 PULL_POLICIES = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
 GATEWAY_CONFIG = "gateway.json"
 SOCKET = "/gateway/model.sock"
+CORPUS = "/corpus"
 MAX_LABEL = 63
 
 
@@ -52,6 +53,8 @@ class PodPlan:
     limits: SandboxGroup
     items: int
     labels: Mapping[str, str]
+    corpus_mb: int = 0
+    """Megabytes of disk that the run's corpus takes; 0 if it has none."""
 
 
 def pod_manifest(plan: PodPlan) -> JsonObject:
@@ -173,8 +176,8 @@ def _rollout(plan: PodPlan) -> JsonObject:
         "name": BASE,
         "image": plan.image,
         "imagePullPolicy": PULL_POLICIES[limits.pull],
-        "args": ["/in", "/out", "--gateway", SOCKET],
-        "resources": _resources(f"{limits.cpus:g}", _memory(limits), f"{limits.output_mb + TMP_MEGABYTES}Mi"),
+        "args": ["/in", "/out", "--gateway", SOCKET, *(["--corpus", CORPUS] if plan.corpus_mb else [])],
+        "resources": _resources(f"{limits.cpus:g}", _memory(limits), limits.output_mb + TMP_MEGABYTES, plan.corpus_mb),
         "securityContext": _restricted(SANDBOX_UID),
         "terminationMessagePolicy": "File",
         "volumeMounts": [
@@ -182,6 +185,7 @@ def _rollout(plan: PodPlan) -> JsonObject:
             _mount("out", "/out"),
             _mount("gateway", "/gateway", read_only=True),
             _mount("tmp", "/tmp"),  # noqa: S108
+            *_corpus_mount(plan, read_only=True),
         ],
     }
 
@@ -212,13 +216,18 @@ def _courier(plan: PodPlan) -> JsonObject:
 
 
 def _fetch(plan: PodPlan) -> JsonObject:
-    mounts = [_mount("in", "/in"), _mount("out", "/out")]
-    command = ["python3", "-m", "skillopt_airflow.sandbox.pod_transfer", "fetch", f"/secret/{CONFIG}", "/in", "/out"]
-    return _helper(plan, "fetch", command, mounts, CONFIG)
+    mounts = [_mount("in", "/in"), _mount("out", "/out"), *_corpus_mount(plan)]
+    folders = ["/in", "/out", *([CORPUS] if plan.corpus_mb else [])]
+    command = ["python3", "-m", "skillopt_airflow.sandbox.pod_transfer", "fetch", f"/secret/{CONFIG}", *folders]
+    return _helper(plan, "fetch", command, mounts, CONFIG, plan.corpus_mb)
+
+
+def _corpus_mount(plan: PodPlan, *, read_only: bool = False) -> list[JsonObject]:
+    return [_mount("corpus", CORPUS, read_only=read_only)] if plan.corpus_mb else []
 
 
 def _helper(
-    plan: PodPlan, name: str, command: Sequence[str], mounts: Sequence[JsonObject], secret: str
+    plan: PodPlan, name: str, command: Sequence[str], mounts: Sequence[JsonObject], secret: str, corpus_mb: int = 0
 ) -> dict[str, Any]:
     """Return a container of this project's own program, with its one file of the Secret."""
     own: JsonObject = {"name": "secret", "mountPath": f"/secret/{secret}", "subPath": secret, "readOnly": True}
@@ -227,7 +236,7 @@ def _helper(
         "image": plan.limits.gateway_image,
         "imagePullPolicy": PULL_POLICIES[plan.limits.pull],
         "command": list(command),
-        "resources": _resources("1", HELPER_MEMORY, f"{plan.limits.output_mb + TMP_MEGABYTES}Mi"),
+        "resources": _resources("1", HELPER_MEMORY, plan.limits.output_mb + TMP_MEGABYTES, corpus_mb),
         "securityContext": _restricted(HELPER_UID),
         "volumeMounts": [*mounts, own],
     }
@@ -236,8 +245,10 @@ def _helper(
 def _volumes(plan: PodPlan) -> list[Any]:
     output = f"{plan.limits.output_mb}Mi"
     tmp: JsonObject = {"medium": "Memory", "sizeLimit": f"{TMP_MEGABYTES}Mi"}
+    corpus = [{"name": "corpus", "emptyDir": {"sizeLimit": f"{plan.corpus_mb}Mi"}}] if plan.corpus_mb else []
     return [
         {"name": "in", "emptyDir": {"sizeLimit": "1Gi"}},
+        *corpus,
         {"name": "out", "emptyDir": {"sizeLimit": output}},
         {"name": "gateway", "emptyDir": {"sizeLimit": "1Mi"}},
         {"name": "calls", "emptyDir": {"sizeLimit": "64Mi"}},
@@ -248,10 +259,11 @@ def _volumes(plan: PodPlan) -> list[Any]:
     ]
 
 
-def _resources(cpu: str, memory: str, storage: str) -> JsonObject:
+def _resources(cpu: str, memory: str, storage_mb: int, corpus_mb: int) -> JsonObject:
+    # A node without room for the corpus would evict the pod.
     return {
-        "requests": {"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "16Mi"},
-        "limits": {"cpu": cpu, "memory": memory, "ephemeral-storage": storage},
+        "requests": {"cpu": "100m", "memory": "64Mi", "ephemeral-storage": f"{16 + corpus_mb}Mi"},
+        "limits": {"cpu": cpu, "memory": memory, "ephemeral-storage": f"{storage_mb + corpus_mb}Mi"},
     }
 
 

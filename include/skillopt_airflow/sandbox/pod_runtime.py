@@ -28,9 +28,11 @@ from skillopt_airflow.sandbox.pod import (
 from skillopt_airflow.sandbox.pod_transfer import TransferConfig
 from skillopt_airflow.sandbox.staging import CopiedFolder, Files, TaskFolder
 from skillopt_airflow.sandbox.tar_archive import packed, unpack
-from skillopt_airflow.sandbox.task_workload import Workload
+from skillopt_airflow.sandbox.task_workload import Corpus, Workload
 
 FETCH_SECONDS = 2.0
+BLOCK = 4096
+"""Bytes of a file system's block."""
 LONGEST_ADDRESS = 7 * 24 * 3600
 """Seconds for which S3 accepts a signed address at most."""
 INPUTS, TRAJECTORIES, FILES, CALLS = "inputs.tar", "trajectories.jsonl", "files.tar", "calls.jsonl"
@@ -46,6 +48,9 @@ class Exchange(Protocol):
 
     def address(self, name: str, method: Literal["get", "put"], seconds: int) -> str:
         """Return where the pod fetches or leaves an object, for so many seconds."""
+
+    def shared_address(self, key: str, seconds: int) -> str:
+        """Return where the pod fetches another object of the bucket, for so many seconds."""
 
     def take(self, name: str, most: int) -> bytes | None:
         """Return what the pod left since the last time, if it did, and if it has at most `most` bytes."""
@@ -85,6 +90,7 @@ class PodRuntime:
         name = f"skillopt-{self._label}-{self.attempt}-{number}-{os.urandom(3).hex()}"
         exchange, most = self.exchange(f"{self._label}/{name}"), limits.output_mb * MEGABYTE
         life = min(deadline(limits, len(items)) + START_SECONDS, LONGEST_ADDRESS)
+        corpus = workload.corpus
         with self.folder.container(str(number), workload, items, files) as staged:
             exchange.put(INPUTS, packed(staged.inputs))
             transfer = TransferConfig(
@@ -94,8 +100,11 @@ class PodRuntime:
                 calls=exchange.address(CALLS, "put", life),
                 items=len(items),
                 most_bytes=most,
+                corpus=() if corpus is None else [exchange.shared_address(key, life) for key in corpus.archive_keys],
+                corpus_bytes=_room(corpus),
             )
-            plan = PodPlan(name, workload.image, limits, len(items), labels_of(self._identity, time.time() + life))
+            labels = labels_of(self._identity, time.time() + life)
+            plan = PodPlan(name, workload.image, limits, len(items), labels, _room(corpus) // MEGABYTE)
             folder = PodFolder(staged.path, exchange, most, self._on_call)
             secrets = (gateway_document(workload), transfer.model_dump(mode="json"))
             try:
@@ -110,6 +119,13 @@ class PodRuntime:
         left = clear_away(self.client, self.workload.limits.namespace, same, installation)
         if left:
             log.info("Removed %d pod(s) of this task, or of tasks that were killed", left)
+
+
+def _room(corpus: Corpus | None) -> int:
+    """Return the bytes on disk that a corpus takes, if there is one: whole blocks for each file and its folder."""
+    if corpus is None:
+        return 0
+    return MEGABYTE + sum(file.size + 2 * BLOCK for file in corpus.manifest.files)
 
 
 class PodFolder(CopiedFolder):

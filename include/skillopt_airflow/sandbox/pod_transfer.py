@@ -1,8 +1,8 @@
 """The program that moves a pod's inputs in and its outputs out.
 
-`python -m skillopt_airflow.sandbox.pod_transfer fetch CONFIG /in /out` runs before the rollout program, and `deliver
-CONFIG /out CALLS` beside it until it is told to end. Both hold addresses of single objects of the store and no other
-credentials.
+`python -m skillopt_airflow.sandbox.pod_transfer fetch CONFIG /in /out` runs before the rollout program, with /corpus at
+its end where the run has a corpus, and `deliver CONFIG /out CALLS` beside it until it is told to end. Both hold
+addresses of single objects of the store and no other credentials.
 """
 
 import io
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.types import MAX_FILES, Value
-from skillopt_airflow.sandbox.tar_archive import packed_files
+from skillopt_airflow.sandbox.tar_archive import extract, packed_files
 from skillopt_airflow.sandbox.untrusted_output import opened_folder, plain_file
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class TransferConfig(Value):
     items: int
     most_bytes: int
     """Limit of each upload; what is larger stays where it is."""
+    corpus: tuple[str, ...] = ()
+    """GET: the tars of the run's corpus."""
+    corpus_bytes: int = 0
+    """Limit of what they hold together."""
 
 
 def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
@@ -69,6 +73,20 @@ def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
     for folder in (files, *(files / str(index) for index in range(config.items))):
         folder.mkdir(exist_ok=True)
         folder.chmod(0o777)
+
+
+def fetch_corpus(config: TransferConfig, corpus: Path) -> None:
+    """Fill the folder of the corpus; exit if that fails."""
+    import httpx
+
+    for address in config.corpus:
+        try:
+            with httpx.stream("GET", address, timeout=HTTP_SECONDS) as answer:
+                answer.raise_for_status()
+                extract(answer.iter_bytes(), corpus, config.corpus_bytes)
+        except (httpx.HTTPError, OSError) as error:
+            # Its text may tell the signed address.
+            sys.exit(f"the corpus could not be fetched: {type(error).__name__}")
 
 
 @dataclass
@@ -160,9 +178,11 @@ def main(arguments: list[str]) -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     what, config_path, *folders = arguments
     config = TransferConfig.model_validate(json.loads(Path(config_path).read_bytes()))
-    first, second = (Path(folder) for folder in folders)
+    first, second, *third = (Path(folder) for folder in folders)
     if what == "fetch":
         fetch(config, first, second)
+        for corpus in third:
+            fetch_corpus(config, corpus)
         return
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())

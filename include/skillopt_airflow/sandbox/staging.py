@@ -27,6 +27,8 @@ class ContainerFolder:
     path: Path
     ended: bool = False
     """True once the container has ended, so that the next `fetch` is the last."""
+    corpus: Path | None = None
+    """The worker's folder of the run's corpus, for a program that runs beside the worker and mounts nothing."""
 
     @property
     def inputs(self) -> Path:

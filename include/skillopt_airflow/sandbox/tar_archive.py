@@ -60,6 +60,19 @@ def plain_files(chunks: Iterable[bytes], limit: int) -> Iterator[tuple[str, byte
         raise OSError(f"not a tar: {error}") from error
 
 
+def extract(chunks: Iterable[bytes], folder: Path, limit: int) -> None:
+    """Write what a stream of the project's own holds, whose contents have at most `limit` bytes together.
+
+    Raises:
+        OSError: it has more, leads out of the folder, or is no tar.
+    """
+    try:
+        with tarfile.open(fileobj=_Bounded(chunks, 2 * limit + OVERHEAD_BYTES), mode="r|") as tar:
+            tar.extractall(folder, filter="data")
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise OSError(f"not a tar of the project's own: {error}") from error
+
+
 def unpack(chunks: Iterable[bytes], folder: Path, limit: int, below: str = "") -> None:
     """Write the plain files <index>/<name> of a stream into those folders of `folder` that exist; refuse all else."""
     counts: Counter[str] = Counter()

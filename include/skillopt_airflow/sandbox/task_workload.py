@@ -1,9 +1,10 @@
 """The work that a caller gives to sandboxes, what comes out, and how long it took."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from skillopt_airflow.core.corpus import CorpusManifest
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Trajectory
 from skillopt_airflow.core.wire_formats import Dialect
@@ -44,6 +45,21 @@ class Outcome:
     """Contents of the files that the trajectory names and that were found to be plain and small enough."""
 
 
+class Corpus(Protocol):
+    """A folder of documents that every sandbox of a workload can read."""
+
+    @property
+    def manifest(self) -> CorpusManifest:
+        """What it holds."""
+
+    @property
+    def archive_keys(self) -> Sequence[str]:
+        """Keys of the archives in the run's bucket; none if they are not there."""
+
+    def archives(self) -> Iterator[bytes]:
+        """Yield a tar for each of the manifest's archives."""
+
+
 class Workload(Protocol):
     """The items of one task, and where their trajectories go."""
 
@@ -69,6 +85,10 @@ class Workload(Protocol):
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         """Return the contents of the item's public files by name; one thread calls it at a time, beside `record`."""
+
+    @property
+    def corpus(self) -> Corpus | None:
+        """The run's corpus, if it has one."""
 
     @property
     def upstream(self) -> Upstream:

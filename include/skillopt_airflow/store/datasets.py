@@ -205,8 +205,10 @@ def _exists(uri: str, root: Path, client: "S3Client") -> bool:
         raise DataError(f"{uri}: {error}") from error
 
 
-def located(uri: str, root: Path, client: "S3Client") -> Place:
+def located(uri: str, root: Path, client: "S3Client", knob: str = "data.uri") -> Place:
     """Return the path, or bucket and key, that an address leads to; the arguments are those of `read_records`.
+
+    An error names the knob.
 
     Raises:
         DataError: the address is of no kind that is known.
@@ -220,7 +222,7 @@ def located(uri: str, root: Path, client: "S3Client") -> Place:
         # An S3 key is taken literally: '?', '#' and '%' are legal in it.
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         return ObjectStore(client, bucket), key
-    raise DataError(f"data.uri = {uri}: expected a local path, file:///path or s3://bucket/key")
+    raise DataError(f"{knob} = {uri}: expected a local path, file:///path or s3://bucket/key")
 
 
 _CHECK = "expected a file of records: check data.uri and data.split_mode"

@@ -289,6 +289,26 @@ def item_file(prefix: str, digest: str) -> str:
     return f"{prefix}files/{digest}"
 
 
+@dataclass(frozen=True)
+class CorpusKeys:
+    """Keys of a corpus by the hash of what it holds, for all runs and benchmarks; `manifest` comes last."""
+
+    prefix: str
+    sha256: str
+
+    @property
+    def folder(self) -> str:
+        """Return the prefix of its keys."""
+        return f"{self.prefix}corpora/{self.sha256}/"
+
+    manifest = Below("manifest.json")
+    """Names, sizes and hashes of its files."""
+
+    def archive(self, number: int) -> str:
+        """Return the key of one of the archives that hold the files (0-based)."""
+        return f"{self.folder}{number:04d}.tar"
+
+
 def grades_of(prefix: str, benchmark: str) -> str:
     """Return the prefix of what judges said on a benchmark's answers, for all runs."""
     return f"{prefix}grades/{partition_value(benchmark)}/"

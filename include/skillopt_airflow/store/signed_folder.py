@@ -24,6 +24,10 @@ class ExchangeFolder:
         """Return an address at which its holder can fetch or leave an object for so many seconds."""
         return self._store.signed_address(f"{self._folder}{name}", method, seconds)
 
+    def shared_address(self, key: str, seconds: int) -> str:
+        """Return an address at which its holder can fetch another object of the bucket for so many seconds."""
+        return self._store.signed_address(key, "get", seconds)
+
     def take(self, name: str, most: int) -> bytes | None:
         """Return what the other side left since the last time, if it has at most `most` bytes."""
         found = self._store.get_if_other(f"{self._folder}{name}", self._seen.get(name, ""), most)

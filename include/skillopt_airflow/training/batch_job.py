@@ -12,7 +12,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.pictures import parts
-from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles
+from skillopt_airflow.core.protocols import Benchmark, FollowsUp, JudgesFiles, ShowsFiles
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.sampling import without_thinking
 from skillopt_airflow.core.types import (
@@ -82,10 +82,10 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
         ConfigError: naming the key and what to do.
     """
     model = config.model
-    if benchmark.runs_code or isinstance(benchmark, JudgesFiles | FollowsUp):
+    if benchmark.runs_code or isinstance(benchmark, JudgesFiles | FollowsUp | ShowsFiles):
         raise ConfigError(
-            "model.batch: this benchmark executes code, answers its target or judges files, which a batch job cannot; "
-            "set model.batch to false"
+            "model.batch: this benchmark executes code, answers its target, or shows or judges files, which a batch "
+            "job cannot; set model.batch to false"
         )
     if model.thinking is not None or (model.reasoning_effort is not None and not _is_openai(config)):
         raise ConfigError(

@@ -21,6 +21,7 @@ from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
 from skillopt_airflow.training.data_items import read_items, store_files
 from skillopt_airflow.training.preparation import Beginning, files_of, settle
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_corpus import store_corpus
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +184,8 @@ def import_run(run: TrainingRun, config: TrainConfig, reference: ReferenceRun) -
     items, quality = read_items(run, config)
     items = store_files(run, items, files_of(run, config))
     begun = Beginning(stated=reference.scores(), is_import=True)
-    settle(run, config, items, quality, run.connections.image(config), run.connections.prices(config), begun)
+    image, corpus = run.connections.image(config), store_corpus(run, config)
+    settle(run, config, items, quality, image, run.connections.prices(config), begun, corpus=corpus)
     skills = [*reference.skills]
     if reference.best not in skills:
         skills.append(reference.best)

@@ -22,6 +22,7 @@ from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
 from skillopt_airflow.training.preparation import settle
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run_corpus import store_corpus
 from skillopt_airflow.training.seed_and_final import opened
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def prepare_night(
         check_mappable(config, [scoring_demand(config, len(ROLES), [len(items[Split.FRESH])])], most_chunks)
     image = run.connections.image(config)
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
-    settle(run, config, items, quality, image, run.connections.prices(config))
+    settle(run, config, items, quality, image, run.connections.prices(config), corpus=store_corpus(run, config))
     if settled:
         return plan_nothing(run)
     return plan_night(run, *_contenders(run, date, artifacts, base))

@@ -36,6 +36,7 @@ from skillopt_airflow.training.named_skill import NamedSkill, find_skill
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.run import RunRecord, TrainingRun
+from skillopt_airflow.training.run_corpus import store_corpus
 from skillopt_airflow.training.scorecard import ScoringRequest, scoring_plan
 from skillopt_airflow.training.seed_and_final import opened, seed_plan, store_seed
 
@@ -89,10 +90,10 @@ def prepare_training(
     check_groups(config, _groups(config, items))
     check_mappable(config, training_demands(config, {split: len(rows) for split, rows in items.items()}), most_chunks)
     image = run.connections.image(config)
-    items = store_files(run, items, files_of(run, config))
-    check_same_inputs(run, items, seed, image)
+    items, corpus = store_files(run, items, files_of(run, config)), store_corpus(run, config)
+    check_same_inputs(run, items, seed, image, corpus)
     begun = Beginning(smallest_gains(config, _groups(config, items)), init.version, stated)
-    settle(run, config, items, quality, image, prices, begun)
+    settle(run, config, items, quality, image, prices, begun, corpus=corpus)
     store_seed(run, init, seed)
     log_size(run)
     return seed_plan(run)
@@ -113,7 +114,7 @@ def prepare_scoring(
     items, quality = read_items(run, config, [*evaluation_needs(config.evaluation)])
     image = run.connections.image(config)
     items = store_files(run, items, files_of(run, config))
-    settle(run, config, items, quality, image, run.connections.prices(config))
+    settle(run, config, items, quality, image, run.connections.prices(config), corpus=store_corpus(run, config))
     if not config.model.batch:
         sizes = [len(run.item_refs(split)) for split in request.splits]
         demand = scoring_demand(config, len(set(skills)), sizes)
@@ -181,8 +182,8 @@ def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
         )
 
 
-def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image: str) -> None:
-    """Refuse other data, another seed skill or image for a run that is prepared again.
+def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image: str, corpus: str = "") -> None:
+    """Refuse other data, another seed skill, image or corpus for a run that is prepared again.
 
     Raises:
         ConfigError: it has states of others; the text names them.
@@ -198,6 +199,7 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     # Not by `run.record`, which is settled anew.
     former = run.store.get_model(run.keys.config, RunRecord)
     changed += ["the sandbox image"] if former.image != image else []
+    changed += ["the corpus"] if former.corpus != corpus else []
     changed += ["the benchmark's guidance"] if former.guidance != benchmarks.guidance(run.ref.benchmark) else []
     if changed:
         raise ConfigError(
@@ -214,6 +216,8 @@ def settle(
     image: str,
     prices: Prices,
     begun: Beginning = NO_TRAINING,
+    *,
+    corpus: str = "",
 ) -> None:
     """Store the configuration and the items that all stages of the run see."""
     from skillopt_airflow.store.data_manifest import data_manifest
@@ -232,6 +236,7 @@ def settle(
         smallest_gains=begun.smallest_gains,
         init_version=begun.init_version,
         stated=begun.stated,
+        corpus=corpus,
     )
     notes = [*unusable_items(items), *changed_since_listed(run, config, items)]
     for sentence in notes:

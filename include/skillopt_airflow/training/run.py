@@ -96,6 +96,8 @@ class RunRecord(Document):
     """Published version that a training begins with; empty if it begins with another skill."""
     stated: StatedScores | None = None
     """What the authors of the preset state, if the training has one."""
+    corpus: str = ""
+    """Hash of the corpus that its sandboxes can read; empty if the run has none."""
 
     def of_former(self) -> Self:
         """Return the record with the concurrency of all containers at the same time."""
@@ -350,6 +352,7 @@ class TrainingRun:
         shaping = model.model_dump(mode="json", include=set(SHAPING))
         shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
         shaping |= judge_settings(self.config) | search_settings(self.config, self.record.created)
+        shaping |= {"corpus": self.record.corpus} if self.record.corpus else {}
         return sha256(canonical_json(shaping))
 
     def results(

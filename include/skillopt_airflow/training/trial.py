@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.sandbox.task_workload import Outcome
+    from skillopt_airflow.store.corpora import SourceCorpus
     from skillopt_airflow.store.files import DataFiles
 
 
@@ -56,6 +57,8 @@ class Trial:
     labels: Mapping[str, str]
     """Labels that only this trial's containers have."""
     on_row: Callable[[Tried], None]
+    corpus: "SourceCorpus | None" = None
+    """The documents that the sandbox can read, if the benchmark has a corpus."""
     calls: list[ModelCall] = field(default_factory=list)
 
     stage = "try"

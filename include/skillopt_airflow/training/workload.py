@@ -32,6 +32,7 @@ from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_search import run_search
+from skillopt_airflow.training.run_corpus import stored_corpus
 from skillopt_airflow.training.spending import allowance
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.gateway.web_search import WebSearch
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.sandbox.task_workload import Outcome
+    from skillopt_airflow.store.corpora import StoredCorpus
     from skillopt_airflow.store.rollout_table import RolloutKey
 
 
@@ -110,6 +112,11 @@ class ChunkWorkload:
         """The items that have no stored score yet; what waits for its judge alone needs no other rollout."""
         done = {one.item_id for one in self.ended() if one.status.scored or one.status is Status.JUDGE_ERROR}
         return [item for item in self.assigned if item.id not in done]
+
+    @cached_property
+    def corpus(self) -> "StoredCorpus | None":
+        """The documents that every sandbox can read, if the run has a corpus."""
+        return stored_corpus(self.run)
 
     @cached_property
     def upstream(self) -> "Upstream":

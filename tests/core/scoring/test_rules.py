@@ -53,7 +53,12 @@ def test_a_rule_made_in_code_is_taken_as_it_is() -> None:
         ({"from": "regex"}, None, "answer.regex.pattern", "Field required"),
         ({"from": "regex", "pattern": "["}, None, "answer.regex.pattern", "Value error, no regular expression: '\\['"),
         ({"from": "tags", "name": "x"}, None, "answer.tags.name", "Extra inputs are not permitted"),
-        (None, {"by": "near"}, "score", "expected the key 'by' with one of: exact, f1, contains, number, choice, anls"),
+        (
+            None,
+            {"by": "near"},
+            "score",
+            "expected the key 'by' with one of: exact, f1, contains, number, figures, choice, anls",
+        ),
         (None, {}, "score", "expected the key 'by' with one of: exact"),
         (None, {"by": "number", "absolute": -1}, "score.number.absolute", "greater than or equal to 0"),
     ],

@@ -9,6 +9,7 @@ from skillopt_airflow.core.scoring.anls import Anls
 from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
 from skillopt_airflow.core.scoring.choice_match import ChoiceMatch
 from skillopt_airflow.core.scoring.extraction import Boxed, Extraction, InTags, LastLine, RegexMatch
+from skillopt_airflow.core.scoring.figure_match import FigureMatch
 from skillopt_airflow.core.scoring.json_answer import JsonAnswer
 from skillopt_airflow.core.scoring.json_fields import JsonFields
 from skillopt_airflow.core.scoring.number_match import NumberMatch
@@ -28,6 +29,7 @@ SCORING_RULES: Mapping[str, type[Scoring]] = {
     "f1": TokenF1,
     "contains": Contains,
     "number": NumberMatch,
+    "figures": FigureMatch,
     "choice": ChoiceMatch,
     "anls": Anls,
     "regex": Matches,

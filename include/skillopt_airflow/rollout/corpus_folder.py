@@ -1,0 +1,267 @@
+"""The corpus as the rollout program has it: a folder of documents, their pages, and tools for a model that reads them.
+
+A page is what follows a line `--- PAGE 7 ---`, or begins with a form feed; a text without such marks has pages of 100
+lines. Whatever a model names is looked up among the documents that a listing found, so that no name leads out of the
+folder.
+"""
+
+import asyncio
+import fnmatch
+import os
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from skillopt_airflow.core.bm25 import Ranking, words
+from skillopt_airflow.rollout.texts import shortened
+
+PAGE_MARK = re.compile(r"--- PAGE (\d{1,6}) ---\s*")
+LINES_A_PAGE = 100
+"""Lines of a page, in a text that says nothing of pages."""
+MAX_LISTED = 50
+MAX_FOUND = 8
+MAX_MATCHES = 20
+MAX_LINES = 200
+MAX_LINE_CHARS = 300
+MAX_SNIPPET_CHARS = 400
+MAX_READ_CHARS = 20_000
+NAMES_COMPARED = 5000
+"""Names up to which a wrong one is compared with all that there are."""
+
+
+class Page(NamedTuple):
+    """A page of a document, without its mark."""
+
+    number: int
+    first: int
+    """The number of its first line in the document (1-based)."""
+    lines: Sequence[str]
+
+    @property
+    def text(self) -> str:
+        """Return the lines as one text."""
+        return "\n".join(self.lines).strip()
+
+
+class CorpusFolder:
+    """A `Corpus`; its search index is made at the first search, and serves all items of the program."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = folder if folder is not None and folder.is_dir() else None
+        self._indexing = threading.Lock()
+
+    @property
+    def folder(self) -> str:
+        """Return the folder; empty if there is none."""
+        return "" if self._path is None else str(self._path)
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all plain files; a link is none."""
+        return self._names
+
+    def page(self, document: str, number: int) -> str:
+        """Return the text of a page; raises LookupError."""
+        return "\n\n".join(page.text for page in self._pages_of(self._known(document), number))
+
+    def tools(self) -> Sequence[Callable[..., Awaitable[str]]]:
+        """Return the tools, of which the model sees the names, the docstrings and the annotations."""
+        return (self.list_documents, self.search_pages, self.grep, self.read_page, self.read_lines)
+
+    async def list_documents(self, pattern: str = "*") -> str:
+        """List the names of documents.
+
+        Args:
+            pattern: what the name looks like, with * for any characters, such as *1944*.
+        """
+        found = [name for name in self._names if fnmatch.fnmatchcase(name.lower(), pattern.lower())]
+        if not found:
+            raise LookupError(
+                f"no name of {len(self._names)} documents is like {pattern!r}; * stands for any characters"
+            )
+        more = f"\n[and {len(found) - MAX_LISTED} more: give a narrower pattern]" if len(found) > MAX_LISTED else ""
+        return "\n".join(found[:MAX_LISTED]) + more
+
+    async def search_pages(self, query: str) -> str:
+        """Find the pages, of all documents, that fit some words best (BM25), best first.
+
+        Args:
+            query: a few telling words that the page should contain.
+        """
+        found = await asyncio.to_thread(self._found, query)
+        if not found:
+            raise LookupError("no page has a word of this query; try others, or grep for an exact text")
+        return "\n".join(found)
+
+    async def grep(self, text: str, document: str = "") -> str:
+        """Find the lines that contain a text as it stands, whatever its case.
+
+        Args:
+            text: a part of a line, such as the name of a table's row; no pattern.
+            document: the name of a document; all of them if it is left out.
+        """
+        if not text.strip():
+            raise ValueError("give a text to look for")
+        names = [self._known(document)] if document else self._names
+        found = await asyncio.to_thread(self._matches, text, names)
+        if not found:
+            raise LookupError(f"no line of {document or 'any document'} contains {text!r}; try a shorter part of it")
+        more = (
+            f"\n[more than {MAX_MATCHES} lines: give a longer text or one document]" if len(found) > MAX_MATCHES else ""
+        )
+        return "\n".join(found[:MAX_MATCHES]) + more
+
+    async def read_page(self, document: str, page: int) -> str:
+        """Read a page of a document.
+
+        Args:
+            document: its name.
+            page: the number of the page, as search_pages and grep tell it.
+        """
+        name = self._known(document)
+        parts = self._pages_of(name, page)
+        lines = ", ".join(f"{part.first} to {part.first + len(part.lines) - 1}" for part in parts)
+        text = "\n\n".join(part.text for part in parts)
+        cut = " (read_lines shows what is left out)" if len(text) > MAX_READ_CHARS else ""
+        return f"{name}, page {page}, lines {lines}{cut}:\n{shortened(text, MAX_READ_CHARS)}"
+
+    async def read_lines(self, document: str, start: int = 1, count: int = 80) -> str:
+        """Read lines of a document, with their numbers.
+
+        Args:
+            document: its name.
+            start: the number of the first line.
+            count: how many lines, at most 200.
+        """
+        name = self._known(document)
+        lines = self._text(name).split("\n")
+        if not 1 <= start <= len(lines):
+            raise LookupError(f"{name} has lines 1 to {len(lines)}, and none of number {start}")
+        last = min(len(lines), start + max(1, min(count, MAX_LINES)) - 1)
+        shown = "\n".join(f"{number}: {lines[number - 1]}" for number in range(start, last + 1))
+        return f"{name}, lines {start} to {last} of {len(lines)}:\n{shortened(shown, MAX_READ_CHARS)}"
+
+    @cached_property
+    def _names(self) -> Sequence[str]:
+        if self._path is None:
+            return ()
+        # Folders that are links are not entered.
+        walked = os.walk(self._path)
+        files = (Path(folder, name) for folder, _, names in walked for name in names if name[0] != ".")
+        return sorted(str(path.relative_to(self._path)) for path in files if path.is_file() and not path.is_symlink())
+
+    def _known(self, document: str) -> str:
+        """Return the name of a document; of one in a folder, the name alone is enough if it is the only one."""
+        if document in self._names:
+            return document
+        alike = [name for name in self._names if name.rpartition("/")[2] == document]
+        if len(alike) == 1:
+            return alike[0]
+        if self._path is None:
+            raise LookupError("this run has no documents: set data.corpus to their folder")
+        near = get_close_matches(document, self._names, 3) if len(self._names) <= NAMES_COMPARED else []
+        names = f"; is it {' or '.join(near)}?" if near else "; list_documents shows the names"
+        raise LookupError(f"there is no document {shortened(document, MAX_LINE_CHARS)!r}{names}")
+
+    def _text(self, name: str) -> str:
+        """Return a known document's text; raises LookupError for what is no text."""
+        if self._path is None:
+            raise LookupError("there are no documents")
+        try:
+            descriptor = os.open(self._path / name, os.O_RDONLY | os.O_NOFOLLOW)
+            with os.fdopen(descriptor, encoding="utf-8", newline=None) as file:
+                return file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise LookupError(f"{name} cannot be read as text") from error
+
+    def _pages_of(self, name: str, number: int) -> Sequence[Page]:
+        pages = split_pages(self._text(name))
+        found = [page for page in pages if page.number == number]
+        if not found:
+            numbers = sorted(page.number for page in pages)
+            raise LookupError(f"{name} has no page {number}; it has pages {numbers[0]} to {numbers[-1]}")
+        return found
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the documents that are texts, with their names."""
+        for name in self._names:
+            try:
+                yield name, self._text(name)
+            except LookupError:
+                continue
+
+    @cached_property
+    def _index(self) -> tuple[Ranking, Sequence[tuple[str, int]]]:
+        """The ranking of all pages, and for each its document and number."""
+        places: list[tuple[str, int]] = []
+
+        def texts() -> Iterator[str]:
+            for name, text in self._texts():
+                for page in split_pages(text):
+                    places.append((name, page.number))
+                    yield page.text
+
+        return Ranking(texts()), places
+
+    def _found(self, query: str) -> list[str]:
+        with self._indexing:
+            ranking, places = self._index
+        found = []
+        for place in ranking.best(query, MAX_FOUND):
+            name, number = places[place]
+            found.append(f"{name}, page {number}: {_snippet(self.page(name, number), query)}")
+        return found
+
+    def _matches(self, text: str, names: Sequence[str]) -> list[str]:
+        """Return the lines that contain a text, one more than a model is shown if there are more."""
+        wanted, found = text.casefold(), []
+        for name in names:
+            try:
+                content = self._text(name)
+            except LookupError:
+                continue
+            if wanted not in content.casefold():
+                continue
+            for page in split_pages(content):
+                for number, line in enumerate(page.lines, start=page.first):
+                    if wanted in line.casefold():
+                        found.append(f"{name}, page {page.number}, line {number}: {line.strip()[:MAX_LINE_CHARS]}")
+                        if len(found) > MAX_MATCHES:
+                            return found
+        return found
+
+
+NO_CORPUS = CorpusFolder(None)
+
+
+def split_pages(text: str) -> Sequence[Page]:
+    """Return the pages of a text, at least one."""
+    pages: list[tuple[int, int, list[str]]] = [(0, 1, [])]
+    for place, line in enumerate(text.split("\n"), start=1):
+        mark = PAGE_MARK.fullmatch(line)
+        if mark:
+            pages.append((int(mark[1]), place + 1, []))
+        elif line.startswith("\f"):
+            pages.append((max(1, pages[-1][0]) + 1, place, [line[1:]]))
+        else:
+            pages[-1][2].append(line)
+    if len(pages) == 1:
+        lines = pages[0][2]
+        starts = range(0, len(lines), LINES_A_PAGE)
+        return [Page(n, start + 1, lines[start : start + LINES_A_PAGE]) for n, start in enumerate(starts, start=1)]
+    before, first = pages[0], pages[1]
+    # Before the first mark is a page of its own; before the first form feed, page 1.
+    opening = Page(1 if first[0] == 2 and before[2] else 0, 1, before[2])
+    return [*([opening] if opening.text else []), *(Page(*page) for page in pages[1:])]
+
+
+def _snippet(text: str, query: str) -> str:
+    """Return the lines of a page that have most words of a query, in their order, and its first line."""
+    asked = set(words(query))
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    best = sorted(range(len(lines)), key=lambda place: (-len(asked & set(words(lines[place]))), place))[:3]
+    kept = [lines[place] for place in sorted({0, *best})] if lines else []
+    return " / ".join(kept)[:MAX_SNIPPET_CHARS]

@@ -1,0 +1,159 @@
+"""OfficeQA's records, prompts, tools and answers."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.officeqa.adapter import BENCHMARK, MAX_PAGE_CHARS, MAX_PAGES_CHARS
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.types import Status, Trajectory
+from skillopt_airflow.rollout.corpus_folder import CorpusFolder
+from skillopt_airflow.rollout.workspace import ItemFolders
+from skillopt_airflow.store.record_files import parsed
+
+SOURCES = "https://example.org/one?page=2\r\nhttps://example.org/two?x=1&page=7"
+RECORD: dict[str, Any] = {
+    "uid": "UID0002",
+    "question": "How much was it?",
+    "answer": "543 million",
+    "source_docs": SOURCES,
+    "source_files": "one.txt\r\ntwo.txt",
+    "difficulty": "hard",
+}
+
+
+def workspace(folder: Path) -> ItemFolders:
+    return ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0, CorpusFolder(folder))
+
+
+def document(folder: Path, name: str, **pages: str) -> None:
+    marked = (f"--- PAGE {number[1:]} ---\n\n{text}\n" for number, text in pages.items())
+    (folder / name).write_text("".join(marked))
+
+
+def shown(record: dict[str, Any], folder: Path) -> str:
+    return asyncio.run(BENCHMARK.shown_files(BENCHMARK.item(record).public, workspace(folder)))
+
+
+def score(answer: str, expected: str) -> float:
+    item = BENCHMARK.item(RECORD | {"answer": expected})
+    trajectory = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(answer))
+    return BENCHMARK.score(item, trajectory).hard
+
+
+def test_a_record_becomes_an_item_whose_answer_is_no_public_part() -> None:
+    item = BENCHMARK.item(RECORD)
+    assert item.id == BENCHMARK.identity(RECORD) == "UID0002"
+    assert item.reference == {"answer": "543 million", "level": "hard"}
+    assert item.public == {
+        "question": "How much was it?",
+        "source_docs": SOURCES.split("\r\n"),
+        "source_files": ["one.txt", "two.txt"],
+    }
+
+
+def test_the_official_file_is_read_as_it_is() -> None:
+    header = "uid,question,answer,source_docs,source_files,difficulty"
+    row = 'UID0002,"How much, in all?",543,"https://e.org/a?page=1\r\nhttps://e.org/b?page=2","a.txt\r\nb.txt",easy'
+    (record,) = parsed("officeqa_full.csv", f"{header}\r\n{row}\r\n".encode())
+    item = BENCHMARK.item(record)
+    assert item.public["source_files"] == ["a.txt", "b.txt"]
+    assert item.reference == {"answer": "543", "level": "easy"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "files"),
+    [
+        ("a.txt", ["a.txt"]),
+        ("a.txt\r\nb.txt\r\n", ["a.txt", "b.txt"]),
+        ("a.txt\nb.txt", ["a.txt", "b.txt"]),
+        ("a.txt; b.txt", ["a.txt", "b.txt"]),
+        (["a.txt", "b.txt"], ["a.txt", "b.txt"]),
+        ("", []),
+    ],
+)
+def test_several_files_stand_in_a_cell(cell: Any, files: list[str]) -> None:
+    assert BENCHMARK.item(RECORD | {"source_files": cell}).public["source_files"] == files
+
+
+def test_the_column_of_how_hard_it_is_has_two_names() -> None:
+    older = {key: value for key, value in RECORD.items() if key != "difficulty"} | {"category": "easy"}
+    assert BENCHMARK.item(older).reference["level"] == "easy"
+    assert BENCHMARK.item({key: value for key, value in older.items() if key != "category"}).reference["level"] == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"uid": ""}, "uid"),
+        ({"question": " "}, "question"),
+        ({"answer": ""}, "answer: expected a non-empty text or a number"),
+        ({"source_files": 3}, "source_files: expected a text or a list of texts, got int"),
+        ({"source_docs": None}, "source_docs: expected a text or a list of texts, got NoneType"),
+    ],
+)
+def test_a_record_that_is_of_no_use_is_refused(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(DataError, match=why):
+        BENCHMARK.item(RECORD | change)
+
+
+def test_the_chat_harness_shows_the_pages_that_the_sources_name(tmp_path: Path) -> None:
+    document(tmp_path, "one.txt", p1="not this", p2="customs 12")
+    document(tmp_path, "two.txt", p7="excise 7", p8="nor this")
+    assert shown(RECORD, tmp_path) == (
+        "The pages that the answer rests on:\n\n"
+        "<page document='one.txt' number=2>\ncustoms 12\n</page>\n\n"
+        "<page document='two.txt' number=7>\nexcise 7\n</page>"
+    )
+    # All sources may be pages of one file, and be named twice.
+    of_one = RECORD | {"source_files": "two.txt", "source_docs": "https://e.org/?page=7\nhttps://e.org/?page=8\n" * 2}
+    assert shown(of_one, tmp_path).count("<page") == 2
+
+
+def test_the_pages_have_a_limit_each_and_together(tmp_path: Path) -> None:
+    long = "x" * (MAX_PAGE_CHARS + 5)
+    document(tmp_path, "one.txt", **{f"p{number}": long for number in range(1, 9)})
+    sources = "\n".join(f"https://e.org/?page={number}" for number in range(1, 9))
+    text = shown(RECORD | {"source_files": "one.txt", "source_docs": sources}, tmp_path)
+    assert "[5 characters left out]" in text
+    assert MAX_PAGES_CHARS < len(text) < MAX_PAGES_CHARS + 500
+    assert text.count("<page") == 4
+
+
+def test_a_page_that_the_corpus_lacks_is_named(tmp_path: Path) -> None:
+    document(tmp_path, "one.txt", p2="customs 12")
+    with pytest.raises(LookupError, match=r"there is no document 'two\.txt'"):
+        shown(RECORD, tmp_path)
+
+
+def test_an_agent_gets_the_tools_over_the_whole_corpus_and_no_source(tmp_path: Path) -> None:
+    document(tmp_path, "one.txt", p2="customs 12")
+    public = BENCHMARK.item(RECORD).public
+    tools = BENCHMARK.tools(public, workspace(tmp_path))
+    names = ["list_documents", "search_pages", "grep", "read_page", "read_lines", "calculate"]
+    assert [tool.__name__ for tool in tools] == names
+    assert "one.txt" not in BENCHMARK.task(public)
+    assert "How much was it?" in BENCHMARK.task(public)
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("<answer>1</answer> no: <answer> 2 </answer>", "2"),
+        ("<FINAL_ANSWER>3</FINAL_ANSWER>", "3"),
+        ("<FINAL_ANSWER>3</FINAL_ANSWER> <answer>4</answer>", "4"),
+        ("It is\n5\n", "5"),
+        ("", ""),
+    ],
+)
+def test_the_answer_is_in_the_last_tags_or_else_the_last_line(response: str, answer: str) -> None:
+    assert BENCHMARK.answer(response) == answer
+
+
+def test_the_score_is_the_official_one_without_tolerance() -> None:
+    assert score("<answer>543</answer>", "543 million") == 1
+    assert score("<answer>543 billion</answer>", "543 million") == 0
+    assert score("<answer>101</answer>", "100") == 0
+    assert score("<answer>Unable to determine</answer>", "100") == 0

@@ -1,0 +1,85 @@
+"""The corpus of a run: stored when it is prepared, a part of its rollouts' key, and the same to its end."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.preparation import prepare_training
+from skillopt_airflow.training.run import RunRecord
+from skillopt_airflow.training.run_corpus import stored_corpus
+from tests.training.in_process import Training
+
+SKILL = SkillDocument("# Skill\n")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "documents"
+    made.mkdir()
+    (made / "a.txt").write_text("alpha")
+    return made
+
+
+def prepared(address: Path | None, **options: object) -> Training:
+    training = Training.of(data__corpus=None if address is None else str(address), **options)
+    training.prepare()
+    return training
+
+
+def settings_of(training: Training) -> str:
+    return training.run.rollout_key(Split.VAL, SKILL, 0).settings_sha256
+
+
+def test_a_run_without_a_corpus_stores_none_and_keeps_its_key() -> None:
+    training = prepared(None)
+    assert training.run.record.corpus == ""
+    assert stored_corpus(training.run) is None
+    assert not training.store.list_keys("corpora/")
+    # The key of the rollouts that were stored before there were corpora.
+    before = RunRecord.model_validate(
+        {key: value for key, value in training.run.record.model_dump().items() if key != "corpus"}
+    )
+    assert before == training.run.record
+
+
+def test_rollouts_with_another_corpus_are_other_rollouts(folder: Path) -> None:
+    without, one = settings_of(prepared(None)), settings_of(prepared(folder))
+    assert settings_of(prepared(folder)) == one != without
+    (folder / "a.txt").write_text("beta")
+    assert settings_of(prepared(folder)) not in {one, without}
+
+
+def test_the_run_keeps_the_corpus_that_it_began_with(folder: Path) -> None:
+    training = prepared(folder)
+    (folder / "a.txt").write_text("beta")
+    corpus = stored_corpus(training.run)
+    assert corpus is not None
+    assert [(file.name, file.size) for file in corpus.manifest.files] == [("a.txt", 5)]
+    assert b"alpha" in b"".join(corpus.archives())
+
+
+def test_a_run_with_steps_is_not_prepared_again_with_another_corpus(folder: Path) -> None:
+    small = {"train__num_epochs": 1, "train__steps_per_epoch": 1, "evaluation__eval_test": False}
+    training = Training.of(data__corpus=str(folder), **small)
+    training()
+    prepare_training(training.run, training.config, 1024)
+    (folder / "b.txt").write_text("beta")
+    with pytest.raises(ConfigError, match="rest on other inputs; changed since: the corpus; trigger a new run"):
+        prepare_training(training.run, training.config, 1024)
+
+
+def test_a_link_in_the_corpus_ends_the_preparation(folder: Path) -> None:
+    (folder / "link.txt").symlink_to("/etc/passwd")
+    with pytest.raises(DataError, match=r"link\.txt is a link to /etc/passwd; a corpus holds plain files"):
+        prepared(folder)
+
+
+def test_the_configuration_of_the_sample_names_its_corpus() -> None:
+    training = Training.of("officeqa")
+    training.prepare()
+    manifest = json.loads(training.store.get_bytes(f"corpora/{training.run.record.corpus}/manifest.json"))
+    assert len(manifest["files"]) == 200
