@@ -44,6 +44,7 @@ class FakeWorkload:
     is_settled: Callable[[], bool] = lambda: False
     image: str = HARNESSES["chat"].image
     one_item_each: bool = False
+    seals_files: bool = False
     run_concurrency: int = 64
     allowance: RemainingBudget = field(default_factory=RemainingBudget)
     ahead: list[int] = field(default_factory=list)

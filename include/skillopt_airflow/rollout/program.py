@@ -14,9 +14,11 @@ from skillopt_airflow.core.protocols import Benchmark
 from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.forwarder import forwarded
 from skillopt_airflow.rollout.runner import Runner, runner
+from skillopt_airflow.rollout.sealed import take
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 
+SEALED = "sealed"
 RELEASE_SECONDS = 0.1
 """Pause until an item that may not begin yet asks again."""
 
@@ -47,10 +49,11 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
 
     Args:
         in_folder: the content of a `Job`, and what item number n, counted from 0, is given in `files/<n>`.
-        out_folder: gets in `files/<n>` what the target makes of it.
+        out_folder: gets in `files/<n>` what the target makes of it; has in `sealed/<n>` what its world is made of.
         gateway: path of the model gateway's unix socket, or its address `http://host:port`.
     """
     job = Job.read(in_folder)
+    sealed = take(out_folder / SEALED)
     benchmark = _benchmark(job.settings)
     # A CLI knows no sockets.
     leads = forwarded(gateway) if HARNESSES[job.settings.harness].is_cli else nullcontext(gateway)
@@ -60,7 +63,7 @@ async def run(in_folder: Path, out_folder: Path, gateway: str) -> None:
 
         async def work(index: int, item: PublicItem, out: TextIO) -> None:
             inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
-            workspace = ItemFolders(inputs, outputs, job.settings.code_timeout)
+            workspace = ItemFolders(inputs, outputs, job.settings.code_timeout, sealed.get(index, {}))
             async with free:
                 await _released(in_folder, index)
                 if job.settings.gives_up and hopeless(ended, len(job.items)):

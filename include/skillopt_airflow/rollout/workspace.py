@@ -5,8 +5,9 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
 from skillopt_airflow.rollout.execution import executed
@@ -18,9 +19,12 @@ PASSED_VARIABLES = ("PATH", "PYTHONPATH")
 class ItemFolders:
     """A `Workspace` with the item's files and the folder for the target's own."""
 
-    def __init__(self, inputs: Path, outputs: Path, code_timeout: float) -> None:
+    def __init__(
+        self, inputs: Path, outputs: Path, code_timeout: float, sealed: Mapping[str, bytes] = MappingProxyType({})
+    ) -> None:
         self.inputs = str(inputs)
         self.outputs = str(outputs)
+        self.sealed = sealed
         self._code_timeout = code_timeout
 
     def input_names(self) -> Sequence[str]:

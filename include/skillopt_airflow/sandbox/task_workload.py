@@ -70,6 +70,10 @@ class Workload(Protocol):
         """Return the contents of the item's public files by name; one thread calls it at a time, beside `record`."""
 
     @property
+    def seals_files(self) -> bool:
+        """True if the files are those of worlds, which nothing in the container may find once the items begin."""
+
+    @property
     def upstream(self) -> Upstream:
         """The model that the container may call."""
 

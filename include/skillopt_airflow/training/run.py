@@ -13,7 +13,7 @@ from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.preset import StatedScores
-from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.protocols import Benchmark, PlaysSession
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.skill import SkillDocument
@@ -348,6 +348,8 @@ class TrainingRun:
         model = self.config.model
         shaping = model.model_dump(mode="json", include=set(SHAPING))
         shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
+        if isinstance(self.benchmark, PlaysSession):
+            shaping |= {"session": self.config.session.model_dump(mode="json")}
         return sha256(canonical_json(shaping | judge_settings(self.config)))
 
     def results(
@@ -403,6 +405,7 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
             "thinking_budget": chosen.thinking_budget,
             "seed": None if chosen.seed is None else chosen.seed + draw,
             "code_timeout": config.sandbox.code_timeout,
+            "session": config.session.model_dump(),
             "dialect": dialect,
             "model": model,
             "temperature": chosen.temperature,
