@@ -9,7 +9,16 @@ from skillopt_airflow.core.declared_task import DeclaredTask
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 
-OURS = ["babyvision", "docvqa", "livemathematicianbench", "mathverse", "mmrb", "searchqa", "spreadsheetbench"]
+OURS = [
+    "alfworld",
+    "babyvision",
+    "docvqa",
+    "livemathematicianbench",
+    "mathverse",
+    "mmrb",
+    "searchqa",
+    "spreadsheetbench",
+]
 
 
 def make(folder: Path, adapter: str = "BENCHMARK = 'mine'\n") -> Path:
@@ -94,7 +103,7 @@ def test_two_of_one_name_are_refused_and_the_others_are_not(tmp_path: Path, monk
 def test_an_entry_that_is_no_benchmark_is_told_what_there_is(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, "searchqa", entry)
     with pytest.raises(
-        ConfigError, match=r"invoices is no folder .* which has babyvision, docvqa, livemathematicianbench, mathverse"
+        ConfigError, match=r"invoices is no folder .* which has alfworld, babyvision, docvqa, livemathematicianbench"
     ):
         benchmarks.folder("invoices")
 
