@@ -5,7 +5,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from types import ModuleType
+from ctypes import CDLL
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
 
 from skillopt_airflow.core.sessions import Observation
 
@@ -55,3 +57,7 @@ def _prepare_imports() -> None:
     absent = ModuleType("jericho")
     vars(absent).update(UnsupportedGameWarning=UserWarning, TruncatedInputActionWarning=UserWarning)
     sys.modules.setdefault("jericho", absent)
+    # The planner loads a copy of its library for each game, where the sandbox executes nothing. A process has one game.
+    planner = vars(import_module("fast_downward.interface"))
+    planner["shutil"] = SimpleNamespace(copyfile=lambda *_: None)
+    planner["cdll"] = SimpleNamespace(LoadLibrary=lambda _: CDLL(planner["DOWNWARD_LIB_PATH"]))

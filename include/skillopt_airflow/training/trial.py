@@ -88,6 +88,11 @@ class Trial:
         """Return whether what the model writes is executed, so that the items need containers."""
         return needs_container_each(self.adapter, self.config)
 
+    @property
+    def needs_image(self) -> bool:
+        """Return whether containers are needed: for what is executed, and for a world, whose engine the image has."""
+        return self.one_item_each or self.seals_files
+
     def files(self, item: Item) -> Mapping[str, bytes]:
         """Return the item's public files, from the data set, or what its world is made of."""
         return for_container(self.adapter, self._contents(item.files))
