@@ -33,7 +33,7 @@ import: venv  ## a finished run of the reference implementation: RUN=folder BENC
 	@$(PYTHON) -m local import '$(RUN)' $(if $(BENCHMARK),--benchmark $(BENCHMARK)) \
 		$(foreach setting,$(SET),--set '$(setting)')
 
-image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_code or gateway
+image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_code, alfworld or gateway
 	@$(PYTHON) -m local image $(NAME)
 
 clean: down  ## stop the platform and delete all its data; the virtual environment stays
@@ -83,6 +83,7 @@ lock: venv  ## make requirements.txt from pyproject.toml, and by it the locks of
 	$(COMPILE) --all-extras pyproject.toml -o requirements.txt
 	$(COMPILE) --no-annotate -c requirements.txt docker/sandbox-requirements.in -o docker/sandbox-requirements.txt
 	$(COMPILE) --no-annotate -c requirements.txt docker/gateway-requirements.in -o docker/gateway-requirements.txt
+	$(COMPILE) --no-annotate --no-deps docker/alfworld-requirements.in -o docker/alfworld-requirements.txt
 
 bench: venv  ## make the tables of bench/results anew
 	$(PYTHON) -m bench

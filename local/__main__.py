@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         commands.add_parser(name, parents=[common], help=text).set_defaults(run=run)
     images = commands.add_parser("image", parents=[common], help="build images")
-    images.add_argument("names", nargs="*", help="sandbox, codex, claude_code or gateway; `up` builds the first")
+    images.add_argument("names", nargs="*", help="sandbox (`up` builds it), codex, claude_code, alfworld, gateway")
     images.set_defaults(run=_image)
     _add_import(commands.add_parser("import", parents=[common], help=IMPORT, description=IMPORT))
     _add_try(commands.add_parser("try", parents=[common], help=TRY, description=TRY))

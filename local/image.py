@@ -16,7 +16,7 @@ from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 from requests import RequestException
 from uv import find_uv_bin
 
-from local import npm
+from local import compiled, npm
 from local.engine import install_packages
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ImageMissing
@@ -39,7 +39,7 @@ PYTHON = "3.11"
 PULL_SECONDS = 300.0
 SILENT_SECONDS = 30
 BUILD_SECONDS = 900
-BUILDERS = (Path("local/image.py"), Path("local/npm.py"))
+BUILDERS = (Path("local/image.py"), Path("local/npm.py"), Path("local/compiled.py"))
 """Files that decide how an image is put together."""
 
 
@@ -59,7 +59,11 @@ def program_files(root: Path) -> Files:
     package = root / PACKAGE
     files = [package / "__init__.py", package / "benchmarks.py"]
     files += [path for folder in ("core", "rollout") for path in (package / folder).rglob("*.py")]
-    adapters = {CARRIED / name / "adapter.py": benchmarks.folder(name) / "adapter.py" for name in benchmarks.names()}
+    adapters = {
+        CARRIED / name / file: benchmarks.folder(name) / file
+        for name in benchmarks.names()
+        for file in ("adapter.py", "worlds.py")
+    }
     return _placed(root, files) | {place: path for place, path in adapters.items() if path.is_file()}
 
 
@@ -82,15 +86,28 @@ class Recipe:
     image: str
     dockerfile: Path
     requirements: Path | None = None
-    """Python packages; they and the program start from the Python base, a CLI starts from the sandbox image."""
+    """Python packages."""
     program: Callable[[Path], Files] = lambda root: {}
     cli: npm.CLI | None = None
+    compiled: str = ""
+    """A requirement that is compiled, beside the others."""
+    on_sandbox: bool = False
+    """True if it starts from the sandbox image, else from the Python base."""
 
 
 RECIPES: Mapping[str, Recipe] = {
     "sandbox": Recipe(IMAGE, DOCKERFILE, REQUIREMENTS, program_files),
-    "codex": Recipe(HARNESSES["codex"].image, Path("docker/codex.Dockerfile"), cli=npm.CODEX),
-    "claude_code": Recipe(HARNESSES["claude_code"].image, Path("docker/claude_code.Dockerfile"), cli=npm.CLAUDE_CODE),
+    "codex": Recipe(HARNESSES["codex"].image, Path("docker/codex.Dockerfile"), cli=npm.CODEX, on_sandbox=True),
+    "claude_code": Recipe(
+        HARNESSES["claude_code"].image, Path("docker/claude_code.Dockerfile"), cli=npm.CLAUDE_CODE, on_sandbox=True
+    ),
+    "alfworld": Recipe(
+        "skillopt-sandbox-alfworld:latest",
+        Path("docker/alfworld.Dockerfile"),
+        Path("docker/alfworld-requirements.txt"),
+        compiled="fast-downward-textworld==20.6.4",
+        on_sandbox=True,
+    ),
     "gateway": Recipe(
         SandboxGroup().gateway_image,
         Path("docker/gateway.Dockerfile"),
@@ -131,7 +148,7 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
 
 def _make(client: docker.DockerClient, docker_host: str, home: Path, report: Report, name: str, inputs: str) -> None:
     recipe = RECIPES[name]
-    base = IMAGE if recipe.cli else _base(client, docker_host, home, report)
+    base = IMAGE if recipe.on_sandbox else _base(client, docker_host, home, report)
     report(f"building {recipe.image}")
     with tempfile.TemporaryDirectory(prefix="skillopt-image-") as folder:
         stage_context(ROOT, Path(folder), _architecture(client), home / "cache", name)
@@ -156,6 +173,8 @@ def stage_program(root: Path, target: Path, files: Callable[[Path], Files] = pro
 def stage_context(root: Path, target: Path, architecture: str, cache: Path, name: str = "sandbox") -> None:
     """Stage the whole build context: Dockerfile, program, the packages for the image's Python, or a CLI.
 
+    What has to be compiled is kept in the cache, and takes minutes the first time.
+
     Raises:
         ImageMissing: with the installer's last words.
     """
@@ -171,16 +190,18 @@ def stage_context(root: Path, target: Path, architecture: str, cache: Path, name
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ImageMissing(f"the packages of {recipe.image} could not be fetched: {done.stderr.strip()[-500:]}")
+    if recipe.compiled:
+        compiled.stage(recipe.compiled, architecture, cache, target / "packages")
 
 
 def input_files(root: Path, name: str = "sandbox") -> Files:
-    """Return every file that decides what an image holds, by a name of its own; a CLI's image holds the sandbox's."""
+    """Return every file that decides what an image holds, by a name of its own, with those of the image below it."""
     recipe = RECIPES[name]
     below = [recipe.dockerfile, *BUILDERS, *([recipe.requirements] if recipe.requirements else [])]
     files = {path: root / path for path in below} | {
         Path("program") / at: path for at, path in recipe.program(root).items()
     }
-    return files if recipe.cli is None else {**input_files(root), **files}
+    return {**input_files(root), **files} if recipe.on_sandbox else files
 
 
 def inputs_hash(root: Path, name: str = "sandbox") -> str:

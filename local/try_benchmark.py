@@ -170,8 +170,8 @@ def _s3_client(config: TrainConfig) -> "S3Client":
 def _opened(
     home: Home, trial: Trial, folder: TaskFolder, stopped: threading.Event, display: TryDisplay
 ) -> AbstractContextManager[Runtime]:
-    """Open containers if what the model writes is executed, else a process."""
-    if not trial.one_item_each:
+    """Open containers if the trial needs their image, else a process."""
+    if not trial.needs_image:
         return nullcontext(ProcessRuntime(trial, folder))
     from skillopt_airflow.sandbox.docker_without_shared_files import opened_runtime
 

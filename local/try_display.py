@@ -34,7 +34,9 @@ class TryDisplay:
         self._line(f"{trial.benchmark}: {_counted(self._total, 'item')} of {split} from {trial.config.data.uri}")
         self._line(f"Skill      {skill}")
         self._line(f"Target     {target}")
-        where = "a sandbox container for each item" if trial.one_item_each else "a process of its own, no sandbox"
+        where = "a process of its own, no sandbox"
+        if trial.needs_image:
+            where = "a sandbox container for each item" if trial.one_item_each else "a sandbox container"
         self._line(f"Harness    {trial.config.model.harness}, in {where}")
 
     @contextmanager

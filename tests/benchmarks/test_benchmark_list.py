@@ -10,6 +10,7 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 OURS = [
+    "alfworld",
     "babyvision",
     "docvqa",
     "livemathematicianbench",
@@ -104,7 +105,7 @@ def test_two_of_one_name_are_refused_and_the_others_are_not(tmp_path: Path, monk
 def test_an_entry_that_is_no_benchmark_is_told_what_there_is(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, "searchqa", entry)
     with pytest.raises(
-        ConfigError, match=r"invoices is no folder .* which has babyvision, docvqa, livemathematicianbench, mathverse"
+        ConfigError, match=r"invoices is no folder .* which has alfworld, babyvision, docvqa, livemathematicianbench"
     ):
         benchmarks.folder("invoices")
 

@@ -25,7 +25,7 @@ RECORD: dict[str, Any] = {
 
 
 def workspace(folder: Path) -> ItemFolders:
-    return ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0, CorpusFolder(folder))
+    return ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0, corpus=CorpusFolder(folder))
 
 
 def document(folder: Path, name: str, **pages: str) -> None:

@@ -20,7 +20,7 @@ from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.workspace import ItemFolders
 
 SAMPLE = benchmarks.folder("officeqa") / "sample"
-FOLDERS = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0, CorpusFolder(SAMPLE / "corpus"))
+FOLDERS = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0, corpus=CorpusFolder(SAMPLE / "corpus"))
 SEED = benchmarks.seed_skill("officeqa").read_text(encoding="utf-8")
 RULE = {directive.name: f"- {directive.rules[0]}\n" for directive in ON_BULLETINS}
 SOUND = [directive.name for directive in ON_BULLETINS if not directive.tempting]

@@ -35,7 +35,7 @@ def test_the_image_gets_the_program_and_no_data():
     folders = ("skillopt_airflow/store", "skillopt_airflow/sandbox", "skillopt_airflow/models", "local")
     assert not any(name.startswith(folders) for name in files)
     benchmark_files = {Path(name).name for name in files if name.startswith("skillopt_airflow/project/")}
-    assert benchmark_files == {"adapter.py"}
+    assert benchmark_files == {"adapter.py", "worlds.py"}
 
 
 def test_the_image_gets_the_adapters_of_the_benchmarks_that_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -69,10 +69,11 @@ def test_the_gateways_image_gets_what_calls_a_model():
     assert not any(name.startswith(folders) for name in files)
 
 
-@pytest.mark.parametrize("recipe", [recipe for recipe in image.RECIPES.values() if recipe.requirements])
-def test_packages_have_the_versions_of_the_lock(recipe: image.Recipe):
-    assert recipe.requirements is not None
-    inside, lock = pins(image.ROOT / recipe.requirements), pins(image.ROOT / "requirements.txt")
+@pytest.mark.parametrize("name", ["sandbox", "gateway"])
+def test_packages_have_the_versions_of_the_lock(name: str):
+    requirements = image.RECIPES[name].requirements
+    assert requirements is not None
+    inside, lock = pins(image.ROOT / requirements), pins(image.ROOT / "requirements.txt")
     assert "pydantic-core" in dict(inside)
     assert inside - lock == set()
 

@@ -1,9 +1,10 @@
 """One item by a harness, against a server that answers as a test says."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from skillopt_airflow.core.types import Trajectory
@@ -24,13 +25,18 @@ PLAIN: dict[str, Any] = {
 
 
 def run_item(
-    answer: Callable[[Asked], Reply], harness: Callable[[str], Any], item: PublicItem, outputs: Path
+    answer: Callable[[Asked], Reply],
+    harness: Callable[[str], Any],
+    item: PublicItem,
+    outputs: Path,
+    sealed: Mapping[str, bytes] = MappingProxyType({}),
 ) -> tuple[Trajectory, list[Asked]]:
     """Run an item by the harness that the base URL gives; return its trajectory and the requests."""
 
     async def main(base_url: str) -> Trajectory:
         async with aclosing(harness(base_url)) as opened:
-            trajectory: Trajectory = await opened.run(item, "Be short.", ItemFolders(Path("/nowhere"), outputs, 20.0))
+            folders = ItemFolders(Path("/nowhere"), outputs, 20.0, sealed=sealed)
+            trajectory: Trajectory = await opened.run(item, "Be short.", folders)
             return trajectory
 
     with ScriptedProvider(answer) as provider:

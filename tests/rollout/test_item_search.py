@@ -43,7 +43,7 @@ def test_a_search_of_the_web_goes_through_the_gateway(tmp_path: Path) -> None:
     ):
         rig = make(lambda _: completion(""), search=web_search(server, fetcher=fetcher(pages)))
         web = WebSearch(str(rig.socket_path), 20.0)
-        folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0, web)
+        folders = ItemFolders(Path("/nowhere"), Path("/nowhere"), 1.0, web=web)
         assert asyncio.run(folders.search("mayor", PAGES)) == [FoundDocument(title="mayor", url="https://w.example")]
         assert asyncio.run(folders.open_page(pages.address("/"), PAGES)) == "Hi"
         for bad in ("http://127.0.0.1/", "../x"):

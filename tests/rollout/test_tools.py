@@ -1,4 +1,7 @@
 import asyncio
+import os
+import re
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -9,13 +12,15 @@ import pytest
 
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.tools import MAX_MESSAGE_CHARS, MAX_RESULT_CHARS, ToolsHarness
+from skillopt_airflow.rollout.tools import MAX_RESULT_CHARS, ToolsHarness
 from skillopt_airflow.rollout.workspace import ItemFolders
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, failure
+from tests.rollout.cellar import NAME, files, make_cellar
 from tests.rollout.single_item import PLAIN, run_item
 from tests.rollout.wire import DIALECTS, calls, cut_off, results, says
 
@@ -63,7 +68,7 @@ def test_the_target_searches_and_answers(dialect: str, path: str):
     assert system == "Be short."
     assert task == BENCHMARK.task(ITEM.public)
     assert call.startswith('search_documents({"query"')
-    assert result.startswith("[DOC] [TLE] Paris [PAR] The Eiffel tower")
+    assert re.match(r"\[search_documents, \d+\.\d s\]\n\[DOC\] \[TLE\] Paris \[PAR\] The Eiffel tower", result)
     assert said == "<answer>Eiffel</answer>"
     assert (trajectory.calls, trajectory.prompt_tokens, trajectory.completion_tokens) == (2, 22, 6)
     assert first.path == second.path == path
@@ -124,7 +129,7 @@ def test_what_goes_wrong_in_a_tool_is_told_to_the_target(
     assert all(words in text for text in results(requests[-1]))
 
 
-def test_results_are_cut_for_the_target_and_more_so_for_the_row():
+def test_results_are_cut_for_the_target_and_kept_as_it_was_told_them_with_their_seconds():
     def answer(asked: Asked) -> Reply:
         if asked.number == 1:
             return calls("openai-chat", "shout", {"number": 10**6})
@@ -132,7 +137,9 @@ def test_results_are_cut_for_the_target_and_more_so_for_the_row():
 
     trajectory, _ = run(answer, Coding())
     assert int(trajectory.answer) <= MAX_RESULT_CHARS
-    assert len(trajectory.messages[3].content) <= MAX_MESSAGE_CHARS
+    heading, told = trajectory.messages[3].content.split("\n", 1)
+    assert re.fullmatch(r"\[shout, \d+\.\d s\]", heading)
+    assert len(told) == int(trajectory.answer)
 
 
 def looking(asked: Asked) -> Reply:
@@ -267,5 +274,29 @@ def test_the_stand_in_searches_too(dialect: str, standin_url: str):
     trajectory = asyncio.run(main())
     assert (trajectory.status, trajectory.error, trajectory.calls) == (Status.OK, "", 2)
     assert [message.role for message in trajectory.messages] == ["system", "user", "assistant", "tool", "assistant"]
-    assert trajectory.messages[3].content == "[DOC] [TLE] x [PAR] Ruritania has Strelsau."
+    assert trajectory.messages[3].content.endswith("\n[DOC] [TLE] x [PAR] Ruritania has Strelsau.")
     assert trajectory.answer
+
+
+def test_a_session_is_played_by_one_tool_and_judged_by_its_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    make_cellar(tmp_path, monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+
+    def answer(asked: Asked) -> Reply:
+        done = results(asked)
+        return says("openai-chat", "Enough.") if len(done) == 3 else calls("openai-chat", "act", {"action": "down"})
+
+    settings = RolloutSettings(**TOOLS | {"benchmark": NAME})
+    harness = partial(ToolsHarness, settings, benchmarks.load(NAME))
+    trajectory, asked = run_item(answer, harness, PublicItem(id="i-1", public={}), tmp_path, files("2"))
+
+    assert (trajectory.status, trajectory.answer) == (Status.OK, "won after 2 actions")
+    assert results(asked[-1])[-1] == "The session is over, and takes no action any more."
+    assert trajectory.messages[1].content.startswith("Find the lamp. It is dark.")
+
+    trajectory, asked = run_item(answer, harness, PublicItem(id="i-1", public={}), tmp_path, files("9"))
+    assert (trajectory.status, trajectory.answer) == (Status.OK, "not won after 3 actions")
+
+    harness = partial(ToolsHarness, settings.model_copy(update={"max_turns": 2}), benchmarks.load(NAME))
+    trajectory, _ = run_item(answer, harness, PublicItem(id="i-1", public={}), tmp_path, files("9"))
+    assert (trajectory.status, trajectory.answer) == (Status.OK, "not won after 2 actions")

@@ -45,6 +45,7 @@ class FakeWorkload:
     search: Any = None
     image: str = HARNESSES["chat"].image
     one_item_each: bool = False
+    seals_files: bool = False
     run_concurrency: int = 64
     corpus: Corpus | None = None
     allowance: RemainingBudget = field(default_factory=RemainingBudget)

@@ -656,6 +656,47 @@ def test_break_out_by_the_real_harness(docker_host, client, spreadsheet):
     assert list(fake.left["i-0"].values()) == [fake.public_files[fake.items[0].files[0].name]]
 
 
+SEARCH = """
+import os
+wanted, found = "SECRET"[::-1].encode(), []
+for folder, folders, names in os.walk("/"):
+    folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/sys", "/proc", "/dev")]
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            continue
+        try:
+            while part := os.read(handle, 2**20):
+                if wanted in part:
+                    found.append(path)
+        except OSError:
+            pass
+        os.close(handle)
+for process in (name for name in os.listdir("/proc") if name.isdigit()):
+    for name in ("mem", "environ", "fd"):
+        try:
+            open(f"/proc/{process}/{name}", "rb").close() if name != "fd" else os.listdir(f"/proc/{process}/fd")
+            found += [f"{process}/{name}"] if process == "1" else []
+        except OSError:
+            pass
+print("found", found, "sealed", os.path.exists("/out/sealed"))
+"""
+
+
+def test_look_for_what_a_world_is_made_of(docker_host, spreadsheet):
+    """By code that reads whatever it can, as no target of such a benchmark is able to."""
+    secret = "goal-of-the-world-7731"
+    with ScriptedProvider(replies(SEARCH.replace("SECRET", secret[::-1]), "print(1)")) as provider:
+        fake = spreadsheet(provider)
+        fake.public_files = {"game.tw-pddl": f"its {secret}".encode()}
+        fake.seals_files = True
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+    told = provider.requests[1].body["messages"][-1]["content"]
+    assert "found [] sealed False" in told
+
+
 def test_leave_a_workbook_with_an_xml_bomb(docker_host, spreadsheet):
     with ScriptedProvider(replies(BOMB)) as provider:
         fake = spreadsheet(provider)

@@ -27,7 +27,7 @@ def workload() -> SimpleNamespace:
     )
     public = {"question": "Which one\u2028or two?", "context": "[DOC] é"}
     items = [Item(id="a", public=public, reference={"answers": ["the-reference-answer"]})]
-    return SimpleNamespace(settings=settings, skill="# Skill\r\nné", items=items)
+    return SimpleNamespace(settings=settings, skill="# Skill\r\nné", items=items, seals_files=False)
 
 
 @contextmanager
@@ -183,3 +183,13 @@ def test_a_socket_fits_even_when_temporary_folders_are_deep(tmp_path, monkeypatc
 
 def test_a_container_never_runs_as_root():
     assert not container_user().startswith("0:")
+
+
+def test_what_worlds_are_made_of_lies_where_the_program_can_remove_it(workload):
+    workload.items = [*workload.items, Item(id="b", public={}, reference={})]
+    workload.seals_files = True
+    with stage_of(workload, [{"game": b"goal a"}, {"game": b"goal b"}]) as stage:
+        assert (stage.sealed / "1" / "game").read_bytes() == b"goal b"
+        assert stage.sealed.parent == stage.outputs
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (stage.sealed, stage.sealed / "0")] == [0o777] * 2
+        assert not (stage.inputs / "files").exists()

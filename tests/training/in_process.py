@@ -307,7 +307,7 @@ class Training(TrainingLoop):
         """The folders of an item without files of its own."""
         assert work.corpus is not None
         nowhere, staged = Path("/nowhere"), staged_corpus(work.corpus, Path(tempfile.gettempdir()))
-        return ItemFolders(nowhere, nowhere, 1.0, CorpusFolder(staged))
+        return ItemFolders(nowhere, nowhere, 1.0, corpus=CorpusFolder(staged))
 
 
 def configured(benchmark: str, overrides: Mapping[str, Any]) -> TrainConfig:

@@ -18,6 +18,7 @@ from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import BudgetGroup, DataGroup, ModelGroup, SandboxGroup, StorageGroup
 from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.service_groups import AlertsGroup, PublishingGroup, RegateGroup, RetentionGroup
+from skillopt_airflow.core.session_group import SessionGroup
 from skillopt_airflow.core.task_group import RULE_KEYS, TaskGroup
 from skillopt_airflow.core.training_groups import EvaluationGroup, GradientGroup, OptimizerGroup, TrainGroup
 
@@ -31,6 +32,7 @@ class TrainConfig(Group):
     evaluation: EvaluationGroup = EvaluationGroup()
     model: ModelGroup = ModelGroup()
     data: DataGroup = DataGroup()
+    session: SessionGroup = SessionGroup()
     sandbox: SandboxGroup = SandboxGroup()
     storage: StorageGroup = StorageGroup()
     search: SearchGroup = SearchGroup()

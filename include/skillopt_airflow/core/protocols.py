@@ -1,6 +1,6 @@
 """Protocols of what core and optimizer use from outside: benchmarks, workspaces and models."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
+from skillopt_airflow.core.sessions import Episode, Observation
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
 Output = TypeVar("Output", bound=BaseModel)
@@ -86,6 +87,8 @@ class Workspace(Protocol):
     """Folder of the item's files; read-only."""
     outputs: str
     """Working folder of the code; what lies in it at the end goes to the scorer."""
+    sealed: Mapping[str, bytes]
+    """Files of an item that is a session: no other process finds them, and only the session's is given them."""
 
     @property
     def corpus(self) -> Corpus:
@@ -157,6 +160,35 @@ class Searches(Protocol):
 
     searches: bool
     """True if a tool asks `Workspace.search`."""
+
+
+@runtime_checkable
+class PlaysSession(Protocol):
+    """A benchmark whose items are worlds with a state, for the harnesses chat and tools.
+
+    `open_world` in `benchmarks/<name>/worlds.py` makes a `World` of an item's files by name. That module enters the
+    sandbox image as well, and may import what the image has.
+    """
+
+    def world_files(self, contents: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Return what the world is made of, without anything in the item's files that tells its solution."""
+        ...
+
+    def task(self, opening: Observation) -> str:
+        """Return the task, and what is seen at first, for an agent that acts through a tool."""
+        ...
+
+    def prompt(self, episode: Episode, last_turns: int) -> str:
+        """Return the prompt for the next action; of the turns before it shows as many as are asked for."""
+        ...
+
+    def shown(self, observation: Observation) -> str:
+        """Return what an action brought, as a conversation goes on with it."""
+        ...
+
+    def action(self, response: str) -> str:
+        """Return the action that a reply asks for."""
+        ...
 
 
 @runtime_checkable

@@ -2,11 +2,12 @@
 
 import time
 
-from skillopt_airflow.core.protocols import Benchmark, FollowsUp, ShowsFiles, Workspace
+from skillopt_airflow.core.protocols import Benchmark, FollowsUp, PlaysSession, ShowsFiles, Workspace
 from skillopt_airflow.core.types import Message, Trajectory
 from skillopt_airflow.rollout.chat_target import ChatTarget
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.reply import Reply
+from skillopt_airflow.rollout.session_chat import SessionChat
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import shortened
 
@@ -17,10 +18,11 @@ class ChatHarness:
     """Opens a conversation as the benchmark says; the target's answer is in its last reply.
 
     A `FollowsUp` benchmark sees each reply, the last one too, and what it says is told to the target while that has
-    turns left.
+    turns left. A `PlaysSession` benchmark is played, see `SessionChat`.
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
+        self._settings = settings
         self._benchmark = benchmark
         self._max_turns = settings.max_turns
         self._target = ChatTarget(settings, gateway)
@@ -31,6 +33,8 @@ class ChatHarness:
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         """Return an item's trajectory; a failure of the provider becomes its status."""
+        if isinstance(self._benchmark, PlaysSession):
+            return await SessionChat(self._settings, self._benchmark, self._target).run(item, skill, workspace)
         started, clock = time.time(), time.monotonic()
         messages = await self._opening(item, skill, workspace)
         pictures = item_pictures([message.content for message in messages], workspace)

@@ -16,11 +16,13 @@ from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.forwarder import forwarded
 from skillopt_airflow.rollout.item_search import WebSearch
 from skillopt_airflow.rollout.runner import Runner, runner
+from skillopt_airflow.rollout.sealed import take
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.workspace import ItemFolders, files_left
 
 CORPUS = Path("/corpus")
 """Where a sandbox has the run's corpus."""
+SEALED = "sealed"
 RELEASE_SECONDS = 0.1
 """Pause until an item that may not begin yet asks again."""
 
@@ -51,11 +53,12 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
 
     Args:
         in_folder: the content of a `Job`, and what item number n, counted from 0, is given in `files/<n>`.
-        out_folder: gets in `files/<n>` what the target makes of it.
+        out_folder: gets in `files/<n>` what the target makes of it; has in `sealed/<n>` what its world is made of.
         gateway: path of the model gateway's unix socket, or its address `http://host:port`.
         corpus: folder of the documents that all items share; there is none where the run has no corpus.
     """
     job = Job.read(in_folder)
+    sealed = take(out_folder / SEALED)
     benchmark, documents = _benchmark(job.settings), CorpusFolder(corpus)
     # A CLI knows no sockets.
     leads = forwarded(gateway) if HARNESSES[job.settings.harness].is_cli else nullcontext(gateway)
@@ -67,7 +70,9 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
             inputs, outputs = (folder / "files" / str(index) for folder in (in_folder, out_folder))
             patience = job.settings.search_patience
             web = None if patience is None else WebSearch(gateway, patience)
-            workspace = ItemFolders(inputs, outputs, job.settings.code_timeout, corpus=documents, web=web)
+            workspace = ItemFolders(
+                inputs, outputs, job.settings.code_timeout, corpus=documents, web=web, sealed=sealed.get(index, {})
+            )
             async with free:
                 await _released(in_folder, index)
                 if job.settings.gives_up and hopeless(ended, len(job.items)):

@@ -3,7 +3,7 @@
 from skillopt_airflow.core.declared_task import DeclaredFilesTask
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.protocols import Benchmark, OffersTools, Searches
+from skillopt_airflow.core.protocols import Benchmark, OffersTools, PlaysSession, Searches
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.search_group import SearchGroup
 
@@ -24,6 +24,16 @@ def with_tools(benchmark: Benchmark) -> OffersTools:
     return benchmark
 
 
+def check_tools(benchmark: Benchmark) -> None:
+    """Refuse a benchmark that the harness tools cannot run.
+
+    Raises:
+        ConfigError: it has neither tools nor sessions, whose one tool is to act.
+    """
+    if not isinstance(benchmark, PlaysSession):
+        with_tools(benchmark)
+
+
 def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
     """Refuse a harness that could not run any item.
 
@@ -38,9 +48,15 @@ def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
             f"model.harness = {model.harness!r}: the items have files (task.files), which an agent has to read; set "
             f"model.harness to {agents}"
         )
+    if isinstance(benchmark, PlaysSession) and harness.is_cli:
+        others = " or ".join(name for name, one in HARNESSES.items() if not one.is_cli)
+        raise ConfigError(
+            f"model.harness = {model.harness!r}: the items are worlds whose goal an agent that runs code could look up "
+            f"in their process; set model.harness to {others}"
+        )
     if not harness.needs_tools:
         return
-    with_tools(benchmark)
+    check_tools(benchmark)
     if model.max_turns < 2:
         raise ConfigError(
             f"model.max_turns = {model.max_turns}: harness tools needs at least 2, one to call a tool and one to "

@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.sampling import Effort, ImageDetail, sampling_settings
+from skillopt_airflow.core.session_group import SessionGroup
 from skillopt_airflow.core.types import JsonObject, Value
 from skillopt_airflow.core.wire_formats import Dialect
 
@@ -36,6 +37,8 @@ class RolloutSettings(Value):
     """Sampling seed; none is sent when unset."""
     code_timeout: float = Field(default=60.0, gt=0.0)
     """Seconds that one execution of the target's code may take."""
+    session: SessionGroup = SessionGroup()
+    """How an item that is a session goes on."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     """The provider's default when unset."""
     max_tokens: int = Field(ge=1)

@@ -11,6 +11,7 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     RetryFeedbackPart,
+    ToolReturn,
     ToolReturnPart,
     UserContent,
 )
@@ -20,26 +21,28 @@ from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
-from skillopt_airflow.rollout.requirements import with_tools
+from skillopt_airflow.rollout.requirements import check_tools
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
 from skillopt_airflow.rollout.texts import reason, shortened
-from skillopt_airflow.rollout.workspace import files_left
+from skillopt_airflow.rollout.tool_task import ToolFunction, ToolTask, tool_task
 
 MAX_RESULT_CHARS = 24_000
 MAX_MESSAGES = 200
-MAX_MESSAGE_CHARS = 8000
+MOST_CHARS = {"assistant": 8000, "user": 8000, "tool": MAX_RESULT_CHARS + 200}
+"""Characters of a message by its role: what a tool gave is kept as the target was told it."""
 
 
 class ToolsHarness:
     """Lets the target call the benchmark's tools until it answers, in at most `max_turns` model calls.
 
     What a tool raises is told to the target. A target that used up its turns has answered with its last text, or with
-    the files that it made; if there is neither, that is a model_error.
+    the files that it made; if there is neither, that is a model_error. A session is judged by its outcome alone.
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
+        check_tools(benchmark)
+        self._settings = settings
         self._benchmark = benchmark
-        self._tooled = with_tools(benchmark)
         self._max_turns = settings.max_turns
         self._target = TargetModel(settings, gateway)
 
@@ -50,30 +53,30 @@ class ToolsHarness:
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
         """Return an item's trajectory; a failure of the provider becomes its status."""
         started, clock = time.time(), time.monotonic()
-        task = self._tooled.task(item.public)
-        pictures = item_pictures([task], workspace)
-        tools = self._tooled.tools(item.public, workspace)
-        with capture_run_messages() as history:
-            stopped = await self._work(self._target.content(parts(task, pictures)), skill, tools)
-        responses = [turn for turn in history if isinstance(turn, ModelResponse)]
-        status, error = self._outcome(history, responses, stopped, workspace)
-        texts = [text for turn in responses if (text := text_of(turn).strip())]
-        return Trajectory(
-            item_id=item.id,
-            status=status,
-            error=error,
-            lasting_error="" if stopped is None else lasting(stopped),
-            messages=(Message(role="system", content=skill), Message(role="user", content=task), *_trace(history)),
-            answer=self._benchmark.answer(texts[-1] if texts else "") if status.scored else "",
-            calls=len(responses) + _failed_calls(history, stopped),
-            prompt_tokens=sum(turn.usage.input_tokens for turn in responses),
-            completion_tokens=sum(turn.usage.output_tokens for turn in responses),
-            started=started,
-            seconds=time.monotonic() - clock,
-        )
+        async with tool_task(self._benchmark, self._settings, item, workspace) as task:
+            pictures = item_pictures([task.text], workspace)
+            with capture_run_messages() as history:
+                stopped = await self._work(self._target.content(parts(task.text, pictures)), skill, task.tools)
+            responses = [turn for turn in history if isinstance(turn, ModelResponse)]
+            status, error = self._outcome(history, responses, stopped, task)
+            texts = [text for turn in responses if (text := text_of(turn).strip())]
+            opening = (Message(role="system", content=skill), Message(role="user", content=task.text))
+            return Trajectory(
+                item_id=item.id,
+                status=status,
+                error=error,
+                lasting_error="" if stopped is None else lasting(stopped),
+                messages=(*opening, *_trace(history)),
+                answer=task.answer(texts[-1] if texts else "") if status.scored else "",
+                calls=len(responses) + _failed_calls(history, stopped),
+                prompt_tokens=sum(turn.usage.input_tokens for turn in responses),
+                completion_tokens=sum(turn.usage.output_tokens for turn in responses),
+                started=started,
+                seconds=time.monotonic() - clock,
+            )
 
     async def _work(
-        self, task: str | list[UserContent], skill: str, tools: Sequence[Callable[..., Awaitable[str]]]
+        self, task: str | list[UserContent], skill: str, tools: Sequence[ToolFunction]
     ) -> AgentRunError | None:
         """Run the agent and return the error that stopped it, if any."""
         agent = Agent(
@@ -97,7 +100,7 @@ class ToolsHarness:
         history: Sequence[ModelMessage],
         responses: Sequence[ModelResponse],
         stopped: AgentRunError | None,
-        workspace: Workspace,
+        task: ToolTask,
     ) -> tuple[Status, str]:
         # The agent takes an answer that was cut before it said anything, or in a tool's arguments, for an error.
         cut = bool(responses) and history[-1] is responses[-1] and responses[-1].finish_reason == "length"
@@ -106,20 +109,22 @@ class ToolsHarness:
         status, why = ending(responses[-1])
         if status is not Status.OK or stopped is None:
             return status, why
-        if any(text_of(turn).strip() for turn in responses) or files_left(workspace.outputs):
+        if any(text_of(turn).strip() for turn in responses) or task.is_answered():
             return Status.OK, ""
         return Status.MODEL_ERROR, f"no answer after model.max_turns = {self._max_turns} model calls"
 
 
-def _telling(tool: Callable[..., Awaitable[str]]) -> Callable[..., Awaitable[str]]:
-    """Return the tool, changed to report failures as such and to shorten long results."""
+def _telling(tool: ToolFunction) -> Callable[..., Awaitable[ToolReturn]]:
+    """Return the tool, changed to report failures as such, to shorten long results and to time its calls."""
 
     @wraps(tool)
-    async def told(*arguments: object, **named: object) -> str:
+    async def told(*arguments: object, **named: object) -> ToolReturn:
+        began = time.monotonic()
         try:
-            return shortened(await tool(*arguments, **named), MAX_RESULT_CHARS)
+            result = shortened(await tool(*arguments, **named), MAX_RESULT_CHARS)
         except Exception as error:
             raise ToolFailed(reason(f"{type(error).__name__}: {error}")) from error
+        return ToolReturn(result, metadata=time.monotonic() - began)
 
     return told
 
@@ -140,8 +145,9 @@ def _trace(history: Sequence[ModelMessage]) -> list[Message]:
             continue
         for part in message.parts:
             if isinstance(part, ToolReturnPart):
-                turns.append(("tool", part.model_response_str(wrap_if_error=False)))
+                heading = part.tool_name if part.metadata is None else f"{part.tool_name}, {part.metadata:.1f} s"
+                turns.append(("tool", f"[{heading}]\n{part.model_response_str(wrap_if_error=False)}"))
             elif isinstance(part, RetryFeedbackPart):
                 turns.append(("user", part.model_response()))
-    said = [{"role": role, "content": shortened(text, MAX_MESSAGE_CHARS)} for role, text in turns if text]
+    said = [{"role": role, "content": shortened(text, MOST_CHARS[role])} for role, text in turns if text]
     return [Message.model_validate(turn) for turn in said[:MAX_MESSAGES]]

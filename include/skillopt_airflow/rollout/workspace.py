@@ -5,8 +5,9 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.found_document import FoundDocument
@@ -31,10 +32,12 @@ class ItemFolders:
         *,
         corpus: CorpusFolder = NO_CORPUS,
         web: WebSearch | None = None,
+        sealed: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self.inputs = str(inputs)
         self.outputs = str(outputs)
         self.corpus = corpus
+        self.sealed = sealed
         self._code_timeout = code_timeout
         self._web = web
 

@@ -26,7 +26,7 @@ from skillopt_airflow.sandbox.pod import (
     workload_label,
 )
 from skillopt_airflow.sandbox.pod_transfer import TransferConfig
-from skillopt_airflow.sandbox.staging import CopiedFolder, Files, TaskFolder
+from skillopt_airflow.sandbox.staging import SEALED, CopiedFolder, Files, TaskFolder
 from skillopt_airflow.sandbox.tar_archive import packed, unpack
 from skillopt_airflow.sandbox.task_workload import Corpus, Workload
 
@@ -92,6 +92,8 @@ class PodRuntime:
         life = min(deadline(limits, len(items)) + START_SECONDS, LONGEST_ADDRESS)
         corpus = workload.corpus
         with self.folder.container(str(number), workload, items, files) as staged:
+            if staged.sealed.is_dir():
+                staged.sealed.rename(staged.inputs / SEALED)
             exchange.put(INPUTS, packed(staged.inputs))
             transfer = TransferConfig(
                 inputs=exchange.address(INPUTS, "get", life),

@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 import tarfile
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 CONFIG = "courier.json"
 CALLS_PATH = "/calls/calls.jsonl"
 TRAJECTORIES = "trajectories.jsonl"
+SEALED = "sealed"
 DELIVER_SECONDS = 3.0
 LAST_TRIES = 5
 HTTP_SECONDS = 60.0
@@ -69,9 +71,15 @@ def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
         sys.exit(f"the inputs could not be fetched: {type(error).__name__}")
     with tarfile.open(fileobj=io.BytesIO(answer.content), mode="r:") as tar:
         tar.extractall(inputs, filter="data")
-    files = outputs / "files"
+    sealed, files = outputs / SEALED, outputs / "files"
+    if (inputs / SEALED).is_dir():
+        # Only there can the rollout program remove it.
+        shutil.copytree(inputs / SEALED, sealed)
+        shutil.rmtree(inputs / SEALED)
     for folder in (files, *(files / str(index) for index in range(config.items))):
         folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+    for folder in (sealed, *sealed.glob("*")) if sealed.is_dir() else ():
         folder.chmod(0o777)
 
 

@@ -16,6 +16,7 @@ Files = Iterable[Mapping[str, bytes]]
 """Contents by name, one mapping an item."""
 
 PREFIX = "skillopt-"
+SEALED = "sealed"
 SANDBOX_UID = 10001
 MAX_SOCKET_CHARS = 100
 
@@ -44,6 +45,11 @@ class ContainerFolder:
     def files(self) -> Path:
         """Folder with a folder for what each item leaves."""
         return self.outputs / "files"
+
+    @property
+    def sealed(self) -> Path:
+        """Folder of what worlds are made of, which the program reads and removes before the first item begins."""
+        return self.outputs / SEALED
 
     @property
     def trajectories(self) -> Path:
@@ -86,10 +92,14 @@ class TaskFolder:
         try:
             for folder in (made.path, made.inputs, made.outputs):
                 _make(folder)
-            write_inputs(workload, items, files, made.inputs)
+            # What is sealed lies where the program can remove it.
+            write_inputs(workload, items, made.inputs)
+            write_files(files, made.sealed if workload.seals_files else made.inputs / "files")
             # Whichever user the container has may write here; on the host the task's folder lets nobody else in.
             for folder in (made.outputs, made.files, *(made.files / str(index) for index in range(len(items)))):
                 folder.mkdir(exist_ok=True)
+                folder.chmod(0o777)
+            for folder in (made.sealed, *made.sealed.glob("*")) if workload.seals_files else ():
                 folder.chmod(0o777)
             yield made
         finally:
@@ -107,18 +117,22 @@ def staged() -> Iterator[TaskFolder]:
         remove(folder.path)
 
 
-def write_inputs(workload: Workload, items: Sequence[Item], files: Files, folder: Path) -> None:
-    """Write what the program reads; of an item only its id, its public part and its public files."""
+def write_inputs(workload: Workload, items: Sequence[Item], folder: Path) -> None:
+    """Write what the program reads; of an item only its id and its public part."""
     lines = [json.dumps({"id": item.id, "public": item.public}) + "\n" for item in items]
     _write(folder / "settings.json", workload.settings.model_dump_json().encode())
     _write(folder / "skill.md", workload.skill.encode())
     _write(folder / "items.jsonl", "".join(lines).encode())
+
+
+def write_files(files: Files, folder: Path) -> None:
+    """Write the files of each item that has any into a folder of its own."""
     for index, contents in enumerate(files):
         if contents:
-            _make(folder / "files", exist_ok=True)
-            _make(folder / "files" / str(index))
+            _make(folder, exist_ok=True)
+            _make(folder / str(index))
         for name, content in contents.items():
-            _write(folder / "files" / str(index) / name, content)
+            _write(folder / str(index) / name, content)
 
 
 def _make(folder: Path, *, exist_ok: bool = False) -> None:

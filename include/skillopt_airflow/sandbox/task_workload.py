@@ -91,6 +91,10 @@ class Workload(Protocol):
         """The run's corpus, if it has one."""
 
     @property
+    def seals_files(self) -> bool:
+        """True if the files are those of worlds, which nothing in the container may find once the items begin."""
+
+    @property
     def upstream(self) -> Upstream:
         """The model that the container may call."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from skillopt_airflow.core.pictures import Pictures, marked
+from skillopt_airflow.core.protocols import Benchmark, PlaysSession
 from skillopt_airflow.core.types import Item, ItemFile, Rollout, Split
 from skillopt_airflow.training.run import TrainingRun
 
@@ -13,6 +14,11 @@ def contents(run: TrainingRun, files: Sequence[ItemFile]) -> Mapping[str, bytes]
 
     kept = FileStore(run.store, run.ref.storage.prefix)
     return {file.name: kept.get(file.sha256) for file in files}
+
+
+def for_container(benchmark: Benchmark, contents: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Return what enters a container of an item's files: all, but of a world only what it is made of."""
+    return benchmark.world_files(contents) if isinstance(benchmark, PlaysSession) else contents
 
 
 def shown_items(run: TrainingRun, split: Split, rollouts: Iterable[Rollout]) -> list[Item]:

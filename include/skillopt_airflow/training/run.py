@@ -13,7 +13,7 @@ from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.preset import StatedScores
-from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.protocols import Benchmark, PlaysSession
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.skill import SkillDocument
@@ -353,6 +353,8 @@ class TrainingRun:
         shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
         shaping |= judge_settings(self.config) | search_settings(self.config, self.record.created)
         shaping |= {"corpus": self.record.corpus} if self.record.corpus else {}
+        if isinstance(self.benchmark, PlaysSession):
+            shaping |= {"session": self.config.session.model_dump(mode="json")}
         return sha256(canonical_json(shaping))
 
     def results(
@@ -408,6 +410,7 @@ def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: s
             "thinking_budget": chosen.thinking_budget,
             "seed": None if chosen.seed is None else chosen.seed + draw,
             "code_timeout": config.sandbox.code_timeout,
+            "session": config.session.model_dump(),
             "dialect": dialect,
             "model": model,
             "temperature": chosen.temperature,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
-from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.protocols import Benchmark, PlaysSession
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.search_group import SearchGroup
@@ -18,6 +18,7 @@ from skillopt_airflow.core.types import Item, ItemFile, ModelCall, Rollout, Scor
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.training.answer_judge import in_doubt
 from skillopt_airflow.training.data_items import read_splits
+from skillopt_airflow.training.item_files import for_container
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.run import rollout_settings
 from skillopt_airflow.training.workload import needs_container_each
@@ -94,9 +95,19 @@ class Trial:
         """Return whether what the model writes is executed, so that the items need containers."""
         return needs_container_each(self.adapter, self.config)
 
+    @property
+    def needs_image(self) -> bool:
+        """Return whether containers are needed: for what is executed, and for a world, whose engine the image has."""
+        return self.one_item_each or self.seals_files
+
     def files(self, item: Item) -> Mapping[str, bytes]:
-        """Return the item's public files, from the data set."""
-        return self._contents(item.files)
+        """Return the item's public files, from the data set, or what its world is made of."""
+        return for_container(self.adapter, self._contents(item.files))
+
+    @property
+    def seals_files(self) -> bool:
+        """Return whether the files are those of worlds."""
+        return isinstance(self.adapter, PlaysSession)
 
     def settled(self) -> bool:
         """Return False: every item is wanted."""

@@ -11,7 +11,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
-from skillopt_airflow.core.protocols import Benchmark
+from skillopt_airflow.core.protocols import Benchmark, PlaysSession
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.state import RunState
@@ -27,7 +27,7 @@ from skillopt_airflow.core.types import (
 )
 from skillopt_airflow.training.answer_judge import judged
 from skillopt_airflow.training.evaluation import running_evaluation
-from skillopt_airflow.training.item_files import contents
+from skillopt_airflow.training.item_files import contents, for_container
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
@@ -190,8 +190,13 @@ class ChunkWorkload:
         return needs_container_each(self.run.benchmark, self.run.config)
 
     def files(self, item: Item) -> Mapping[str, bytes]:
-        """Return the item's public files."""
-        return contents(self.run, item.files)
+        """Return the item's public files, or what its world is made of."""
+        return for_container(self.run.benchmark, contents(self.run, item.files))
+
+    @property
+    def seals_files(self) -> bool:
+        """Return whether the files are those of worlds."""
+        return isinstance(self.run.benchmark, PlaysSession)
 
     def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
         """Score and store what has arrived."""

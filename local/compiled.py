@@ -1,0 +1,66 @@
+"""A package that PyPI has as source alone, with its native library compiled for an image by compilers from PyPI.
+
+The compilers are those of the package ziglang: they aim at a C library of a stated age, whatever the one of this
+machine, so that what they make loads in the image.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from skillopt_airflow.core.errors import ImageMissing
+
+COMPILERS = "ziglang==0.17.1"
+C_LIBRARY = "gnu.2.31"
+LAST_CHARS = 500
+
+
+def stage(requirement: str, architecture: str, cache: Path, target: Path) -> None:
+    """Add a package to a folder of packages, compiled if the cache has it not.
+
+    Args:
+        requirement: the package, pinned, such as name==1.0.
+        architecture: of the image, such as x86_64.
+        cache: folder that keeps what was compiled.
+        target: the folder of packages.
+
+    Raises:
+        ImageMissing: with the last words of what failed.
+    """
+    kept = cache / f"{requirement}-{architecture}"
+    if not kept.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="compiled-", dir=cache) as folder:
+            _compile(requirement, architecture, Path(folder))
+            (Path(folder) / "built").rename(kept)
+    shutil.copytree(kept, target, dirs_exist_ok=True)
+
+
+def _compile(requirement: str, architecture: str, folder: Path) -> None:
+    """Compile into `built` below the folder."""
+    if shutil.which("make") is None:
+        raise ImageMissing(f"{requirement} is compiled for the image, which needs the program make: install it")
+    _install(folder, "tools", [COMPILERS], {})
+    commands = {"CC": "cc", "CXX": "c++", "AR": "ar", "RANLIB": "ranlib"}
+    aim = f" -target {architecture}-linux-{C_LIBRARY} -g0"
+    for variable, tool in commands.items():
+        script = folder / variable
+        options = aim if variable in ("CC", "CXX") else ""
+        environment = f"PYTHONPATH='{folder}/tools' ZIG_GLOBAL_CACHE_DIR='{folder}/zig'"
+        script.write_text(f'#!/bin/sh\n{environment} exec {sys.executable} -m ziglang {tool}{options} "$@"\n')
+        script.chmod(0o755)
+    name = requirement.partition("==")[0]
+    variables = {variable: str(folder / variable) for variable in commands}
+    _install(folder, "built", ["--no-deps", "--no-binary", name, requirement], variables)
+
+
+def _install(folder: Path, into: str, what: list[str], variables: dict[str, str]) -> None:
+    install = [find_uv_bin(), "pip", "install", "--quiet", "--target", str(folder / into), *what]
+    done = subprocess.run(install, capture_output=True, text=True, check=False, env=os.environ | variables)
+    if done.returncode != 0:
+        raise ImageMissing(f"{what[-1]} could not be fetched or compiled: {done.stderr.strip()[-LAST_CHARS:]}")

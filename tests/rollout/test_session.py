@@ -1,0 +1,74 @@
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.rollout.session import Session, opened_session
+from skillopt_airflow.rollout.settings import RolloutSettings
+from tests.rollout.cellar import NAME, files, make_cellar
+from tests.rollout.single_item import PLAIN
+
+
+@pytest.fixture(autouse=True)
+def cellar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_cellar(tmp_path, monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+
+
+def played(depth: str, *actions: str, max_turns: int = 10, **session: Any) -> Session:
+    """Return a session after some actions; it has ended."""
+    settings = RolloutSettings(**PLAIN | {"benchmark": NAME, "max_turns": max_turns, "session": session})
+
+    async def play() -> Session:
+        async with opened_session(settings, files(depth)) as session:
+            for action in actions:
+                await session.act(action)
+            return session
+
+    return asyncio.run(play())
+
+
+def test_a_session_goes_on_until_the_goal_is_reached():
+    session = played("2", "down", "north", "down")
+    assert [turn.observation.text for turn in session.episode.turns] == ["Step 1.", "Step 1.", "Step 2."]
+    assert session.over
+    assert session.episode.outcome == "won after 3 actions"
+
+
+def test_a_session_is_over_when_its_turns_are():
+    session = played("5", "down", "down", max_turns=2)
+    assert session.over
+    assert session.episode.outcome == "not won after 2 actions"
+
+
+def test_what_a_world_shows_is_cut_to_size_and_actions_are_told_if_asked_for():
+    opening = played("1", observation_chars=100, show_admissible=False).episode.opening
+    assert len(opening.text) == 100
+    assert "characters left out" in opening.text
+    assert opening.admissible == ()
+    assert played("1").episode.opening.admissible == ("down", "up")
+
+
+@pytest.mark.parametrize(
+    ("depth", "action", "words"),
+    [("deep", "", "invalid literal for int"), ("1", "die", "the engine has crashed")],
+)
+def test_a_world_that_breaks_says_what_happened(depth: str, action: str, words: str):
+    with pytest.raises(SandboxError, match=words):
+        played(depth, action)
+
+
+def test_a_world_that_hangs_is_ended():
+    with pytest.raises(SandboxError, match=r"session\.turn_timeout = 10 s"):
+        played("1", "sleep", turn_timeout=10)
+
+
+def test_no_process_is_left():
+    session = played("3", "down")
+    assert session._process.returncode is not None
+    folders = [folder for folder in Path("/proc").glob("[0-9]*/stat") if f" {os.getpid()} " in folder.read_text()]
+    assert not [one for one in folders if b"world_program" in (one.parent / "cmdline").read_bytes()]
