@@ -31,8 +31,8 @@ def test_tables_keep_their_rows() -> None:
     assert [line.split() for line in found.splitlines()] == [["Mayor", "A.", "Lind"], ["Since", "2021"]]
 
 
-def test_a_page_that_breaks_the_reader_gives_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skillopt_airflow.gateway.page_text.PACKAGES", "/nowhere")
+def test_a_page_that_takes_too_long_gives_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skillopt_airflow.gateway.page_text.WALL_SECONDS", 0.001)
     assert text(b"<p>fine</p>") is None
 
 
