@@ -12,8 +12,20 @@ from shared_resource import alone, shared
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-TOGETHER = {"tests/test_readme_platform.py": "tests/pipeline/test_training_platform.py"}
-"""Files whose tests must not run at the same time: both leave trajectories at the usual place."""
+IMAGES = "tests/local/test_platform.py"
+TOGETHER = {
+    # Both leave trajectories at the usual place.
+    "tests/test_readme_platform.py": "tests/pipeline/test_training_platform.py",
+    # An image is made anew when a benchmark has come or gone: one of these brings one, the others look after images.
+    "tests/local/test_image.py": IMAGES,
+    "tests/local/test_try_benchmark.py": IMAGES,
+    "tests/pipeline/test_methods_platform.py": IMAGES,
+    "tests/pipeline/test_pictures_platform.py": IMAGES,
+    "tests/rollout/test_agent_clis.py": IMAGES,
+    "tests/rollout/test_in_containers.py": IMAGES,
+    "tests/sandbox/test_docker_without_shared_files.py": IMAGES,
+}
+"""Files whose tests must not run at the same time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -52,7 +52,6 @@ def test_the_readme_shows_the_dag_files_of_this_repository() -> None:
     assert sorted(DAG_FILES) == sorted(path.read_text() for path in PROJECT.glob("dags/*.py"))
 
 
-@pytest.mark.slow
 def test_three_lines_give_an_airflow_the_dags_of_this_project(installed: Path, tmp_path: Path) -> None:
     assert len([line for line in DAG_FILE.splitlines() if line]) == 3
     (tmp_path / "dags").mkdir()
@@ -63,7 +62,6 @@ def test_three_lines_give_an_airflow_the_dags_of_this_project(installed: Path, t
     assert dags_found(tmp_path / "dags" / "skillopt.py", tmp_path, PYTHONPATH=str(installed)) == checkout
 
 
-@pytest.mark.slow
 def test_an_airflow_of_ones_own_has_the_benchmarks_that_are_listed(installed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -76,7 +74,6 @@ def test_an_airflow_of_ones_own_has_the_benchmarks_that_are_listed(installed: Pa
     assert {name.endswith("_mine") or "_mine_" in name for name in found if name != "cleanup"} == {True}
 
 
-@pytest.mark.slow
 def test_the_wheel_has_samples_and_seeds_and_nothing_of_the_local_platform(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if ".dist-info/" not in name}

@@ -70,21 +70,25 @@ def candidate(training: Training, moment: str) -> str:
     return training.store.objects[f"runs/{training.benchmark}/{training.name}/{moment}/candidate_skill.md"].decode()
 
 
-def test_a_training_beats_its_seed() -> None:
-    training = Training.of()
-    final = training()
-    history = history_of(training.run)
-    assert history.best_val_score > history.seed_val_score
-    assert final.best.version > 0
-    assert set(training.actions()) >= {"accept_new_best", "reject"}
-    assert training.store.get_text(training.run.keys.best_skill) == training.skill()
-
-
-def test_every_document_lies_under_the_name_that_the_readme_gives() -> None:
+@pytest.fixture(scope="module")
+def plain() -> Training:
+    """A training as the benchmark has it, for tests that only look at it."""
     training = Training.of()
     training()
-    folder = training.run.keys.folder
-    stored = {key.removeprefix(folder) for key in training.store.objects}
+    return training
+
+
+def test_a_training_beats_its_seed(plain: Training) -> None:
+    history = history_of(plain.run)
+    assert history.best_val_score > history.seed_val_score
+    assert plain.state.best.version > 0
+    assert set(plain.actions()) >= {"accept_new_best", "reject"}
+    assert plain.store.get_text(plain.run.keys.best_skill) == plain.skill()
+
+
+def test_every_document_lies_under_the_name_that_the_readme_gives(plain: Training) -> None:
+    folder = plain.run.keys.folder
+    stored = {key.removeprefix(folder) for key in plain.store.objects}
     for name in ("merged_patch.json", "ranked_edits.json", "candidate_skill.md", "edit_apply_report.json", "gate.json"):
         assert {f"{step}/{name}" for step in STEPS} <= stored
     assert {"slow_update/epoch_02/gate.json", "slow_update/epoch_02/state.json", "runtime_state.json"} <= stored
@@ -241,10 +245,10 @@ def test_a_failed_try_leaves_the_others_of_its_item() -> None:
     assert len({one["item_id"] for one in shown}) == 8
 
 
-def test_failure_only_reflects_on_no_success() -> None:
-    both, failures = Training.of(), Training.of(gradient__failure_only=True)
-    both(), failures()
-    assert set(sections(both, "reflect", "outcome")) == {"failure", "success"}
+def test_failure_only_reflects_on_no_success(plain: Training) -> None:
+    failures = Training.of(gradient__failure_only=True)
+    failures()
+    assert set(sections(plain, "reflect", "outcome")) == {"failure", "success"}
     assert set(sections(failures, "reflect", "outcome")) == {"failure"}
 
 
@@ -270,22 +274,20 @@ def test_analysts_see_what_the_benchmark_says_of_itself_and_a_run_keeps_it(
     assert sections(untold, "reflect", "benchmark_guidance") == []
 
 
-def test_deep_reflection_asks_the_target_and_shows_what_it_said() -> None:
+def test_deep_reflection_asks_the_target_and_shows_what_it_said(plain: Training) -> None:
     training = Training.of(gradient__use_deep_reflect=True, gradient__deep_reflect_failures=2)
     training()
     assert stages(training)["deep_reflect"] >= 1
     assert training.models.questions
     assert "follow_up" in "".join(sections(training, "reflect", "trajectories"))
-    plain = Training.of()
-    plain()
     assert not plain.models.questions
     assert "follow_up" not in "".join(sections(plain, "reflect", "trajectories"))
 
 
-def test_an_analyst_corrects_its_draft_in_a_second_round() -> None:
-    off, on = Training.of(), Training.of(gradient__analyst_rounds=2)
-    off(), on()
-    assert not sections(off, "reflect", "draft")
+def test_an_analyst_corrects_its_draft_in_a_second_round(plain: Training) -> None:
+    on = Training.of(gradient__analyst_rounds=2)
+    on()
+    assert not sections(plain, "reflect", "draft")
     drafts = [json.loads(text) for text in sections(on, "reflect", "draft")]
     assert 2 * len(drafts) == stages(on)["reflect"]
     drafted = {edit["content"] for draft in drafts for edit in draft["edits"]}
@@ -330,7 +332,7 @@ def test_without_a_learning_rate_every_edit_stays() -> None:
         assert ranked.edits == merged.edits
 
 
-def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why() -> None:
+def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why(plain: Training) -> None:
     training = Training.of(optimizer__lr_control_mode="autonomous", gradient__minibatch_size=1)
     training()
     assert stages(training)["learning_rate"] >= 1
@@ -343,9 +345,7 @@ def test_an_autonomous_optimizer_chooses_the_learning_rate_and_says_why() -> Non
     assert all(score["items"] == 8 and 0 < score["failed"] <= 8 and score["hard"] < 1 for score in scores)
     buffers = [json.loads(text) for text in sections(training, "learning_rate", "step_buffer")]
     assert {len(buffer) for buffer in buffers} == {0, 1}
-    fixed = Training.of()
-    fixed()
-    assert stages(fixed)["learning_rate"] == 0
+    assert stages(plain)["learning_rate"] == 0
 
 
 @pytest.mark.parametrize("mode", ["rewrite_from_suggestions", "full_rewrite_minibatch"])
@@ -377,14 +377,12 @@ def test_the_bodies_of_minibatches_are_merged_on_request() -> None:
     assert history_of(on.run).best_val_score > history_of(on.run).seed_val_score
 
 
-def test_a_measured_candidate_is_told_with_its_score_per_token() -> None:
-    training = Training.of()
-    training()
-    verdicts = decisions(training)
+def test_a_measured_candidate_is_told_with_its_score_per_token(plain: Training) -> None:
+    verdicts = decisions(plain)
     for name, verdict in verdicts.items():
         assert (verdict.density is None) == (verdict.coverage < 1.0)
         if verdict.density is not None:
-            skill = SkillDocument(candidate(training, name))
+            skill = SkillDocument(candidate(plain, name))
             assert verdict.density == pytest.approx(1000 * verdict.against_current.score / tokens_of(skill))
     assert any(verdict.density for verdict in verdicts.values())
 
@@ -437,25 +435,21 @@ def test_without_the_gate_every_change_is_taken_and_still_measured() -> None:
     assert any(verdict.against_current.delta <= 0 and verdict.action.accepted for verdict in verdicts.values())
 
 
-def test_the_buffer_lives_for_one_epoch_and_shows_what_was_rejected() -> None:
-    training = Training.of()
-    training()
-    buffers = [json.loads(text) for text in sections(training, "reflect", "step_buffer")]
+def test_the_buffer_lives_for_one_epoch_and_shows_what_was_rejected(plain: Training) -> None:
+    buffers = [json.loads(text) for text in sections(plain, "reflect", "step_buffer")]
     assert max(len(buffer) for buffer in buffers) == 1
     rejected = [entry for buffer in buffers for entry in buffer if "rejected_edits" in entry]
     assert all(entry["score_after"] <= entry["score_before"] for entry in rejected)
 
 
-def test_the_buffer_counts_failures_and_shows_what_was_accepted() -> None:
-    training = Training.of()
-    final = training()
-    assert "accept_new_best" in training.actions()
-    buffers = [json.loads(text) for text in sections(training, "reflect", "step_buffer")]
+def test_the_buffer_counts_failures_and_shows_what_was_accepted(plain: Training) -> None:
+    assert "accept_new_best" in plain.actions()
+    buffers = [json.loads(text) for text in sections(plain, "reflect", "step_buffer")]
     shown = [entry for buffer in buffers for entry in buffer]
     accepted = [entry for entry in shown if "accepted_edits" in entry]
     assert all(entry["score_after"] > entry["score_before"] for entry in accepted)
     assert all(entry["items"] == 8 and 0 < entry["failed"] <= 8 and entry["failure_patterns"] for entry in shown)
-    assert accepted or any(entry.accepted_edits for entry in final.buffer.entries)
+    assert accepted or any(entry.accepted_edits for entry in plain.state.buffer.entries)
 
 
 def test_what_an_underpowered_candidate_tried_stays_in_the_buffer() -> None:
@@ -570,19 +564,13 @@ def test_the_meta_skill_reaches_later_calls_and_never_the_skill() -> None:
     assert not sections(without, "reflect", "meta_skill")
 
 
-def test_meta_reflection_proposes_from_the_epoch_behind_the_same_gate() -> None:
+def test_meta_reflection_proposes_from_the_epoch_behind_the_same_gate(plain: Training) -> None:
     training = Training.of(optimizer__use_meta_reflect=True)
     training()
     assert stages(training)["meta_reflect"] == 2
     assert {"meta_reflect/epoch_01", "meta_reflect/epoch_02"} <= decisions(training).keys()
     assert [step["step"] for step in json.loads(sections(training, "meta_reflect", "epoch_steps")[1])] == [3, 4]
-    assert "meta_reflect/epoch_01" not in decisions_of_default()
-
-
-def decisions_of_default() -> set[str]:
-    training = Training.of()
-    training()
-    return set(decisions(training))
+    assert "meta_reflect/epoch_01" not in decisions(plain)
 
 
 @pytest.mark.parametrize("source", ["failure", "success", "both"])
@@ -1081,23 +1069,19 @@ def test_the_provenance_of_every_line_names_an_edit_that_wrote_it() -> None:
     assert any(origin.edit is not None for origin in origins)
 
 
-def test_plans_name_every_item_once_a_draw() -> None:
-    training = Training.of()
-    training()
-    plan = training.store.get_model(training.run.keys.step(1).plan("rollout"), RolloutPlan)
+def test_plans_name_every_item_once_a_draw(plain: Training) -> None:
+    plan = plain.store.get_model(plain.run.keys.step(1).plan("rollout"), RolloutPlan)
     names = [item_id for chunk in plan.chunks for item_id in chunk.item_ids]
     assert len(names) == len(set(names)) == 8
     assert EvaluationGroup().draws == 1
 
 
-def test_history_adds_up() -> None:
-    training = Training.of()
-    training()
-    history: History = history_of(training.run)
-    assert history.calls("optimizer") == len(training.models.prompts)
-    assert history.rollouts.ran == sum(training.rollouts.values())
+def test_history_adds_up(plain: Training) -> None:
+    history: History = history_of(plain.run)
+    assert history.calls("optimizer") == len(plain.models.prompts)
+    assert history.rollouts.ran == sum(plain.rollouts.values())
     assert history.rollouts.planned >= history.rollouts.ran
-    assert [moment.name for moment in history.moments] == [moment.name for moment in training.run.timeline[1:-1]]
+    assert [moment.name for moment in history.moments] == [moment.name for moment in plain.run.timeline[1:-1]]
 
 
 def test_a_gate_that_is_decided_again_does_not_set_the_run_back() -> None:
@@ -1171,15 +1155,14 @@ def test_the_gate_says_why_a_candidate_could_not_be_measured() -> None:
     assert all("24 of 24 items: timeout: no answer in 60 s (for example item " in reason for reason in reasons)
 
 
-def test_cut_answers_are_scored_like_whole_ones() -> None:
-    whole, cut = Training.of(), Training.of()
+def test_cut_answers_are_scored_like_whole_ones(plain: Training) -> None:
+    cut = Training.of()
     cut.fail = lambda stage, item_id: Status.TRUNCATED
-    ends = [training() for training in (whole, cut)]
-    assert ends[0].best.evaluation.scores == ends[1].best.evaluation.scores
-    tallies = [{one.stage: one for one in history_of(training.run).outcomes}["seed"] for training in (whole, cut)]
+    assert plain.state.best.evaluation.scores == cut().best.evaluation.scores
+    tallies = [{one.stage: one for one in history_of(training.run).outcomes}["seed"] for training in (plain, cut)]
     assert [(tally.scored, tally.truncated) for tally in tallies] == [(24, 0), (24, 24)]
-    assert whole.actions() == cut.actions()
-    assert whole.rollouts == cut.rollouts
+    assert plain.actions() == cut.actions()
+    assert plain.rollouts == cut.rollouts
 
 
 def test_what_could_not_be_measured_has_no_score_and_is_not_forced() -> None:

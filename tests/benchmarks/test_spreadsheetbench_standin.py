@@ -66,8 +66,7 @@ def test_with_all_sound_directives_every_item_of_the_sample_comes_out_right(tmp_
 @pytest.mark.parametrize("name", SOUND)
 def test_each_sound_directive_is_needed(name: str, tmp_path: Path) -> None:
     others = [one for one in SOUND if one != name]
-    wrong = [score for item in ITEMS if (score := scored(item, tmp_path, *others)).hard < 1.0]
-    assert wrong
+    assert any(scored(item, tmp_path, *others).hard < 1.0 for item in ITEMS)
 
 
 @pytest.mark.parametrize("name", ["header_row", "whole_numbers"])
@@ -80,9 +79,11 @@ def test_the_feedback_points_to_the_directive_that_lacks_or_misleads(tmp_path: P
     for item in ITEMS:
         active = {"header_row", "whole_numbers"}
         for _ in range(len(OURS)):
-            score = scored(item, tmp_path, *active)
+            score, before = scored(item, tmp_path, *active), active
             for name, wanted in symptoms(score.feedback, prompt(item)).items():
                 active = active | {name} if wanted else active - {name}
+            if active == before:
+                break
         assert score.hard == 1.0, (item.id, active)
 
 

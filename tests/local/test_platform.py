@@ -16,7 +16,8 @@ from platform_control import RunningPlatform, control
 
 from local import airflow_services, engine, platform, processes, services
 from local.home import Home
-from tests.pipeline.slow_model import slow_model
+from local.served import served
+from tests.pipeline.slow_model import SlowModel
 from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, create_connection, executions, stand_in
 
 pytestmark = pytest.mark.platform
@@ -77,8 +78,8 @@ def test_up_repairs_a_killed_scheduler_and_leaves_the_rest(own: RunningPlatform,
 
 
 def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(own: RunningPlatform, plain_started: TrainedRun):
-    with slow_model(stand_in(own), delay=0.5) as url:
-        create_connection(own, "skillopt_slow", url, "openai-chat:stand-in-target")
+    with served(SlowModel(stand_in(own), delay=0.5)) as model:
+        create_connection(own, "skillopt_slow", model.base_url, "openai-chat:stand-in-target")
         slowly = {
             "model.target_conn_id": "skillopt_slow",
             "model.concurrency": 2,
@@ -87,6 +88,7 @@ def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(own: RunningPl
         killed = TrainedRun.trigger(own, f"killed-{time.time_ns()}", SHORT | slowly)
         before = rows_of_a_rollout_under_way(killed)
         kill_workers(own)
+        model.delay = 0.0
         control(own.home.root, "up", DOCKER_HOST=own.environment["DOCKER_HOST"])
         killed.wait()
     plain = plain_started.wait()

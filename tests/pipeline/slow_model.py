@@ -2,20 +2,24 @@
 
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from local.served import served
 
+class SlowModel(ThreadingHTTPServer):
+    """`delay` is how many seconds it takes to a call before it asks `upstream`; it may change at any time."""
 
-class _Server(ThreadingHTTPServer):
-    upstream = ""
-    delay = 0.0
+    def __init__(self, upstream: str, delay: float) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.upstream = upstream
+        self.delay = delay
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: SlowModel
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -43,12 +47,3 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             # The caller was killed, which is what this server is for.
             self.close_connection = True
-
-
-@contextmanager
-def slow_model(upstream: str, delay: float) -> Iterator[str]:
-    """The base URL of a server that takes `delay` seconds a call before it asks `upstream`."""
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.upstream, server.delay = upstream, delay
-    with served(server):
-        yield f"http://127.0.0.1:{server.server_port}/v1"

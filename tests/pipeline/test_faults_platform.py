@@ -60,7 +60,7 @@ class FaultyRun:
 
 @pytest.fixture(scope="module")
 def faulty(platform: Any, plain_started: TrainedRun) -> Iterator[FaultyRun]:
-    """Beside the run that it is compared with."""
+    """Beside the run that it is compared with, for which the first test that wants this one must not wait."""
     name = f"faulty-{time.time_ns()}"
     engine = docker.DockerClient(base_url=platform.environment["DOCKER_HOST"])
     with served(FaultyModel(stand_in(platform), hang=10.0)) as server:
@@ -83,17 +83,17 @@ def faulty(platform: Any, plain_started: TrainedRun) -> Iterator[FaultyRun]:
         yield FaultyRun(run, server, watch.seen)
 
 
+def test_behind_a_failing_provider_every_rollout_is_paid_once(faulty: FaultyRun) -> None:
+    assert executions(faulty.run) == {1}
+    assert set(faulty.server.outcomes) == {"answer", "busy", "broken", "hang", "garbage"}
+    assert faulty.server.answers["stand-in-target"] == len(trajectories(faulty.run))
+
+
 def test_a_failing_provider_changes_no_decision(plain: TrainedRun, faulty: FaultyRun) -> None:
     decisions = [(moment.name, moment.action, moment.candidate_score) for moment in faulty.run.history.moments]
     assert decisions == [(moment.name, moment.action, moment.candidate_score) for moment in plain.history.moments]
     assert faulty.run.store.get_text(faulty.run.keys.best_skill) == plain.store.get_text(plain.keys.best_skill)
     assert not any(moment.fallbacks for moment in faulty.run.history.moments)
-
-
-def test_behind_a_failing_provider_every_rollout_is_paid_once(faulty: FaultyRun) -> None:
-    assert executions(faulty.run) == {1}
-    assert set(faulty.server.outcomes) == {"answer", "busy", "broken", "hang", "garbage"}
-    assert faulty.server.answers["stand-in-target"] == len(trajectories(faulty.run))
 
 
 def test_the_share_of_calls_lost_to_a_failing_provider_is_reported(faulty: FaultyRun) -> None:

@@ -25,13 +25,18 @@ def batched(platform: Any) -> Iterator[str]:
     """The name of the same benchmark with evaluations as batch jobs, which a run cannot choose."""
     # Airflow keeps what it knew of a DAG whose file went away, so no other session has this name.
     name = f"{BENCHMARK}{time.time_ns()}"
-    made = [PROJECT / folder / name for folder in ("benchmarks", "skills")]
-    for folder in made:
+    made = [PROJECT / folder / name for folder in ("skills", "benchmarks")]
+    # Whoever looks at the benchmarks meanwhile sees a whole one or none: of a leading _ nobody takes notice.
+    unseen = [folder.with_name(f"_{name}") for folder in made]
+    for folder in unseen:
         shutil.copytree(folder.with_name(BENCHMARK), folder)
-    with (made[0] / "benchmark.yaml").open("a", encoding="utf-8") as settings:
+    with (unseen[1] / "benchmark.yaml").open("a", encoding="utf-8") as settings:
         settings.write(BATCH_JOBS)
+    for folder, shown in zip(unseen, made, strict=True):
+        folder.rename(shown)
     yield name
-    for folder in made:
+    for folder, shown in reversed([*zip(unseen, made, strict=True)]):
+        shown.rename(folder)
         shutil.rmtree(folder)
 
 

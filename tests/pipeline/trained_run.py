@@ -24,6 +24,8 @@ SHORT = {
     "train.num_epochs": 1,
     "train.steps_per_epoch": 2,
     "evaluation.eval_test": False,
+    # What publishing is decided by.
+    "evaluation.test_limit": 40,
     # A call under way when an evaluation ends early is answered, and leaves no row to count.
     "evaluation.early_reject": False,
 }

@@ -3,9 +3,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from PIL import Image
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.resource_groups import DataGroup
+from skillopt_airflow.core.types import ItemFile
 from skillopt_airflow.store import files
 from skillopt_airflow.store.files import DataFiles, FileStore
 from skillopt_airflow.store.objects import ObjectStore
@@ -79,6 +81,18 @@ def test_a_file_above_the_limit_is_refused(data_files: DataFiles, monkeypatch: p
 def test_the_folder_is_that_of_the_splits_or_of_the_one_file(folder: Path, uri: str, mode: str) -> None:
     data = DataGroup.model_validate({"uri": uri, "split_mode": mode})
     assert DataFiles.of(data, folder, None).read("top.xlsx") == b"top"  # type: ignore[arg-type]
+
+
+def test_a_picture_that_many_items_have_is_made_once(folder: Path) -> None:
+    page = folder / "data" / "page.tif"
+    Image.new("RGB", (4, 4)).save(page)
+    data = DataFiles("data", folder, None)  # type: ignore[arg-type]
+    file = ItemFile(name="page.png", path="page.tif", picture=True)
+    first = data.contents([file])
+    page.unlink()
+    assert data.contents([file]) == first
+    with pytest.raises(DataError, match=r"page\.tif"):
+        data.contents([file.model_copy(update={"name": "page.jpg"})])
 
 
 def test_equal_files_are_stored_once_below_the_prefix(store: ObjectStore) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,6 +26,8 @@ MAX_FILE_BYTES = 32 * 1024 * 1024
 """Limit of one file of an item; a container gets all files of its items, and the scorer opens them."""
 MAX_PICTURE_BYTES = 20_000_000
 """Limit of all pictures of an item: in Base64 they still fit into one request to any provider."""
+REMEMBERED_PICTURES = 8
+"""Pictures that are kept while items are read, in the order of their files: many may ask about one page."""
 ANY = "*"
 """Stands for any characters in the last part of a path, where the names of a data set follow no rule."""
 
@@ -42,6 +44,7 @@ class DataFiles:
         place = located(uri, root, client)
         self._folder = _LocalFolder(place) if isinstance(place, Path) else _Bucket(*place)
         self._tables: dict[str, Cells] = {}
+        self._pictures = lru_cache(maxsize=REMEMBERED_PICTURES)(self._picture)
 
     @classmethod
     def of(cls, data: DataGroup, root: Path, client: "S3Client") -> "DataFiles":
@@ -76,21 +79,23 @@ class DataFiles:
             DataError: as `read` does; or a picture is damaged or too large, or all together are.
             StoreUnavailable: the bucket does not answer now.
         """
-        found = {file.name: self._picture(file) if file.picture else self.read(file.path) for file in files}
+        found = {
+            file.name: self._pictures(file.path, file.name) if file.picture else self.read(file.path) for file in files
+        }
         together = sum(len(found[file.name]) for file in files if file.picture)
         if together > MAX_PICTURE_BYTES:
             raise DataError(f"the pictures have {together:,} bytes together; they may have {MAX_PICTURE_BYTES:,}")
         return found
 
-    def _picture(self, file: ItemFile) -> bytes:
+    def _picture(self, path: str, name: str) -> bytes:
         from skillopt_airflow.store.picture_files import page_of, prepared
 
-        path, page = page_of(file.path)
-        content = self.read(path)
+        file, page = page_of(path)
+        content = self.read(file)
         try:
-            return prepared(content, file.name, page)
+            return prepared(content, name, page)
         except DataError as error:
-            raise DataError(f"{file.path}: {error}") from error
+            raise DataError(f"{path}: {error}") from error
 
     def _name(self, folder: str, name: str) -> str:
         if ANY not in name:
