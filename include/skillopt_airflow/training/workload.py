@@ -31,8 +31,8 @@ from skillopt_airflow.training.item_files import contents, for_container
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.run_search import run_search
 from skillopt_airflow.training.run_corpus import stored_corpus
+from skillopt_airflow.training.run_search import run_search
 from skillopt_airflow.training.spending import allowance
 
 if TYPE_CHECKING:
