@@ -8,8 +8,12 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from skillopt_airflow.core.pictures import NO_SIZES, Pictures, PictureSizes
+from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import JsonObject, Message, Rollout, Status, Value
 from skillopt_airflow.optimizer.sections import json_section
+
+MOST_CHARS = 8000
+"""Characters of a tool's result that the optimizer is shown; the stored row has what the target was told."""
 
 
 class FollowUp(Value):
@@ -62,7 +66,13 @@ def conversation(rollout: Rollout) -> tuple[Message, ...]:
 
 def _shown(rollout: Rollout, number: int, tries: int) -> JsonObject:
     score = rollout.score
-    messages: list[JsonValue] = [message.model_dump() for message in conversation(rollout)]
+    messages: list[JsonValue] = [
+        {
+            "role": message.role,
+            "content": shortened(message.content, MOST_CHARS) if message.role == "tool" else message.content,
+        }
+        for message in conversation(rollout)
+    ]
     shown: JsonObject = {
         "item_id": rollout.trajectory.item_id,
         **({"try": f"{number} of {tries}"} if tries > 1 else {}),

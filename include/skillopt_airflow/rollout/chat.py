@@ -3,13 +3,13 @@
 import time
 
 from skillopt_airflow.core.protocols import Benchmark, FollowsUp, PlaysSession, ShowsFiles, Workspace
+from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Message, Trajectory
 from skillopt_airflow.rollout.chat_target import ChatTarget
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.reply import Reply
 from skillopt_airflow.rollout.session_chat import SessionChat
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.texts import shortened
 
 MAX_FEEDBACK_CHARS = 24_000
 

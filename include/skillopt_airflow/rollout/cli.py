@@ -17,10 +17,11 @@ from typing import Any
 from skillopt_airflow.core.http_failures import lasting_error
 from skillopt_airflow.core.pictures import marked
 from skillopt_airflow.core.protocols import Benchmark, OffersTools, Workspace
+from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason, shortened
+from skillopt_airflow.rollout.texts import MAX_ERROR_CHARS, REFUSALS, reason
 from skillopt_airflow.rollout.workspace import PASSED_VARIABLES, corpus_variable
 
 MAX_MESSAGES = 100

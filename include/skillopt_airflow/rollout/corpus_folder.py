@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillopt_airflow.core.bm25 import Ranking, words
-from skillopt_airflow.rollout.texts import shortened
+from skillopt_airflow.core.shortening import shortened
 
 PAGE_MARK = re.compile(r"--- PAGE (\d{1,6}) ---\s*")
 LINES_A_PAGE = 100

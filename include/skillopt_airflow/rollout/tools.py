@@ -18,12 +18,13 @@ from pydantic_ai.messages import (
 
 from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, Workspace
+from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Message, Status, Trajectory
 from skillopt_airflow.rollout.item_pictures import item_pictures
 from skillopt_airflow.rollout.replies import TargetModel, ending, failure, lasting, text_of
 from skillopt_airflow.rollout.requirements import check_tools
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
-from skillopt_airflow.rollout.texts import reason, shortened
+from skillopt_airflow.rollout.texts import reason
 from skillopt_airflow.rollout.tool_task import ToolFunction, ToolTask, tool_task
 
 MAX_RESULT_CHARS = 24_000
