@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from bench import (
     early_reject,
     gateway,
+    households,
     large,
     latency,
     night_alarms,
@@ -23,6 +24,7 @@ from skillopt_airflow.core.errors import SkillOptError
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "early_reject": early_reject.measure,
     "gateway": gateway.measure,
+    "households": households.measure,
     "large": large.measure,
     "latency": latency.measure,
     "nights": night_alarms.measure,

@@ -87,7 +87,7 @@ def run(home: Home, asked: Asked) -> int:
         display.begin(trial, asked.split, source, target.name)
         stopped = threading.Event()
         with display.progress():
-            run_workload(trial, lambda folder: _opened(home, trial, folder, stopped, display), stopped)
+            run_workload(trial, lambda folder: opened_sandbox(home.root, trial, folder, stopped, display), stopped)
         display.end(trial, target.price, is_free=target.is_stand_in)
     return 0 if display.all_scored() else 1
 
@@ -167,8 +167,8 @@ def _s3_client(config: TrainConfig) -> "S3Client":
     return AirflowConnections().s3_client(config.storage)
 
 
-def _opened(
-    home: Home, trial: Trial, folder: TaskFolder, stopped: threading.Event, display: TryDisplay
+def opened_sandbox(
+    home: Path, trial: Trial, folder: TaskFolder, stopped: threading.Event, display: TryDisplay
 ) -> AbstractContextManager[Runtime]:
     """Open containers if the trial needs their image, else a process."""
     if not trial.needs_image:
@@ -177,7 +177,7 @@ def _opened(
 
     docker_host = None
     if trial.limits.docker_conn_id is None:
-        docker_host = engine.ensure(home.root, display.note)
+        docker_host = engine.ensure(home, display.note)
         names = [name for name, recipe in image.RECIPES.items() if recipe.image == trial.image]
-        image.ensure(home.root, docker_host, display.note, names)
+        image.ensure(home, docker_host, display.note, names)
     return opened_runtime(trial, folder, 1, docker_host, stopped)

@@ -133,6 +133,6 @@ def ensure_image(client: Any, image: str, pull: str) -> None:
             reason = str(error)
     raise ImageMissing(
         f"the engine does not have the sandbox image {image} and cannot pull it: build it (`make up` does, and for an "
-        f"agent CLI `make image NAME=codex` or NAME=claude_code), or set sandbox.image to one that can be pulled "
-        f"({reason})"
+        f"agent CLI or ALFWorld `make image NAME=codex`, NAME=claude_code or NAME=alfworld), or set sandbox.image to "
+        f"one that can be pulled ({reason})"
     )
