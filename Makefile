@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try import image clean test fast-tests slow-tests slow-tests-beside platform-tests nights-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo try import image clean test fast-tests slow-tests platform-tests nights-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -39,9 +39,10 @@ image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_
 clean: down  ## stop the platform and delete all its data; the virtual environment stays
 	@if [ -d .local ]; then find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +; fi
 
-test: venv lint  ## lint, then the fast tests, then those that need a Docker engine or the whole platform beside the slow ones
+test: venv lint  ## lint, then the fast tests, the slow ones, and those that need a Docker engine or the whole platform
 	@$(MAKE) --no-print-directory fast-tests
-	@$(MAKE) --no-print-directory -j2 platform-tests slow-tests-beside
+	@$(MAKE) --no-print-directory slow-tests
+	@$(MAKE) --no-print-directory platform-tests
 
 fast-tests: venv  ## tests that need nothing but Python and two minutes
 	$(PYTHON) -m pytest -n auto --dist worksteal -m "not slow and not engine and not platform and not provider and not nights"
@@ -51,11 +52,6 @@ MARKED = $$(grep -rlE --include='*.py' 'mark\.($(1))' tests | sort)
 
 slow-tests: venv  ## whole trainings in one process, servers, time limits; they need nothing but Python, too
 	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider and not nights" $(call MARKED,slow)
-
-# They take what others leave of the processors, and speak when they have ended.
-slow-tests-beside: venv
-	@nice $(MAKE) --no-print-directory slow-tests > .local/slow-tests.log 2>&1; \
-		ended=$$?; cat .local/slow-tests.log; exit $$ended
 
 # Two files at a time, whatever the processors: a test on the platform mostly waits, one task for the other.
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
