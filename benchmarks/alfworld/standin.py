@@ -10,7 +10,8 @@ from zlib import crc32
 from local.standin.conversation import Call, Reply
 from local.standin.directive import Directive, directive
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool, Verdict
+from local.standin.subject import Active, Tool
+from local.standin.symptom_case import SymptomCase
 
 _ASKS = "Carry out a task in a household, by one text command at a time."
 _BY_TOOL = "Carry out the task in this household with the tool act"
@@ -242,19 +243,6 @@ def symptoms(trajectory: SeenTrajectory) -> Mapping[str, bool]:
     return {"surfaces_first": True}
 
 
-@dataclass(frozen=True)
-class HouseholdCase:
-    """A task that was not done, and what its trajectory points to."""
-
-    item_id: str
-    symptoms: Mapping[str, bool]
-
-    def verdict(self, active: Active) -> Verdict:
-        """Return whether every directive is as the symptoms ask for."""
-        right = bool(self.symptoms) and all((name in active) is wanted for name, wanted in self.symptoms.items())
-        return Verdict(right, float(right))
-
-
 class Households:
     """Prompts that ask for the next command in a household."""
 
@@ -280,9 +268,9 @@ class Households:
         """Return whether the trajectory is one of a household."""
         return self.speaks_of(trajectory.prompt)
 
-    def case(self, trajectory: SeenTrajectory) -> HouseholdCase:
+    def case(self, trajectory: SeenTrajectory) -> SymptomCase:
         """Return the symptoms of the trajectory."""
-        return HouseholdCase(trajectory.item_id, symptoms(trajectory))
+        return SymptomCase(trajectory.item_id, symptoms(trajectory))
 
 
 STANDIN = Households()

@@ -11,7 +11,8 @@ from types import ModuleType, SimpleNamespace
 
 from skillopt_airflow.core.sessions import Observation
 
-GAME = "game.tw-pddl"
+from .adapter import GAME
+
 NOT_LISTED = "help"
 """The one command of the games that does nothing."""
 

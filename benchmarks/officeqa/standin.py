@@ -200,7 +200,7 @@ class BulletinCase:
     expected: str
 
     def verdict(self, active: Active) -> Verdict:
-        """Return whether the answer is the expected one; a directive that is on the way to it counts a little."""
+        """Return whether the answer is the expected one."""
         right = solve(self.question, self.noted, active) == self.expected
         return Verdict(right, float(right))
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from local.standin.conversation import Call, Reply
 from local.standin.directive import Directive, directive
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool, Verdict
+from local.standin.subject import Active, Tool
+from local.standin.symptom_case import SymptomCase
 
 _POSITION = re.compile(r"^Answer position: (?:'?(?P<sheet>[^'!\n]+)'?!)?(?P<column>[A-Z]+)(?P<row>\d+)", re.MULTILINE)
 _ON_SHEET = re.compile(r"\b[Oo]n sheet (?P<sheet>\w+)")
@@ -265,19 +266,6 @@ def _rounded(cell: _Cell) -> bool:
     return found.is_integer() and 0.0 < abs(expected - found) <= 0.5
 
 
-@dataclass(frozen=True)
-class WorkbookCase:
-    """A workbook that came out wrong, and what the wrong cells point to."""
-
-    item_id: str
-    symptoms: Mapping[str, bool]
-
-    def verdict(self, active: Active) -> Verdict:
-        """Return whether every directive is as the symptoms ask for."""
-        right = bool(self.symptoms) and all((name in active) is wanted for name, wanted in self.symptoms.items())
-        return Verdict(right, float(right))
-
-
 class Workbooks:
     """Requests to change a workbook, which a program carries out."""
 
@@ -302,9 +290,9 @@ class Workbooks:
         """Return whether the trajectory is about a workbook."""
         return self.speaks_of(trajectory.prompt)
 
-    def case(self, trajectory: SeenTrajectory) -> WorkbookCase:
+    def case(self, trajectory: SeenTrajectory) -> SymptomCase:
         """Return the symptoms of the trajectory."""
-        return WorkbookCase(trajectory.item_id, symptoms(trajectory.feedback, trajectory.prompt))
+        return SymptomCase(trajectory.item_id, symptoms(trajectory.feedback, trajectory.prompt))
 
 
 STANDIN = Workbooks()

@@ -6,7 +6,7 @@ from skillopt_airflow.core.types import Value
 
 
 class FoundDocument(Value):
-    """What is known of a page before, or instead of, opening it."""
+    """A page, by what is known of it before, or instead of, opening it."""
 
     title: str = ""
     url: str = ""

@@ -12,7 +12,7 @@ LONGEST_PAUSE = 20.0
 
 
 class SearchGroup(Group):
-    """Where the target's searches go, and the limits of what comes back."""
+    """The server of the target's searches, and the limits of what comes back."""
 
     conn_id: ObjectName | None = None
     """Airflow connection (type http) of a search server, such as skillopt_search; its extra has the kind, searxng or

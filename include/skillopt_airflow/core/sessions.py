@@ -8,7 +8,7 @@ WON = "won"
 
 
 class Observation(Value):
-    """What a world shows at first, or after an action."""
+    """A view of a world, at first or after an action."""
 
     text: str
     admissible: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def is_won(answer: str) -> bool:
 
 
 class World(Protocol):
-    """What `open_world` of a benchmark's worlds.py returns; it lives in a process of its own inside the sandbox."""
+    """A world, as `open_world` of a benchmark's worlds.py makes it in a process of its own inside the sandbox."""
 
     def opening(self) -> Observation:
         """Return what is seen before the first action."""

@@ -1,4 +1,4 @@
-"""Which addresses of the network a page may come from: those that anybody on the internet can reach, and no other."""
+"""The addresses of the network that a page may come from: those that anybody on the internet can reach."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What a sandbox may ask of the run's search: two paths, each with one short text."""
+"""The two paths by which a sandbox asks the run's search, each with one short text."""
 
 import logging
 from typing import Annotated

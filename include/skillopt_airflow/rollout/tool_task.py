@@ -1,4 +1,4 @@
-"""What the tools harness gives an agent for one item: a task, tools, and how its answer is taken."""
+"""An item as the tools harness gives it to an agent: a task, tools, and how its answer is taken."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager

@@ -50,7 +50,7 @@ class Corpus(Protocol):
 
     @property
     def manifest(self) -> CorpusManifest:
-        """What it holds."""
+        """Names, sizes and hashes of its files."""
 
     @property
     def archive_keys(self) -> Sequence[str]:

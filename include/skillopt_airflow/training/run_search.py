@@ -21,7 +21,7 @@ PER_TURN = 4
 
 
 class FoundAnswer(Document):
-    """What a search found or a page said, on a day."""
+    """The answer of a search, or the text of a page, on a day."""
 
     asked: str
     answer: JsonValue
