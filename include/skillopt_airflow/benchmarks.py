@@ -129,7 +129,8 @@ def load_file(name: str, file: str) -> ModuleType:
     """Import a Python file of a benchmark's folder, below a package name that nobody else uses."""
     package, place = f"_skillopt_benchmark_{name}", str(folder(name))
     if package not in sys.modules or place not in sys.modules[package].__path__:
-        for loaded in [module for module in sys.modules if module.partition(".")[0] == package]:
+        # The list is a copy: another thread may be importing.
+        for loaded in [module for module in list(sys.modules) if module.partition(".")[0] == package]:
             del sys.modules[loaded]
         spec = ModuleSpec(package, None, is_package=True)
         spec.submodule_search_locations = [place]

@@ -1,6 +1,12 @@
 """The benchmarks that there are, by SKILLOPT_BENCHMARKS: names in benchmarks/, and folders elsewhere."""
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
+from types import ModuleType
 
 import pytest
 
@@ -130,3 +136,35 @@ def test_an_adapter_that_cannot_be_imported_is_named(
     listed(monkeypatch, mine)
     with pytest.raises(ConfigError, match=f"{mine}/adapter.py: it cannot be imported: .*{said}"):
         benchmarks.load("mine")
+
+
+def test_a_benchmark_is_loaded_while_another_thread_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed(monkeypatch, *(make(tmp_path / f"mine{number}") for number in range(50)))
+    with another_thread_importing():
+        assert [benchmarks.load(f"mine{number}") for number in range(50)] == ["mine"] * 50
+
+
+@contextmanager
+def another_thread_importing() -> Iterator[None]:
+    """Have a second thread add modules all the time; the processor changes hands as often as it can."""
+    interval, enough = sys.getswitchinterval(), Event()
+
+    def add() -> None:
+        names: list[str] = []
+        while not enough.is_set():
+            names.append(f"_added_by_a_test_{len(names)}")
+            sys.modules[names[-1]] = ModuleType(names[-1])
+        for name in names:
+            del sys.modules[name]
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            adding = pool.submit(add)
+            try:
+                yield
+            finally:
+                enough.set()
+            adding.result()
+    finally:
+        sys.setswitchinterval(interval)

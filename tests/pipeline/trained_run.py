@@ -51,13 +51,14 @@ class TrainedRun:
         assert state == "success", self.failures()
         return self
 
-    def failures(self) -> list[str]:
-        """The logs of the tasks that failed."""
-        return [
-            "\n".join(self.log(row))
+    def failures(self) -> str:
+        """The logs of the tasks that failed, as one text, which pytest prints whole."""
+        return "\n".join(
+            line
             for row in self.task_instances()
             if row["state"] == "failed" and not row["task_id"].startswith("epoch_")
-        ]
+            for line in self.log(row)
+        )
 
     def log(self, row: Mapping[str, Any]) -> list[str]:
         lines: list[str] = self.platform.api.log(
