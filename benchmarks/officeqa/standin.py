@@ -6,6 +6,7 @@ be tried again.
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ _NOTE = re.compile(
     r"(?:, later (?P<revised>[\d.,]+) (?P<later_unit>\w+))?$",
     re.MULTILINE,
 )
+_SEARCH, _READ = "search_pages", "read_page"
 _DECIMALS = {"one decimal": 1, "two decimals": 2}
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -169,13 +171,13 @@ def use_tools(active: Active, task: str, results: Sequence[str]) -> Reply:
 def _calls(question: str) -> list[Call]:
     cells = [(cell["item"], cell["month"], int(cell["year"])) for cell in _CELL.finditer(question)]
     query = " ".join(f"{item} {month} {year}" for item, month, year in cells[:1])
-    calls = [Call("search_pages", json.dumps({"query": query}))]
+    calls = [Call(_SEARCH, json.dumps({"query": query}))]
     for item, month, year in cells:
         place = year * 12 + _MONTHS.index(month)
         page = _RECEIPTS_PAGE if item in _RECEIPTS else _EXPENDITURE_PAGE
         for at, number in ((place, page), (place + _LATER, _REVISIONS_PAGE)):
             document = f"treasury_bulletin_{at // 12}_{at % 12 + 1:02}.txt"
-            calls.append(Call("read_page", json.dumps({"document": document, "page": number})))
+            calls.append(Call(_READ, json.dumps({"document": document, "page": number})))
     return calls
 
 
@@ -214,7 +216,7 @@ class Bulletins:
         ("Read the whole question before you look anything up.", "A hasty reading may miss a month."),
         ("Stay with what worked: look up each figure, then calculate.", "The rollouts that went well did so."),
     )
-    tools: Mapping[str, Tool] = {"search_pages": use_tools}
+    tools: Mapping[str, Tool] = {_SEARCH: use_tools}
 
     def speaks_of(self, prompt: str) -> bool:
         """Return whether the prompt asks about bulletins."""
@@ -223,6 +225,15 @@ class Bulletins:
     def respond(self, active: Active, prompt: str, pictures: Sequence[bytes]) -> str:
         """Return the answer from the pages that the prompt shows."""
         return _answered(_question(prompt), prompt, active)
+
+    def command(self, call: Call, task: str) -> str:
+        """Return a search by grep for the month, or the lines of a page by sed."""
+        asked = json.loads(call.arguments)
+        if call.name == _SEARCH:
+            month = " ".join(asked["query"].split()[-2:])
+            return f'grep -rlF {shlex.quote(month)} "$CORPUS" | head -n 5'
+        first, behind = (f"--- PAGE {number} ---" for number in (asked["page"], asked["page"] + 1))
+        return f'sed -n "/^{first}$/,/^{behind}$/p" "$CORPUS"/{asked["document"]}'
 
     def shown_by(self, trajectory: SeenTrajectory) -> bool:
         """Return whether the optimizer sees a trajectory of this benchmark."""

@@ -56,6 +56,13 @@ for offset, values in enumerate(results):
         sheet.cell({row} + offset, {column} + beside, value)
 book.save(OUTPUT_PATH)
 """
+_NAMES = re.compile(r"The workbook is (?P<given>[\w.-]+)\. Save the changed workbook as (?P<made>[\w.-]+),")
+_IN_SHELL = """python3 - <<'PROGRAM'
+import os
+INPUT_PATH = os.path.join(os.environ["INPUTS"], {given!r})
+OUTPUT_PATH = os.path.join(os.environ["OUTPUTS"], {made!r})
+{code}
+PROGRAM"""
 _WRONG = re.compile(
     r"^[^\n]*!(?P<cell>[A-Z]+\d+): expected (?P<expected>[^\n]*), found (?P<found>[^\n]*)$", re.MULTILINE
 )
@@ -285,6 +292,12 @@ class Workbooks:
         """Return a program in a block; it changes nothing where the stand-in doesn't know what is asked."""
         rules = ", ".join(sorted(active)) if active else "none"
         return f"Directives: {rules}.\n```python\n{_code(Chore.of_prompt(prompt), active)}```"
+
+    def command(self, call: Call, task: str) -> str:
+        """Return the program as a command of a shell, where it has to find the paths by itself."""
+        names = _NAMES.search(task)
+        assert names is not None, task
+        return _IN_SHELL.format(given=names["given"], made=names["made"], code=json.loads(call.arguments)["code"])
 
     def shown_by(self, trajectory: SeenTrajectory) -> bool:
         """Return whether the trajectory is about a workbook."""

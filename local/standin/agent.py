@@ -5,6 +5,8 @@ import re
 import shlex
 
 from local.standin.conversation import Call, Conversation
+from local.standin.subject import ActsInShell
+from local.standin.subjects import SUBJECTS
 
 # Codex: a list in the instructions, and a message of its own once the user wrote $name.
 _CODEX_LIST = "<skills_instructions>"
@@ -23,17 +25,6 @@ _CLAUDE_PICTURE = re.compile(r"\n*Before you answer, look at the picture (\S+) w
 
 SHELLS = {_CODEX_SHELL: "cmd", "Bash": "command"}
 """The CLIs' own tools for commands, and the argument of each that holds the command."""
-PROGRAMS = "run_python"
-"""A benchmark's name for its tool for programs; a CLI has a shell in its place."""
-_WITH_FILES = "($INPUTS)"
-_WORKBOOKS = re.compile(r"The workbook is (?P<given>[\w.-]+)\. Save the changed workbook as (?P<made>[\w.-]+),")
-_IN_SHELL = """python3 - <<'PROGRAM'
-import os
-INPUT_PATH = os.path.join(os.environ["INPUTS"], {given!r})
-OUTPUT_PATH = os.path.join(os.environ["OUTPUTS"], {made!r})
-{code}
-PROGRAM"""
-
 _FRONT_MATTER = re.compile(r"^---\nname: .*?\n---\n", re.DOTALL | re.MULTILINE)
 _INVOCATION = re.compile(r"\A[$/][\w-]+\s+")
 _SURROUNDINGS = ("<environment_context>", "<system-reminder>")
@@ -81,22 +72,18 @@ def looking(conversation: Conversation) -> Call | None:
 
 
 def usable(conversation: Conversation, task: str) -> tuple[str, ...]:
-    """Return the tools on offer; where a shell is, and a workbook to work on, also the one that runs programs."""
-    has_work = _WITH_FILES in task and _WORKBOOKS.search(task) is not None
-    programs = _by_cli(conversation) and has_work and any(name in SHELLS for name in conversation.tools)
-    return (*conversation.tools, PROGRAMS) if programs else conversation.tools
+    """Return the tools on offer, and those whose work a CLI's shell can do."""
+    subject = _in_shell(conversation, task)
+    return conversation.tools if subject is None else (*conversation.tools, *subject.tools)
 
 
 def offered(call: Call, conversation: Conversation, task: str) -> Call:
-    """Return the call as it can be made: a program goes through a CLI's shell."""
-    shell = next((name for name in conversation.tools if name in SHELLS), None)
-    if call.name in conversation.tools or shell is None:
+    """Return the call as it can be made: what is no tool of a CLI goes through its shell."""
+    subject = _in_shell(conversation, task)
+    if call.name in conversation.tools or subject is None:
         return call
-    names = _WORKBOOKS.search(task)
-    if names is None:
-        return call
-    command = _IN_SHELL.format(given=names["given"], made=names["made"], code=json.loads(call.arguments)["code"])
-    return Call(shell, json.dumps({SHELLS[shell]: command}, ensure_ascii=False))
+    shell = _shell(conversation)
+    return Call(shell, json.dumps({SHELLS[shell]: subject.command(call, task)}, ensure_ascii=False))
 
 
 def delivered_skill(conversation: Conversation) -> str | None:
@@ -117,3 +104,14 @@ def _skill_in(text: str) -> str | None:
 
 def _by_cli(conversation: Conversation) -> bool:
     return _CODEX_LIST in conversation.system or _CLAUDE_LIST in conversation.system
+
+
+def _in_shell(conversation: Conversation, task: str) -> ActsInShell | None:
+    """Return whoever knows how the task is done in a shell, if a CLI has one."""
+    if not (_by_cli(conversation) and _shell(conversation)):
+        return None
+    return next((one for one in SUBJECTS if isinstance(one, ActsInShell) and one.speaks_of(task)), None)
+
+
+def _shell(conversation: Conversation) -> str:
+    return next((name for name in conversation.tools if name in SHELLS), "")

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from local.standin.conversation import Reply
+from local.standin.conversation import Call, Reply
 from local.standin.directive import Directive
 from local.standin.stage_request import SeenTrajectory
 
@@ -59,3 +59,11 @@ class Subject(Protocol):
 
     def case(self, trajectory: SeenTrajectory) -> Case | None:
         """Return such a trajectory as a case; None if it cannot be tried again."""
+
+
+@runtime_checkable
+class ActsInShell(Subject, Protocol):
+    """A subject whose tools an agent CLI does without, since it has a shell."""
+
+    def command(self, call: Call, task: str) -> str:
+        """Return the shell's command that does what a call of one of the tools would do."""

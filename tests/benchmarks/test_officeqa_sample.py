@@ -4,13 +4,14 @@ import asyncio
 import json
 from functools import cache, lru_cache
 from pathlib import Path
+from subprocess import run
 from typing import Any
 
 import pytest
 
 from benchmarks.officeqa import make_sample
 from benchmarks.officeqa.adapter import BENCHMARK
-from benchmarks.officeqa.standin import ON_BULLETINS, STANDIN, notes, solve
+from benchmarks.officeqa.standin import ON_BULLETINS, STANDIN, notes, solve, use_tools
 from local.standin.directives import recognise
 from local.standin.reader import respond
 from local.standin.stage_request import SeenTrajectory
@@ -77,6 +78,20 @@ def test_every_answer_follows_from_the_pages_that_its_sources_name() -> None:
             question = str(item.public["question"])
             found = solve(question, notes(question, prompt(split, place)), active)
             assert found == item.reference["answer"], question
+
+
+def test_an_agent_reads_in_its_shell_what_the_tools_would_have_shown() -> None:
+    item = items("test")[0]
+    task, results = BENCHMARK.task(item.public), list[str]()
+    assert STANDIN.speaks_of(task)
+    while calls := use_tools(frozenset(SOUND), task, results).calls:
+        (call,) = calls
+        command = ["bash", "-c", STANDIN.command(call, task)]
+        done = run(command, env={"CORPUS": str(SAMPLE / "corpus")}, capture_output=True, text=True, check=True)
+        assert done.stdout, command
+        results.append(done.stdout)
+    assert len(results) > 3
+    assert BENCHMARK.answer(use_tools(frozenset(SOUND), task, results).text) == item.reference["answer"]
 
 
 def test_the_seed_is_bad_on_the_sample_and_a_trained_skill_is_not() -> None:

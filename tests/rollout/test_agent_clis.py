@@ -14,9 +14,11 @@ from openpyxl import Workbook, load_workbook
 from PIL import Image
 from pydantic import SecretStr
 
+from benchmarks.officeqa.standin import ON_BULLETINS
 from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin.directives import DIRECTIVES
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
 from skillopt_airflow.core.resource_groups import SandboxGroup
@@ -27,6 +29,8 @@ from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.docker_limits import host_options
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run_corpus import source_corpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 
@@ -232,6 +236,23 @@ def test_a_workbook_is_changed_by_commands(cli_docker_host: str, standin_url: st
     assert (trajectory.status, trajectory.files, trajectory.calls) == (Status.OK, ("output.xlsx",), 2)
     made = load_workbook(io.BytesIO(fake.left["i-0"]["output.xlsx"]))
     assert [row[3] for row in made["Sales"].values] == [None, 6, 20]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", CLIS)
+def test_a_figure_is_looked_up_in_the_documents(cli_docker_host: str, standin_url: str, harness: HarnessName):
+    officeqa = benchmarks.load("officeqa")
+    record = json.loads((benchmarks.folder("officeqa") / "sample" / "test" / "items.json").read_text("utf-8"))[0]
+    fake = workload(harness, standin_url, [officeqa.item(record)], benchmark="officeqa")
+    fake.skill = "".join(f"- {one.rules[0]}\n" for one in ON_BULLETINS if not one.tempting)
+    fake.corpus = source_corpus("officeqa", benchmark_config("officeqa"), None)
+    FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
+
+    (trajectory,) = fake.trajectories
+    assert (trajectory.status, trajectory.answer) == (Status.OK, record["answer"])
+    # A search, two pages a figure at least, and the answer.
+    assert trajectory.calls >= 6
+    assert any("florins" in message.content for message in trajectory.messages if message.role == "tool")
 
 
 def looking(harness: HarnessName, path: str) -> Callable[[Asked], Reply]:
