@@ -1,4 +1,7 @@
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -6,11 +9,12 @@ import pytest
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.types import Item, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store.artifacts import ArtifactStore
-from skillopt_airflow.store.keys import ArtifactKeys, grades_of, searches_of
+from skillopt_airflow.store.corpora import SourceCorpus, store_corpus
+from skillopt_airflow.store.keys import ArtifactKeys, CorpusKeys, grades_of, searches_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 from skillopt_airflow.store.parts import parts_of
-from skillopt_airflow.store.retention import Cleaned, compact, drop_grades, drop_searches, partitions
+from skillopt_airflow.store.retention import Cleaned, compact, drop_corpora, drop_grades, drop_searches, partitions
 from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable
 from tests.store.test_artifacts import KEYS, provenance, publish
 
@@ -127,6 +131,24 @@ def test_what_old_searches_found_goes_too(store: ObjectStore) -> None:
     assert drop_searches(store, "team/", "sealqa", datetime.now(UTC) - timedelta(days=1)) == 0
     assert drop_searches(store, "team/", "sealqa", FUTURE) == 1
     assert store.list_keys("team/searches/") == [others]
+
+
+def test_corpora_that_no_run_was_prepared_with_are_removed_whole(store: ObjectStore, tmp_path: Path) -> None:
+    client: Any = None
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "a.txt").write_text("alpha")
+    sha256 = store_corpus(store, "team/", SourceCorpus("documents", tmp_path, client))
+    keys = CorpusKeys("team/", sha256)
+    store.put_bytes(CorpusKeys("team/", "f" * 64).archive(0), b"of a task that was killed")
+    time.sleep(1.1)
+    now = datetime.now(UTC)
+    assert drop_corpora(store, "team/", now - timedelta(days=1)) == 0
+    # The manifest is written anew whenever a run is prepared.
+    store_corpus(store, "team/", SourceCorpus("documents", tmp_path, client))
+    assert drop_corpora(store, "team/", now) == 1
+    assert store.list_keys("team/corpora/") == [keys.archive(0), keys.manifest]
+    assert drop_corpora(store, "team/", FUTURE) == 1
+    assert store.list_keys("team/corpora/") == []
 
 
 def test_versions_that_an_alias_ever_pointed_to_are_kept(store: ObjectStore) -> None:

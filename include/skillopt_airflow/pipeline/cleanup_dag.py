@@ -25,8 +25,8 @@ For each benchmark, merges the many small parts of its trajectories into few, dr
 Versions that an alias points to, or ever did, are kept. A benchmark that fails leaves the others done.
 """
 
-UNUSED_VERSION_DAYS = 7
-"""A version without an alias may be on its way to one."""
+UNUSED_DAYS = 7
+"""A version without an alias may be on its way to one, and a run may take some days."""
 
 
 def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG:
@@ -64,9 +64,17 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
 def compact_trajectories(benchmark: str) -> JsonObject:
     """Merge the parts of each partition into few, without the rows that are too old; return the sums.
 
-    The grades that judges gave such rows, and what their searches found, go with them.
+    The grades that judges gave such rows, and what their searches found, go with them, and corpora that no run of as
+    many days was prepared with.
     """
-    from skillopt_airflow.store.retention import Cleaned, compact, drop_grades, drop_searches, partitions
+    from skillopt_airflow.store.retention import (
+        Cleaned,
+        compact,
+        drop_corpora,
+        drop_grades,
+        drop_searches,
+        partitions,
+    )
 
     config = _config(benchmark)
     store = AirflowConnections().object_store(config.storage, config.storage.bucket)
@@ -80,7 +88,12 @@ def compact_trajectories(benchmark: str) -> JsonObject:
         log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
     grades = 0 if oldest is None else drop_grades(store, config.storage.prefix, benchmark, oldest)
     searches = 0 if oldest is None else drop_searches(store, config.storage.prefix, benchmark, oldest)
-    return total._asdict() | {"grades_dropped": grades, "searches_dropped": searches}
+    corpora = 0
+    if days is not None and config.data.corpus is not None:
+        unused = datetime.now(UTC) - timedelta(days=max(days, UNUSED_DAYS))
+        corpora = drop_corpora(store, config.storage.prefix, unused)
+    dropped = {"grades_dropped": grades, "searches_dropped": searches, "corpora_dropped": corpora}
+    return total._asdict() | dropped
 
 
 @task
@@ -89,7 +102,7 @@ def drop_unused_versions(benchmark: str) -> list[str]:
     from skillopt_airflow.store.keys import ArtifactKeys
 
     config = _config(benchmark)
-    storage, before = config.storage, datetime.now(UTC) - timedelta(days=UNUSED_VERSION_DAYS)
+    storage, before = config.storage, datetime.now(UTC) - timedelta(days=UNUSED_DAYS)
     store = AirflowConnections().object_store(storage, storage.artifact_bucket)
     dropped = []
     for target in ArtifactKeys.targets(store.list_keys(f"{storage.prefix}skills/"), storage.prefix, benchmark):

@@ -128,8 +128,8 @@ def store_corpus(store: ObjectStore, prefix: str, source: SourceCorpus) -> str:
     if not store.exists(keys.manifest):
         for number, body in enumerate(source.archives()):
             store.put_bytes(keys.archive(number), body)
-        # It comes last and says that the corpus is complete.
-        store.put_model(keys.manifest, source.manifest)
+    # It comes last and says that the corpus is complete; written again, it tells the cleanup that the corpus is used.
+    store.put_model(keys.manifest, source.manifest)
     return source.manifest.sha256
 
 

@@ -299,7 +299,7 @@ class CorpusKeys:
     @property
     def folder(self) -> str:
         """Return the prefix of its keys."""
-        return f"{self.prefix}corpora/{self.sha256}/"
+        return f"{corpora_of(self.prefix)}{self.sha256}/"
 
     manifest = Below("manifest.json")
     """Names, sizes and hashes of its files."""
@@ -307,6 +307,16 @@ class CorpusKeys:
     def archive(self, number: int) -> str:
         """Return the key of one of the archives that hold the files (0-based)."""
         return f"{self.folder}{number:04d}.tar"
+
+
+def corpora_of(prefix: str) -> str:
+    """Return the prefix of all corpora, for all runs and benchmarks; a folder a corpus."""
+    return f"{prefix}corpora/"
+
+
+def corpus_folder(key: str) -> str:
+    """Return the folder of the corpus that a key is of."""
+    return f"{key.rpartition('/')[0]}/"
 
 
 def grades_of(prefix: str, benchmark: str) -> str:

@@ -68,6 +68,18 @@ def drop_searches(store: ObjectStore, prefix: str, benchmark: str, oldest: datet
     return _drop(store, keys.searches_of(prefix, benchmark), oldest)
 
 
+def drop_corpora(store: ObjectStore, prefix: str, oldest: datetime) -> int:
+    """Remove the corpora, of whatever benchmark, that no run was prepared with since `oldest`; return their number."""
+    old = set(store.list_older(keys.corpora_of(prefix), oldest))
+    stored = store.list_keys(keys.corpora_of(prefix))
+    used = {keys.corpus_folder(key) for key in stored if key not in old}
+    # The manifest is the last key of a corpus and goes first: without it, what is left counts as not stored.
+    dropped = [key for key in reversed(stored) if keys.corpus_folder(key) not in used]
+    for key in dropped:
+        store.delete(key)
+    return len(set(map(keys.corpus_folder, dropped)))
+
+
 def _drop(store: ObjectStore, folder: str, oldest: datetime) -> int:
     dropped = store.list_older(folder, oldest)
     for key in dropped:
