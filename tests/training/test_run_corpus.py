@@ -8,7 +8,7 @@ import pytest
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.preparation import prepare_training
+from skillopt_airflow.training.preparation import log_size, prepare_training
 from skillopt_airflow.training.run import RunRecord
 from skillopt_airflow.training.run_corpus import stored_corpus
 from tests.training.in_process import Training
@@ -83,3 +83,16 @@ def test_the_configuration_of_the_sample_names_its_corpus() -> None:
     training.prepare()
     manifest = json.loads(training.store.get_bytes(f"corpora/{training.run.record.corpus}/manifest.json"))
     assert len(manifest["files"]) == 200
+
+
+def test_the_log_says_that_the_estimate_leaves_out_what_is_shown_of_the_documents(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    said = "what the benchmark shows of an item's files or documents is not counted"
+    log_size(prepared(None).run)
+    assert said not in caplog.text
+    training = Training.of(benchmark="officeqa", data__uri="sample")
+    training.prepare()
+    log_size(training.run)
+    assert said in caplog.text

@@ -14,6 +14,7 @@ from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
 from skillopt_airflow.core.pictures import sizes
 from skillopt_airflow.core.preset import StatedScores
+from skillopt_airflow.core.protocols import ShowsFiles
 from skillopt_airflow.core.run_gates import SmallestGain, check_groups, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
@@ -265,6 +266,8 @@ def log_size(run: TrainingRun) -> None:
         )
     for line in estimated(run, sizes).lines():
         log.info("%s", line)
+    if run.config.model.harness == "chat" and isinstance(run.benchmark, ShowsFiles):
+        log.info("  what the benchmark shows of an item's files or documents is not counted; a step's usage tells it")
     log.info("smallest gains that are found in four of five cases, if every answer is a coin's toss, the worst case:")
     for gain in run.record.smallest_gains:
         log.info("  %s", gain)
