@@ -16,8 +16,7 @@ _HUNK = re.compile(r"@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")
 _CONFIGURATION = {"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml"}
 _LOADED_BY_ITSELF = {"sitecustomize", "usercustomize"}
 _RUNNERS = {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli", "pygments", "py"}
-_STANDARD_LIBRARY = frozenset(
-    """
+_STANDARD_LIBRARY = """
     _compression _py_abc _pydecimal _pyio _strptime _threading_local _weakrefset abc aifc argparse array ast
     asynchat asyncio asyncore atexit audioop base64 bdb binascii bisect builtins bz2 cProfile calendar cgi cgitb
     chunk cmath cmd code codecs codeop collections colorsys compileall concurrent configparser contextlib
@@ -34,8 +33,7 @@ _STANDARD_LIBRARY = frozenset(
     tempfile termios textwrap threading time timeit tkinter token tokenize tomllib trace traceback tracemalloc tty
     turtle types typing unicodedata unittest urllib uu uuid venv warnings wave weakref webbrowser winreg winsound
     wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib zoneinfo
-    """.split()
-)
+"""
 """Modules of Python 3.11, which the tests import or may import."""
 _LINKS = ("120000", "160000")
 _COMPILED = (".pyc", ".pyo", ".so", ".pyd", ".dll", ".dylib")
@@ -146,7 +144,7 @@ def _shadows(path: str, root: str) -> bool:
     if not path.startswith(folder):
         return False
     module = path.removeprefix(folder).split("/")[0].partition(".")[0]
-    return module in _RUNNERS or module in _STANDARD_LIBRARY
+    return module in _RUNNERS or module in _STANDARD_LIBRARY.split()
 
 
 def _sections(diff: str) -> Iterator[list[str]]:
