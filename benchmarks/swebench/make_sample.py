@@ -2,7 +2,7 @@
 
     python -m benchmarks.swebench.make_sample
 
-repositories/<name> holds a repository as it should be, and bugs.toml what is wrong in each of its instances: a part of a
+repositories/<name> holds a repository as it should be, and bugs.toml what is wrong in each instance: a part of a
 file, the tests that show it, and the text of an issue. An instance's tree has the wrong part and lacks those tests.
 The same files are written each time.
 """
