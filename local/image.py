@@ -33,7 +33,7 @@ REQUIREMENTS = Path("docker/sandbox-requirements.txt")
 IMAGE = HARNESSES["chat"].image
 INPUTS_LABEL = "skillopt.inputs"
 BASE = "python:3.11-slim-bookworm"
-BOOTSTRAPPED_BASE = "skillopt-sandbox-base:bookworm"
+BOOTSTRAPPED_BASE = "skillopt-sandbox-base:bookworm-git"
 SUITE = "bookworm"
 PYTHON = "3.11"
 PULL_SECONDS = 300.0
@@ -229,7 +229,7 @@ def _base(client: docker.DockerClient, docker_host: str, home: Path, report: Rep
     for name in (BASE, BOOTSTRAPPED_BASE):
         if client.images.list(name=name):
             return name
-    archive = home / "cache" / "sandbox-base.tar"
+    archive = home / "cache" / "sandbox-base-git.tar"
     if not archive.exists():
         report(f"pulling {BASE}")
         reason = _pull(docker_host)
@@ -276,7 +276,7 @@ def _bootstrap(archive: Path, reason: str) -> None:
         install_packages("mmdebstrap", "debian-archive-keyring")
     archive.parent.mkdir(parents=True, exist_ok=True)
     unfinished = archive.with_suffix(".unfinished.tar")
-    command = ["mmdebstrap", "--variant=minbase", "--include=python3", SUITE, str(unfinished)]
+    command = ["mmdebstrap", "--variant=minbase", "--include=python3,git", SUITE, str(unfinished)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         unfinished.unlink(missing_ok=True)

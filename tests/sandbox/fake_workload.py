@@ -38,6 +38,8 @@ class FakeWorkload:
     """Files that came out, by item."""
     public_files: Mapping[str, bytes] = field(default_factory=dict)
     """Files of every item."""
+    files_of_images: Mapping[str, bytes] = field(default_factory=dict)
+    """What the image of every item that has one is built from."""
     calls: list[ModelCall] = field(default_factory=list)
     on_record: Callable[[Sequence[Trajectory]], None] = lambda _: None
     released: int | None = None
@@ -58,6 +60,9 @@ class FakeWorkload:
 
     def files(self, item: Item) -> Mapping[str, bytes]:
         return self.public_files
+
+    def image_files(self, item: Item) -> Mapping[str, bytes]:
+        return self.files_of_images
 
     def settled(self) -> bool:
         return self.is_settled()

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
+from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository
 from skillopt_airflow.core.sessions import Episode, Observation
 from skillopt_airflow.core.types import Item, JsonObject, Message, Score, Trajectory
 
@@ -122,6 +123,17 @@ class Workspace(Protocol):
         """Run a program in a process of its own, within the limits; return its output and how it ended."""
         ...
 
+    @property
+    def repository(self) -> str:
+        """Folder of the repository that the target changes; empty if the item has none."""
+
+    def agent_variables(self) -> Mapping[str, str]:
+        """Return the variables by which an agent's own commands find the repository's packages; none without one."""
+
+    async def run_shell(self, command: str) -> str:
+        """Run a shell command in the repository, within the limits; return its output and how it ended."""
+        ...
+
 
 @runtime_checkable
 class FollowsUp(Protocol):
@@ -197,6 +209,22 @@ class JudgesFiles(Protocol):
 
     def score_files(self, item: Item, trajectory: Trajectory, produced: str, references: str) -> Score:
         """Judge an `ok` trajectory by the folders of what the target left and of the item's reference files."""
+        ...
+
+
+@runtime_checkable
+class JudgesRepository(Protocol):
+    """A benchmark whose target changes a repository, which tests judge in a second, fresh container.
+
+    Items have an image with a tree. What the target leaves is the difference from that tree, as the file `patch.diff`.
+    """
+
+    def tests(self, item: Item, patch: str) -> RepositoryTests | Score:
+        """Return how a patch is to be tested; its score where nothing is to be tested, such as of an empty one."""
+        ...
+
+    def score_tests(self, item: Item, patch: str, ran: TestedRepository) -> Score:
+        """Judge by the output of the tests."""
         ...
 
 

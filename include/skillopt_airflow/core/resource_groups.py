@@ -186,6 +186,12 @@ class SandboxGroup(Group):
     """Seconds that one container may run without an item ending; fixed when the DAG is parsed."""
     code_timeout: Positive = 60
     """Seconds that one execution of code which the target wrote may take."""
+    test_timeout: Positive = 900
+    """Seconds that the tests which judge a repository may take, in a container of their own."""
+    image_builds: Positive = 2
+    """Images of items that a task builds at the same time, where items bring a repository."""
+    image_days: Positive = 14
+    """Days after which the cleanup removes an item's image that no task has used since."""
     pool: ObjectName = "default_pool"
     """Airflow pool of the tasks that run containers; fixed when the DAG is parsed."""
 

@@ -94,6 +94,30 @@ class ItemFile(Value):
     """Width and height of a stored picture."""
 
 
+class ItemImage(Value):
+    """The image that an item runs in: a named one, or what is built from its repository on the run's sandbox image."""
+
+    name: str = ""
+    """Name of an image that holds the rollout program, such as one made from the sandbox image."""
+    tree: ItemFile | None = None
+    """Archive, tar.gz, of the files of a repository; the target works in a copy of them."""
+    requirements: ItemFile | None = None
+    """Pinned requirements of that repository, as pip reads them; wheels only."""
+    import_roots: tuple[str, ...] = (".",)
+    """Folders below the repository that are on Python's path."""
+
+    @model_validator(mode="after")
+    def _named_or_built(self) -> Self:
+        if bool(self.name) == (self.tree is not None):
+            raise ValueError("an image has either a name or a tree that it is built from")
+        return self
+
+    @property
+    def files(self) -> tuple[ItemFile, ...]:
+        """The files that it is built from."""
+        return tuple(file for file in (self.tree, self.requirements) if file is not None)
+
+
 class Item(Value):
     """One exercise of a benchmark.
 
@@ -113,6 +137,8 @@ class Item(Value):
     """Why its record or one of its files is of no use; it then has nothing but an id, and fails without a rollout."""
     task_types: tuple[str, ...] = Field(default=(), exclude_if=lambda types: not types)
     """Types of task by which scores are told, too, where `data.task_type` names their field in a record."""
+    image: ItemImage | None = Field(default=None, exclude_if=lambda image: image is None)
+    """The image that it runs in; the run's sandbox image when None."""
 
     @property
     def fingerprint(self) -> str:
@@ -122,6 +148,7 @@ class Item(Value):
             exclude={
                 "files": {"__all__": {"path", "pixels"}},
                 "reference_files": {"__all__": {"path"}},
+                "image": {"tree": {"path"}, "requirements": {"path"}},
                 "group": True,
                 "unusable": True,
                 "task_types": True,

@@ -137,6 +137,8 @@ class CLIHarness(ABC):
         """Return the text of the chat harness or, where there are files, the task of an agent."""
         if isinstance(self.benchmark, OffersTools):
             task, corpus = self.benchmark.task(item.public), workspace.corpus
+            if workspace.repository:
+                return task
             if self.benchmark.runs_code or workspace.input_names():
                 task += (
                     f"\n\nThe files that you are given lie in {workspace.inputs} ($INPUTS). "
@@ -154,12 +156,12 @@ class CLIHarness(ABC):
         passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
         places = {"HOME": str(home), "INPUTS": workspace.inputs, "OUTPUTS": workspace.outputs}
         places |= corpus_variable(workspace.corpus)
-        env = {**passed, **places, "LANG": "C.UTF-8", **self.variables()}
+        env = {**passed, **places, "LANG": "C.UTF-8", **workspace.agent_variables(), **self.variables()}
         # Files and not pipes: a program that outlives the CLI would hold a pipe open.
         with (folder / "trace").open("wb") as out, (folder / "errors").open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 *command,
-                cwd=workspace.outputs,
+                cwd=workspace.repository or workspace.outputs,
                 env=env,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,

@@ -15,6 +15,7 @@ from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.rollout.corpus_folder import CorpusFolder
 from skillopt_airflow.rollout.forwarder import forwarded
 from skillopt_airflow.rollout.item_search import WebSearch
+from skillopt_airflow.rollout.repository import Repository
 from skillopt_airflow.rollout.runner import Runner, runner
 from skillopt_airflow.rollout.sealed import take
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
@@ -64,6 +65,7 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
     leads = forwarded(gateway) if HARNESSES[job.settings.harness].is_cli else nullcontext(gateway)
     free = asyncio.Semaphore(job.settings.concurrency)
     ended: list[Trajectory] = []
+    repository = Repository.opened()
     async with leads as address, aclosing(runner(job.settings, benchmark, address)) as running:
 
         async def work(index: int, item: PublicItem, out: TextIO) -> None:
@@ -71,7 +73,13 @@ async def run(in_folder: Path, out_folder: Path, gateway: str, corpus: Path = CO
             patience = job.settings.search_patience
             web = None if patience is None else WebSearch(gateway, patience)
             workspace = ItemFolders(
-                inputs, outputs, job.settings.code_timeout, corpus=documents, web=web, sealed=sealed.get(index, {})
+                inputs,
+                outputs,
+                job.settings.code_timeout,
+                corpus=documents,
+                web=web,
+                sealed=sealed.get(index, {}),
+                repository=repository,
             )
             async with free:
                 await _released(in_folder, index)
@@ -110,6 +118,7 @@ async def _trajectory(running: Runner, item: PublicItem, skill: str, workspace: 
     try:
         Path(workspace.outputs).mkdir(parents=True, exist_ok=True)
         trajectory = await running.run(item, skill, workspace)
+        workspace.keep_difference()
     except Exception as error:  # noqa: BLE001 - one broken item must not end the others; the row keeps what happened
         text = f"{type(error).__name__}: {error}"[:500]
         return Trajectory(item_id=item.id, status=Status.SANDBOX_ERROR, error=text)

@@ -44,7 +44,7 @@ async def tool_task(
             tooled.task(item.public),
             tooled.tools(item.public, workspace),
             benchmark.answer,
-            lambda: bool(files_left(workspace.outputs)),
+            lambda: bool(workspace.repository or files_left(workspace.outputs)),
         )
 
 

@@ -12,10 +12,12 @@ from types import MappingProxyType
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.found_document import FoundDocument
 from skillopt_airflow.core.protocols import Corpus
+from skillopt_airflow.core.repository_tests import PATCH_FILE
 from skillopt_airflow.core.types import FILE_NAME, MAX_FILES
 from skillopt_airflow.rollout.corpus_folder import NO_CORPUS, CorpusFolder
 from skillopt_airflow.rollout.execution import executed
 from skillopt_airflow.rollout.item_search import WebSearch, best_documents
+from skillopt_airflow.rollout.repository import Repository
 
 PASSED_VARIABLES = ("PATH", "PYTHONPATH")
 """Variables that code inherits: the places of programs and packages."""
@@ -33,6 +35,7 @@ class ItemFolders:
         corpus: CorpusFolder = NO_CORPUS,
         web: WebSearch | None = None,
         sealed: Mapping[str, bytes] = MappingProxyType({}),
+        repository: Repository | None = None,
     ) -> None:
         self.inputs = str(inputs)
         self.outputs = str(outputs)
@@ -40,6 +43,7 @@ class ItemFolders:
         self.sealed = sealed
         self._code_timeout = code_timeout
         self._web = web
+        self._repository = repository
 
     def input_names(self) -> Sequence[str]:
         """Return the names of the item's files; none where it has no folder of files."""
@@ -80,6 +84,41 @@ class ItemFolders:
                 return await executed(command, self.outputs, self._environment(scratch), self._code_timeout)
         except OSError as error:
             return f"[the program could not be started: {error}]"
+
+    @property
+    def repository(self) -> str:
+        """Folder of the repository; empty if the item has none."""
+        return "" if self._repository is None else str(self._repository.folder)
+
+    async def run_shell(self, command: str) -> str:
+        """Run a command of bash in the repository, as `run_python` runs programs, with the repository's packages."""
+        if self._repository is None:
+            return "[there is no repository]"
+        try:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+                line = ["bash", "-c", command]
+                return await executed(line, self.repository, self._repository.environment(scratch), self._code_timeout)
+        except (OSError, ValueError) as error:
+            return f"[the command could not be started: {error}]"
+
+    def agent_variables(self) -> dict[str, str]:
+        """Return the variables by which an agent's commands find the repository's packages; none without one."""
+        if self._repository is None:
+            return {}
+        wanted = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "OPENBLAS_NUM_THREADS")
+        found = self._repository.environment("")
+        # The agent's own program is on the image's path.
+        path = f"{found['VIRTUAL_ENV']}/bin:{os.environ.get('PATH', os.defpath)}"
+        return {**{name: found[name] for name in wanted}, "PATH": path}
+
+    def keep_difference(self) -> None:
+        """Write what the target changed in the repository into the outputs.
+
+        Raises:
+            OSError: git fails.
+        """
+        if self._repository is not None:
+            Path(self.outputs, PATCH_FILE).write_bytes(self._repository.difference())
 
     def _environment(self, home: str) -> dict[str, str]:
         passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}

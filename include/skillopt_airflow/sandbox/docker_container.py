@@ -25,6 +25,8 @@ class Plan:
     labels: Mapping[str, str]
     mounts: Sequence[Any]
     """docker.types.Mount of /in, /out and /gateway."""
+    has_repository: bool = False
+    """True if the image is one of an item's repository."""
 
 
 @dataclass
@@ -81,7 +83,9 @@ class Container:
 
     def _create(self) -> str:
         plan = self.plan
-        config = self.client.create_host_config(mounts=plan.mounts, **host_options(plan.limits))
+        config = self.client.create_host_config(
+            mounts=plan.mounts, **host_options(plan.limits, has_repository=plan.has_repository)
+        )
         made = self.client.create_container(
             plan.image,
             user=container_user(),

@@ -11,6 +11,8 @@ KILLED = 128 + signal.SIGKILL
 KILOBYTE = 1024
 MEGABYTE = 1024 * KILOBYTE
 TMP_MEGABYTES = 64
+WORK_FOLDER = "/work"
+"""Where an item's repository lies."""
 MAX_OPEN_FILES = 1024
 GATEWAY_MEMORY = "512m"
 GATEWAY_PIDS = 128
@@ -18,12 +20,15 @@ NANO = 1_000_000_000
 MEMORY_UNITS = {"k": KILOBYTE, "m": MEGABYTE, "g": KILOBYTE * MEGABYTE}
 
 
-def host_options(limits: SandboxGroup) -> dict[str, Any]:
-    """Return all of the HostConfig but the mounts."""
+def host_options(limits: SandboxGroup, *, has_repository: bool = False) -> dict[str, Any]:
+    """Return all of the HostConfig but the mounts; a repository gets a folder in memory, where programs may lie."""
     from docker.types import LogConfig, Ulimit
 
     output_bytes = limits.output_mb * MEGABYTE
-    return _closed(limits.memory, limits.pids) | {
+    closed = _closed(limits.memory, limits.pids)
+    if has_repository:
+        closed["tmpfs"][WORK_FOLDER] = f"rw,exec,nosuid,nodev,mode=1777,size={limits.output_mb}m"
+    return closed | {
         "network_mode": "none",
         "nano_cpus": round(limits.cpus * NANO),
         "ulimits": [

@@ -14,6 +14,7 @@ from skillopt_airflow.sandbox.corpus_volume import FOLDER
 from skillopt_airflow.sandbox.docker_container import Container, Plan
 from skillopt_airflow.sandbox.docker_limits import container_seconds, task_seconds, together
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
+from skillopt_airflow.sandbox.item_images import ItemImages
 from skillopt_airflow.sandbox.labels import ATTEMPT_LABEL, FOLDER_LABEL, ITEM_LABEL, expiry, identity, remove_all
 from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
 from skillopt_airflow.sandbox.task_workload import Workload
@@ -59,11 +60,13 @@ class DockerRuntime:
         labels = self.labels | expiry(container_seconds(workload.limits, len(items)))
         if workload.one_item_each:
             labels[ITEM_LABEL] = str(number)
+        (own, *_) = items
+        image = self._images.of(own) if workload.one_item_each else workload.image
         with (
             self.folder.container(str(number), workload, items, files) as staged,
             self._mounted(staged) as (folder, mounts),
         ):
-            plan = Plan(workload.image, workload.limits, labels, mounts)
+            plan = Plan(image, workload.limits, labels, mounts, has_repository=image != workload.image)
             yield Container(self.client, plan, folder, self.stopped)
 
     def remove_all(self) -> None:
@@ -85,6 +88,11 @@ class DockerRuntime:
             Mount("/gateway", str(self.folder.gateway), "bind", read_only=True),
         ]
         yield folder, mounts + self._corpus_mounts
+
+    @cached_property
+    def _images(self) -> ItemImages:
+        workload = self.workload
+        return ItemImages(self.client, workload.image, workload.limits, workload.image_files)
 
     @cached_property
     def _corpus_mounts(self) -> list[Any]:

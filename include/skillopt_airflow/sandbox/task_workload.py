@@ -86,6 +86,9 @@ class Workload(Protocol):
     def files(self, item: Item) -> Mapping[str, bytes]:
         """Return the contents of the item's public files by name; one thread calls it at a time, beside `record`."""
 
+    def image_files(self, item: Item) -> Mapping[str, bytes]:
+        """Return what an item's own image is built from, by name; only called for an item that has such an image."""
+
     @property
     def corpus(self) -> Corpus | None:
         """The run's corpus, if it has one."""

@@ -20,14 +20,14 @@ ITEMS: pa.Schema = pa.schema(
         pa.field(column, pa.string(), nullable=False)
         for column in (
             *("id", "public", "reference", "files", "reference_files"),
-            *("group", "unusable", "task_types", "fingerprint"),
+            *("group", "unusable", "task_types", "image", "fingerprint"),
         )
     ]
 )
 """One row an item, in the split's order; all but id, group, unusable and fingerprint are JSON."""
 GROUP = 2000
 """Items that are read together: who wants some of them reads few others."""
-_PARTS = ("public", "reference", "files", "reference_files", "task_types")
+_PARTS = ("public", "reference", "files", "reference_files", "task_types", "image")
 
 
 def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
@@ -37,7 +37,7 @@ def save_items(store: ObjectStore, key: str, items: Sequence[Item]) -> None:
         DataError: a file of an item was not stored before.
     """
     for item in items:
-        for file in (*item.files, *item.reference_files):
+        for file in (*item.files, *item.reference_files, *(item.image.files if item.image else ())):
             if not file.sha256:
                 raise DataError(f"item {item.id}: its file {file.name} was not stored before the item")
     refs = [ITEMS.empty_table().select(ItemRef._fields)]
@@ -111,6 +111,7 @@ def _row(item: Item) -> dict[str, str]:
         "group": item.group,
         "unusable": item.unusable,
         "task_types": canonical_json([*item.task_types]),
+        "image": canonical_json(None if item.image is None else item.image.model_dump(mode="json")),
         "fingerprint": item.fingerprint,
     }
 

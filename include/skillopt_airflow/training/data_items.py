@@ -12,7 +12,7 @@ from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.split_by_list import place_id, split_by_list
 from skillopt_airflow.core.split_by_ratio import split_by_ratio, take
 from skillopt_airflow.core.task_types import task_types
-from skillopt_airflow.core.types import Item, ItemFile, JsonObject, Split
+from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Split
 from skillopt_airflow.training.data_checks import stop_if_failed
 from skillopt_airflow.training.run import TrainingRun
 
@@ -158,17 +158,19 @@ def store_files(run: TrainingRun, items: Items, folder: "DataFiles") -> Items:
     kept = FileStore(run.store, run.ref.storage.prefix)
 
     def stored(item: Item) -> Item:
-        if not (item.files or item.reference_files):
+        if not (item.files or item.reference_files or item.image):
             return item
         try:
             contents = {"files": folder.contents(item.files), "reference_files": folder.contents(item.reference_files)}
+            image_files = folder.contents(item.image.files if item.image else ())
         except DataError as error:
             return _unusable(item.id, str(error))
         found = {
             field: tuple(_kept(kept, file, read[file.name]) for file in getattr(item, field))
             for field, read in contents.items()
         }
-        return item.model_copy(update=found)
+        image = None if item.image is None else _kept_image(kept, item.image, image_files)
+        return item.model_copy(update={**found, "image": image})
 
     # In the order of the files, not of the shuffled items: a table is then read from its start to its end.
     places = [(split, place) for split, rows in items.items() for place in range(len(rows))]
@@ -186,6 +188,15 @@ def _kept(store: "FileStore", file: ItemFile, content: bytes) -> ItemFile:
 
     pixels = size_of(content) if file.picture else None
     return file.model_copy(update={"sha256": store.put(content), "pixels": pixels})
+
+
+def _kept_image(store: "FileStore", image: ItemImage, contents: Mapping[str, bytes]) -> ItemImage:
+    stored = {
+        field: _kept(store, file, contents[file.name])
+        for field in ("tree", "requirements")
+        if (file := getattr(image, field)) is not None
+    }
+    return image.model_copy(update=stored)
 
 
 def unusable_items(items: Items) -> list[str]:

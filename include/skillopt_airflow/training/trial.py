@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError, DataError, SkillOptError
-from skillopt_airflow.core.protocols import Benchmark, PlaysSession
+from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.search_group import SearchGroup
@@ -20,6 +20,7 @@ from skillopt_airflow.training.answer_judge import in_doubt
 from skillopt_airflow.training.data_items import read_splits
 from skillopt_airflow.training.item_files import for_container
 from skillopt_airflow.training.judging import score_of
+from skillopt_airflow.training.repository_judging import judged_repository, tests_on_engine
 from skillopt_airflow.training.run import rollout_settings
 from skillopt_airflow.training.workload import needs_container_each
 
@@ -104,6 +105,10 @@ class Trial:
         """Return the item's public files, from the data set, or what its world is made of."""
         return for_container(self.adapter, self._contents(item.files))
 
+    def image_files(self, item: Item) -> Mapping[str, bytes]:
+        """Return what the item's own image is built from."""
+        return {} if item.image is None else self._contents(item.image.files)
+
     @property
     def seals_files(self) -> bool:
         """Return whether the files are those of worlds."""
@@ -124,6 +129,8 @@ class Trial:
         trajectory = outcome.trajectory
         if not trajectory.status.scored:
             return Tried(item, trajectory, None)
+        if isinstance(self.adapter, JudgesRepository):
+            return self._tested(self.adapter, item, outcome)
         try:
             score = score_of(
                 self.benchmark,
@@ -139,6 +146,12 @@ class Trial:
             doubtful = f"{score.feedback}; here the rules decide, and a run asks the judge"
             score = score.model_copy(update={"feedback": doubtful})
         return Tried(item, trajectory, score)
+
+    def _tested(self, benchmark: JudgesRepository, item: Item, outcome: "Outcome") -> Tried:
+        tests = tests_on_engine(self.limits, self.image, self.labels, self.image_files)
+        found = judged_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
+        unjudged = found.trajectory.error if found.score is None else ""
+        return Tried(item, found.trajectory, found.score, unjudged)
 
     def _contents(self, files: Sequence[ItemFile]) -> Mapping[str, bytes]:
         return self.data.contents(files)

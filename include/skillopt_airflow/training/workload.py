@@ -11,7 +11,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
-from skillopt_airflow.core.protocols import Benchmark, PlaysSession
+from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.state import RunState
@@ -29,6 +29,7 @@ from skillopt_airflow.training.answer_judge import judged
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.item_files import contents, for_container
 from skillopt_airflow.training.judging import score_of
+from skillopt_airflow.training.repository_judging import judged_repository, tests_on_engine
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import stored_corpus
@@ -193,6 +194,10 @@ class ChunkWorkload:
         """Return the item's public files, or what its world is made of."""
         return for_container(self.run.benchmark, contents(self.run, item.files))
 
+    def image_files(self, item: Item) -> Mapping[str, bytes]:
+        """Return what the item's own image is built from."""
+        return {} if item.image is None else contents(self.run, item.image.files)
+
     @property
     def seals_files(self) -> bool:
         """Return whether the files are those of worlds."""
@@ -272,6 +277,9 @@ class ChunkWorkload:
         trajectory, benchmark = outcome.trajectory, self.run.benchmark
         if not trajectory.status.scored:
             return Rollout(trajectory=trajectory, score=None)
+        if isinstance(benchmark, JudgesRepository):
+            tests = tests_on_engine(self.limits, self.image, self.labels, self.image_files)
+            return judged_repository(benchmark, item, trajectory, outcome.files, tests)
         score = score_of(
             self.run.ref.benchmark,
             benchmark,

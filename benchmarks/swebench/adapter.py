@@ -1,0 +1,283 @@
+"""SWE-bench: issues of real repositories, which the target resolves and tests judge in a second container."""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.protocols import Workspace
+from skillopt_airflow.core.record_fields import identity_at, text_at
+from skillopt_airflow.core.repository_patch import CandidatePatch, candidate_patch, file_patches
+from skillopt_airflow.core.repository_tests import MAX_PATCH_BYTES, RepositoryTests, RunEnd, TestedRepository
+from skillopt_airflow.core.resolution import Outcome, Verdict, resolve, unbelieved, unjudged
+from skillopt_airflow.core.run_logs import FORMATS, CaseStatus, LogFormat, worst
+from skillopt_airflow.core.shortening import shortened
+from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Message, Score, Trajectory
+
+TREE, REQUIREMENTS = "repo.tar.gz", "requirements.txt"
+RUNNERS = ("pytest", "unittest", "django", "sympy")
+MOST_LINES = 200
+MAX_OUTPUT_CHARS = 10_000
+"""Of what a command printed; the middle of the rest is left out, as mini-swe-agent does."""
+_TASK = """Resolve this issue in the repository {repo}, whose files lie in {folder}.
+
+<issue>
+{problem_statement}
+</issue>
+
+Change the source files so that the issue is resolved. What counts is the state of the files at the end: tests that you do
+not see judge it, and those of the repository must still pass. Changes of tests and of their configuration do not count.
+There is no network, and nothing can be installed; `python` has the repository's packages and `python -m pytest` runs its tests
+where it has some."""
+_BY_TOOLS = """
+
+Use the tools shell, view and edit, and call submit when you are done."""
+
+
+class SWEBench:
+    """Records with the columns of SWE-bench, and a folder with the tree and its requirements.
+
+    A row of a split has the twelve columns, `instance`, the folder below the data set's, and `run`: how its tests run.
+    """
+
+    runs_code = True
+    text_columns: tuple[str, ...] = ("problem_statement", "repo", "test_patch")
+    list_columns: tuple[str, ...] = ()
+
+    def identity(self, record: JsonObject) -> str:
+        """Return the instance's id, such as pvlib__pvlib-python-1072."""
+        return identity_at(record, "instance_id")
+
+    def item(self, record: JsonObject) -> Item:
+        """Return a row as an item; what the solution or the tests tell is reference.
+
+        Raises:
+            DataError: a key is missing or not usable; the text names it.
+        """
+        folder, run = text_at(record, "instance").strip("/"), _run(record)
+        repo = text_at(record, "repo")
+        fail_to_pass, pass_to_pass = (_tests(record, key) for key in ("FAIL_TO_PASS", "PASS_TO_PASS"))
+        if not fail_to_pass:
+            raise DataError("FAIL_TO_PASS: expected at least one test that fails before the issue is resolved")
+        excluded = run.get("p2p_excluded")
+        left_out = set(excluded) if isinstance(excluded, dict) else set()
+        roots = str(run.get("pythonpath") or ".").split(":")
+        return Item(
+            id=self.identity(record),
+            public={"problem_statement": text_at(record, "problem_statement"), "repo": repo},
+            reference={
+                "test_patch": text_at(record, "test_patch"),
+                "fail_to_pass": [*fail_to_pass],
+                "pass_to_pass": [test for test in pass_to_pass if test not in left_out],
+                "run": run,
+            },
+            group=repo,
+            image=ItemImage(
+                tree=ItemFile(name=TREE, path=f"{folder}/{TREE}"),
+                requirements=ItemFile(name=REQUIREMENTS, path=f"{folder}/{REQUIREMENTS}"),
+                import_roots=tuple(roots),
+            ),
+        )
+
+    def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
+        """Return the skill as system message, and the task."""
+        return (Message(role="system", content=skill), Message(role="user", content=self.task(public)))
+
+    def task(self, public: JsonObject) -> str:
+        """Return the issue, and where the repository is."""
+        return _TASK.format(**public, folder="/work")
+
+    def tools(self, public: JsonObject, workspace: Workspace) -> Sequence[Callable[..., Awaitable[str]]]:
+        """Return the tools by which the target works in the repository."""
+        return RepositoryTools(workspace).all()
+
+    def answer(self, response: str) -> str:
+        """Return the last words; what counts is the change of the repository, see `tests`."""
+        return response.strip()
+
+    def score(self, item: Item, trajectory: Trajectory) -> Score:
+        """Refuse: a trajectory does not tell what tests say of the change.
+
+        Raises:
+            NotImplementedError: always, rather than a score that means nothing.
+        """
+        raise NotImplementedError(f"item {item.id}: changes of a repository are judged by its tests")
+
+    def tests(self, item: Item, patch: str) -> RepositoryTests | Score:
+        """Return the tests that judge a change, or its score if nothing of it counts."""
+        test_patch, run = str(item.reference["test_patch"]), _run(item.reference)
+        touched = tuple(dict.fromkeys(path for file in file_patches(test_patch) for path in (file.path, file.was)))
+        candidate = self._candidate(item, patch, touched)
+        verdict = unjudged(candidate, MAX_PATCH_BYTES)
+        if verdict is None and len(patch.encode()) > MAX_PATCH_BYTES:
+            verdict = Verdict(outcome=Outcome.TOO_LARGE, detail=f"at most {MAX_PATCH_BYTES} bytes")
+        if verdict is not None:
+            return _score(verdict, candidate)
+        env = run.get("env")
+        return RepositoryTests.model_validate(
+            {
+                "patch": candidate.text,
+                "test_patch": test_patch,
+                "restored": touched,
+                "runner": run["runner"],
+                "files": run["files"],
+                "args": run.get("args") or (),
+                "env": env or {},
+            }
+        )
+
+    def score_tests(self, item: Item, patch: str, ran: TestedRepository) -> Score:
+        """Return 1 as hard if all tests pass that have to, by SWE-bench's rule; nothing if the run proves nothing."""
+        return _score(_verdict(item, ran), self._candidate(item, patch, ()))
+
+    def _candidate(self, item: Item, patch: str, touched: Sequence[str]) -> CandidatePatch:
+        roots = item.image.import_roots if item.image else (".",)
+        return candidate_patch(patch, touched, (".", *roots))
+
+
+class RepositoryTools:
+    """The tools of one item; none of them does anything once the target has submitted."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._root = Path(workspace.repository).resolve()
+        self._submitted = False
+
+    def all(self) -> Sequence[Callable[..., Awaitable[str]]]:
+        """Return them as functions for a model."""
+        return (self.shell, self.view, self.edit, self.submit)
+
+    async def shell(self, command: str) -> str:
+        """Run a command of bash in the repository's folder; returns what it prints and how it ended.
+
+        Each command is a new shell: nothing but the files is kept from one to the next. It ends after a minute or so.
+
+        Args:
+            command: the command line or lines.
+        """
+        if self._submitted:
+            return _OVER
+        return shortened(await self._workspace.run_shell(command), MAX_OUTPUT_CHARS)
+
+    async def view(self, path: str, first: int = 1, last: int = MOST_LINES) -> str:
+        """Show lines of a text file with their numbers.
+
+        Args:
+            path: the file, relative to the repository's folder.
+            first: number of the first line, from 1.
+            last: number of the last line.
+        """
+        lines = self._read(path).splitlines()
+        last = min(last, first + MOST_LINES - 1, len(lines))
+        shown = [f"{number}\t{lines[number - 1]}" for number in range(max(1, first), last + 1)]
+        return shortened("\n".join([*shown, f"[{len(lines)} lines in all]"]), MAX_OUTPUT_CHARS)
+
+    async def edit(self, path: str, old: str, new: str) -> str:
+        """Replace a text in a file, which must stand there exactly once; an empty text to replace makes a new file.
+
+        Args:
+            path: the file, relative to the repository's folder.
+            old: the text to replace, with its blanks and line ends.
+            new: the text to put in its place.
+        """
+        if self._submitted:
+            return _OVER
+        file = self._file(path)
+        if not old:
+            if file.exists():
+                return f"{path} is there already: name the text to replace"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(new, encoding="utf-8", newline="")
+            return f"Made {path}."
+        content = self._read(path)
+        count = content.count(old)
+        if count != 1:
+            return f"Nothing was changed: the text stands {count} times in {path}, and has to stand there once."
+        file.write_text(content.replace(old, new), encoding="utf-8", newline="")
+        line = content[: content.index(old)].count("\n") + 1
+        return f"Changed {path} at line {line}."
+
+    async def submit(self) -> str:
+        """Hand in the repository as it is now; nothing can be changed any more."""
+        self._submitted = True
+        return "Handed in. Say in one sentence what you changed."
+
+    def _read(self, path: str) -> str:
+        with self._file(path).open(encoding="utf-8", newline="") as file:
+            return file.read()
+
+    def _file(self, path: str) -> Path:
+        file = (self._root / path).resolve()
+        if not file.is_relative_to(self._root):
+            raise DataError(f"{path} is not in the repository; paths are relative to its folder")
+        return file
+
+
+_OVER = "You have handed in already; say in one sentence what you changed."
+
+
+def _verdict(item: Item, ran: TestedRepository) -> Verdict:
+    if ran.end is RunEnd.NOT_APPLIED:
+        return Verdict(outcome=Outcome.NOT_APPLIED)
+    if ran.end is not RunEnd.RAN:
+        return Verdict(outcome=Outcome.KILLED, detail=ran.end.value)
+    log_format = _format(item)
+    statuses = worst(log_format, ran.output)
+    found = unbelieved(log_format, ran.output)
+    if found is not None:
+        return found
+    others, exit_status = ran.canaries.without(statuses, ran.exit_status)
+    if not ran.canaries.held(statuses):
+        # A run that stops while it collects, as for an import that fails, has nothing to show and claims nothing.
+        claims = any(CaseStatus(status).passing for status in statuses.values())
+        outcome = Outcome.FORGED if claims or ran.exit_status == 0 else Outcome.INCOMPLETE
+        return Verdict(outcome=outcome, detail="the judge's own tests did not end as they must")
+    fail_to_pass, pass_to_pass = (
+        [str(test) for test in _listed(item.reference[key])] for key in ("fail_to_pass", "pass_to_pass")
+    )
+    return resolve(
+        fail_to_pass, pass_to_pass, {test: CaseStatus(status) for test, status in others.items()}, exit_status
+    )
+
+
+def _score(verdict: Verdict, candidate: CandidatePatch) -> Score:
+    dropped = ", ".join(f"{path} ({why})" for path, why in sorted(candidate.left_out.items())[:5])
+    told = f"{verdict.feedback} Left out of the change: {dropped}." if dropped else verdict.feedback
+    return Score(hard=float(verdict.resolved), soft=verdict.soft, feedback=told)
+
+
+def _format(item: Item) -> LogFormat:
+    runner = str(_run(item.reference)["runner"])
+    if runner != "pytest":
+        return LogFormat(runner)
+    return FORMATS.get(str(item.public["repo"]), LogFormat.PYTEST)
+
+
+def _run(record: JsonObject) -> JsonObject:
+    run = record.get("run")
+    if not isinstance(run, dict) or run.get("runner") not in RUNNERS:
+        raise DataError(f"run: expected an object whose runner is one of {', '.join(RUNNERS)}")
+    if not isinstance(run.get("files"), list) or not run["files"]:
+        raise DataError("run.files: expected a list of at least one file of tests")
+    return run
+
+
+def _tests(record: JsonObject, key: str) -> list[str]:
+    """Return a list of tests; SWE-bench has it as JSON in a text."""
+    value = record.get(key)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise DataError(f"{key}: expected a list of tests, or one as JSON: {error}") from error
+    found = _listed(value)
+    if not isinstance(value, list) or not all(isinstance(test, str) for test in found):
+        raise DataError(f"{key}: expected a list of tests, or one as JSON")
+    return [str(test) for test in found]
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+BENCHMARK = SWEBench()

@@ -1,0 +1,227 @@
+"""A unified diff of a repository: its files, and which of them may count as an answer.
+
+What decides whether tests pass belongs to the judge: test files, conftest.py, the runner's configuration, and whatever
+Python or pytest loads by itself. Such files are left out of an answer, as are binary ones, links, and paths outside of
+the tree.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from enum import StrEnum
+
+from skillopt_airflow.core.types import Value
+
+_GIT_HEADER = re.compile(r'diff --git (?:"?a/(?P<old>.+?)"?) (?:"?b/(?P<new>.+?)"?)$')
+_HUNK = re.compile(r"@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")
+_CONFIGURATION = {"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml"}
+_LOADED_BY_ITSELF = {"sitecustomize", "usercustomize"}
+_RUNNERS = {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli", "pygments", "py"}
+_STANDARD_LIBRARY = """
+    _compression _py_abc _pydecimal _pyio _strptime _threading_local _weakrefset abc aifc argparse array ast
+    asynchat asyncio asyncore atexit audioop base64 bdb binascii bisect builtins bz2 cProfile calendar cgi cgitb
+    chunk cmath cmd code codecs codeop collections colorsys compileall concurrent configparser contextlib
+    contextvars copy copyreg crypt csv ctypes curses dataclasses datetime dbm decimal difflib dis distutils doctest
+    email encodings ensurepip enum errno faulthandler fcntl filecmp fileinput fnmatch fractions ftplib functools gc
+    genericpath getopt getpass gettext glob graphlib grp gzip hashlib heapq hmac html http imaplib imghdr imp
+    importlib inspect io ipaddress itertools json keyword lib2to3 linecache locale logging lzma mailbox mailcap
+    marshal math mimetypes mmap modulefinder msilib msvcrt multiprocessing netrc nis nntplib nt ntpath nturl2path
+    numbers opcode operator optparse os ossaudiodev pathlib pdb pickle pickletools pipes pkgutil platform plistlib
+    poplib posix posixpath pprint profile pstats pty pwd py_compile pyclbr pydoc pydoc_data pyexpat queue quopri
+    random re readline reprlib resource rlcompleter runpy sched secrets select selectors shelve shlex shutil signal
+    site smtpd smtplib sndhdr socket socketserver spwd sqlite3 sre_compile sre_constants sre_parse ssl stat
+    statistics string stringprep struct subprocess sunau symtable sys sysconfig syslog tabnanny tarfile telnetlib
+    tempfile termios textwrap threading time timeit tkinter token tokenize tomllib trace traceback tracemalloc tty
+    turtle types typing unicodedata unittest urllib uu uuid venv warnings wave weakref webbrowser winreg winsound
+    wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib zoneinfo
+"""
+"""Modules of Python 3.11, which the tests import or may import."""
+_LINKS = ("120000", "160000")
+_COMPILED = (".pyc", ".pyo", ".so", ".pyd", ".dll", ".dylib")
+
+
+class LeftOut(StrEnum):
+    """Why a file of a diff does not count."""
+
+    TEST = "test file"
+    CONFIGURATION = "configuration of the test runner"
+    LOADED = "loaded by Python or the test runner by itself"
+    BINARY = "binary"
+    LINK = "link"
+    OUTSIDE = "path outside of the tree"
+
+    @property
+    def of_tests(self) -> bool:
+        """Return whether such an edit changes how tests run."""
+        return self in (LeftOut.TEST, LeftOut.CONFIGURATION, LeftOut.LOADED)
+
+
+class FilePatch(Value):
+    """One file of a diff."""
+
+    path: str
+    """Where the file is afterwards; where it was, if it is deleted."""
+    was: str
+    """Where it was before; the same path unless it is renamed or copied."""
+    text: str
+    """Its part of the diff, with its headers."""
+    new: bool = False
+    deleted: bool = False
+    binary: bool = False
+    link: bool = False
+
+
+class CandidatePatch(Value):
+    """What of a diff counts as an answer."""
+
+    text: str
+    """A diff of the files that count; empty if none does."""
+    files: tuple[str, ...]
+    """Their paths."""
+    left_out: dict[str, LeftOut]
+    """Paths of the other files, and why they do not count."""
+
+
+def file_patches(diff: str) -> tuple[FilePatch, ...]:
+    """Return the files of a diff by git or by diff -u, in its order; text before the first file is not one."""
+    return tuple(_file(lines) for lines in _sections(diff))
+
+
+def candidate_patch(diff: str, tests: Collection[str] = (), import_roots: Sequence[str] = (".",)) -> CandidatePatch:
+    """Return the part of a diff that counts; tests are further paths that the judge brings itself.
+
+    import_roots are folders from which modules are imported while tests run, relative to the tree.
+    """
+    kept: list[FilePatch] = []
+    left_out: dict[str, LeftOut] = {}
+    for file in file_patches(diff):
+        reason = next(
+            (why for path in (file.path, file.was) if (why := _reason(file, path, tests, import_roots))), None
+        )
+        if reason is None:
+            kept.append(file)
+        else:
+            left_out[file.path] = reason
+    text = "".join(file.text for file in kept)
+    return CandidatePatch(text=text, files=tuple(file.path for file in kept), left_out=left_out)
+
+
+def is_test_file(path: str) -> bool:
+    """Return whether a path is a test's by its name, or lies in a folder of tests."""
+    *folders, name = path.lower().split("/")
+    stem = name.rpartition(".")[0] or name
+    named = stem.startswith("test_") or stem.endswith("_test") or stem in ("test", "tests", "conftest")
+    return named or any(folder in ("test", "tests") for folder in folders)
+
+
+def _reason(file: FilePatch, path: str, tests: Collection[str], import_roots: Sequence[str]) -> LeftOut | None:
+    parts = path.split("/")
+    if any(part in ("", "..", ".git") for part in parts):
+        return LeftOut.OUTSIDE
+    if file.link:
+        return LeftOut.LINK
+    if file.binary or path.endswith(_COMPILED) or "__pycache__" in parts:
+        return LeftOut.BINARY
+    if path in tests or is_test_file(path):
+        return LeftOut.TEST
+    if parts[-1] in _CONFIGURATION:
+        return LeftOut.CONFIGURATION
+    return LeftOut.LOADED if _loaded(file, path, import_roots) else None
+
+
+def _loaded(file: FilePatch, path: str, import_roots: Sequence[str]) -> bool:
+    parts = path.split("/")
+    if path.endswith(".pth") or any(part.partition(".")[0] in _LOADED_BY_ITSELF for part in parts):
+        return True
+    if any(part.endswith((".egg-info", ".dist-info")) for part in parts):
+        return True
+    moved = file.new or file.path != file.was
+    return moved and any(_shadows(path, root) for root in import_roots)
+
+
+def _shadows(path: str, root: str) -> bool:
+    """Return whether a file would be imported from this folder in place of a module of Python or the runner."""
+    folder = "" if root.strip("./") == "" else root.strip("/").removeprefix("./") + "/"
+    if not path.startswith(folder):
+        return False
+    module = path.removeprefix(folder).split("/")[0].partition(".")[0]
+    return module in _RUNNERS or module in _STANDARD_LIBRARY.split()
+
+
+def _sections(diff: str) -> Iterator[list[str]]:
+    """Yield each file's lines. Lines inside a hunk are never headers, however they begin."""
+    section: list[str] = []
+    old = new = 0
+    # Not splitlines: a form feed inside a line ends none.
+    lines = re.findall(r"[^\n]*\n|[^\n]+", diff)
+    for place, line in enumerate(lines):
+        if old > 0 or new > 0:
+            old -= line.startswith(("-", " ", "\n", "\r\n"))
+            new -= line.startswith(("+", " ", "\n", "\r\n"))
+        elif line.startswith("diff --git ") or (_plain_header(lines, place) and not _git_open(section)):
+            if section:
+                yield section
+            section = []
+        elif hunk := _HUNK.match(line):
+            old, new = (int(count) if count is not None else 1 for count in hunk.group("old", "new"))
+        if section or line.startswith(("diff --git ", "--- ")):
+            section.append(line)
+    if section:
+        yield section
+
+
+def _plain_header(lines: list[str], place: int) -> bool:
+    return lines[place].startswith("--- ") and place + 1 < len(lines) and lines[place + 1].startswith("+++ ")
+
+
+def _git_open(section: list[str]) -> bool:
+    """Return whether the file's own --- line is still to come, after git's header."""
+    return (
+        bool(section) and section[0].startswith("diff --git ") and not any(line.startswith("--- ") for line in section)
+    )
+
+
+def _file(lines: list[str]) -> FilePatch:
+    head: list[str] = []
+    for line in lines:
+        if _HUNK.match(line):
+            break
+        head.append(line.rstrip("\r\n"))
+
+    def value(prefix: str) -> str | None:
+        return next((line.removeprefix(prefix) for line in head if line.startswith(prefix)), None)
+
+    git = _GIT_HEADER.match(head[0])
+    before, after = (_path(value(mark)) for mark in ("--- ", "+++ "))
+    was = value("rename from ") or value("copy from ") or before or (git["old"] if git else after)
+    path = value("rename to ") or value("copy to ") or after or (git["new"] if git else before)
+    modes = [value(f"{kind} file mode ") or "" for kind in ("new", "deleted")] + [
+        value("new mode ") or "",
+        *_index(head),
+    ]
+    return FilePatch(
+        path=path or was or "",
+        was=was or path or "",
+        text="".join(lines),
+        new=value("new file mode ") is not None or (before is None and value("--- ") is not None),
+        deleted=value("deleted file mode ") is not None or (after is None and value("+++ ") is not None),
+        binary=any(line.startswith(("GIT binary patch", "Binary files ")) for line in head),
+        link=any(mode in _LINKS for mode in modes),
+    )
+
+
+def _path(name: str | None) -> str | None:
+    """Return the path of a --- or +++ line; None for /dev/null, or without the line."""
+    if name is None:
+        return None
+    name = name.partition("\t")[0].strip().strip('"')
+    return (
+        None
+        if name == "/dev/null"
+        else name.removeprefix("a/").removeprefix("b/")
+        if name[:2] in ("a/", "b/")
+        else name
+    )
+
+
+def _index(head: list[str]) -> list[str]:
+    return [line.rpartition(" ")[2] for line in head if line.startswith("index ")]

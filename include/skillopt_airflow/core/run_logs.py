@@ -1,0 +1,245 @@
+"""What a test run's output says about each test: the lines of pytest, unittest, Django's and SymPy's runners.
+
+The rules of a line are those of the parsers of SWE-bench (`swebench/harness/log_parsers/python.py` of 5.0.2), since the
+ids of its instances were written by them. `unittest` is this project's own.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+
+
+class LogFormat(StrEnum):
+    """How a run's output is read."""
+
+    PYTEST = "pytest"
+    """Ids are cut at their first blank, as the lists of most repositories are."""
+    PYTEST_OPTIONS = "pytest_options"
+    """As `pytest`; of a parameter that is an absolute path only its last part stays."""
+    PYTEST_V2 = "pytest_v2"
+    """Ids keep their blanks; colours are removed, and a status may end its line."""
+    MATPLOTLIB = "matplotlib"
+    SEABORN = "seaborn"
+    UNITTEST = "unittest"
+    """Ids are `test (module.Class)`, whatever the Python version writes."""
+    DJANGO = "django"
+    SYMPY = "sympy"
+
+
+class CaseStatus(StrEnum):
+    """How a test ended."""
+
+    PASSED = "PASSED"
+    XFAIL = "XFAIL"
+    SKIPPED = "SKIPPED"
+    FAILED = "FAILED"
+    ERROR = "ERROR"
+
+    @property
+    def passing(self) -> bool:
+        """Return whether it counts as passed: it did, or it failed as it was expected to."""
+        return self in (CaseStatus.PASSED, CaseStatus.XFAIL)
+
+    @property
+    def failing(self) -> bool:
+        """Return whether the run must have ended with an exit status other than 0."""
+        return self in (CaseStatus.FAILED, CaseStatus.ERROR)
+
+
+FORMATS = {
+    "astropy/astropy": LogFormat.PYTEST_V2,
+    "django/django": LogFormat.DJANGO,
+    "matplotlib/matplotlib": LogFormat.MATPLOTLIB,
+    "mwaskom/seaborn": LogFormat.SEABORN,
+    "psf/requests": LogFormat.PYTEST_OPTIONS,
+    "pydicom/pydicom": LogFormat.PYTEST_OPTIONS,
+    "pylint-dev/pylint": LogFormat.PYTEST_OPTIONS,
+    "scikit-learn/scikit-learn": LogFormat.PYTEST_V2,
+    "sphinx-doc/sphinx": LogFormat.PYTEST_V2,
+    "sympy/sympy": LogFormat.SYMPY,
+}
+"""The formats of SWE-bench's repositories; all others are `pytest`."""
+
+Found = tuple[str, CaseStatus]
+_STATUSES = tuple(CaseStatus)
+_SKIPS = re.compile(r"\[\d+\]")
+"""Where pytest counts skips of one place: `SKIPPED [1] tests/test_a.py:12: needs network` names no test."""
+_PARAMETER = re.compile(r"(.*?)\[(.*)\]")
+_COLOUR = re.compile(r"\[(\d+)m")
+_CONTROL = str.maketrans("", "", "".join(map(chr, range(1, 32))))
+_SYMPY_TRACEBACK = re.compile(r"_* (.*)\.py:(.*) _*")
+_DOTTED = re.compile(r"(\w+) \(([\w.<>]+)\)(?: .*)?")
+_UNITTEST_END = re.compile(
+    r"(?:(?P<text>.*) \.\.\. ?)?(?:(?P<ok>ok)|(?P<skipped>skipped\b.*)|(?P<xfail>expected failure)|(?P<bad>FAIL|ERROR)"
+    r"|(?P<unexpected>unexpected success))"
+)
+_DJANGO_OUTPUT = (
+    re.compile(r"^(.*?)\s\.\.\.\sTesting against Django installed in (?s:.*?) silenced\)\.\nok$", re.MULTILINE),
+    re.compile(r"^(.*?)\s\.\.\.\sInternal Server Error: /.*/\nok$", re.MULTILINE),
+    re.compile(r"^(.*?)\s\.\.\.\sSystem check identified no issues \(0 silenced\)\nok$", re.MULTILINE),
+)
+"""What Django's tests print between a test's name and its `ok`."""
+_DJANGO_VERSION = "--version is equivalent to version"
+
+
+def parsed(log_format: LogFormat, text: str) -> dict[str, CaseStatus]:
+    """Return each test's status by its id; of several statuses of one id the last counts, as in SWE-bench."""
+    return dict(_READERS[log_format](text))
+
+
+def worst(log_format: LogFormat, text: str) -> dict[str, CaseStatus]:
+    """Return each test's status by its id; of several statuses of one id the worst counts.
+
+    A line that is printed after the run's own can so only take a pass away.
+    """
+    found: dict[str, CaseStatus] = {}
+    for case, status in _READERS[log_format](text):
+        found[case] = max(found.get(case, status), status, key=_STATUSES.index)
+    return found
+
+
+def short_name(case: str) -> str:
+    """Return `test (module.Class)` for the `test (module.Class.test)` of Python 3.11 and later; others as they are."""
+    name = re.fullmatch(r"(\w+) \(([\w.<>]+)\.\1\)", case)
+    return f"{name[1]} ({name[2]})" if name else case
+
+
+def _pytest(text: str, rewrite: Callable[[str], str] = str) -> Iterator[Found]:
+    for line in text.split("\n"):
+        if line.startswith(_STATUSES):
+            words = line.replace(" - ", " ").split() if line.startswith(CaseStatus.FAILED) else line.split()
+            if len(words) > 1 and words[0] in _STATUSES and not _skip_count(words):
+                yield rewrite(words[1]), CaseStatus(words[0])
+
+
+def _skip_count(words: list[str]) -> bool:
+    return words[0] == CaseStatus.SKIPPED and _SKIPS.fullmatch(words[1]) is not None
+
+
+def _without_folder(case: str) -> str:
+    found = _PARAMETER.search(case)
+    if found is None:
+        return case
+    name, option = found.groups()
+    if option.startswith("/") and not option.startswith("//") and "*" not in option:
+        option = "/" + option.rpartition("/")[2]
+    return f"{name}[{option}]"
+
+
+def _pytest_options(text: str) -> Iterator[Found]:
+    return _pytest(text, _without_folder)
+
+
+def _matplotlib(text: str) -> Iterator[Found]:
+    return _pytest(text.replace("MouseButton.LEFT", "1").replace("MouseButton.RIGHT", "3"))
+
+
+def _pytest_v2(text: str) -> Iterator[Found]:
+    for raw in text.split("\n"):
+        line = _COLOUR.sub("", raw).translate(_CONTROL)
+        if line.startswith(_STATUSES):
+            words = (line.split(" - ", 1)[0] if line.startswith(CaseStatus.FAILED) else line).split()
+            if len(words) > 1 and words[0] in _STATUSES and not _skip_count(words):
+                yield " ".join(words[1:]), CaseStatus(words[0])
+        elif line.endswith(_STATUSES):
+            words = line.split()
+            if len(words) > 1 and words[-1] in _STATUSES:
+                yield " ".join(words[:-1]), CaseStatus(words[-1])
+
+
+def _seaborn(text: str) -> Iterator[Found]:
+    for line in text.split("\n"):
+        words = line.split()
+        if len(words) < 2:
+            continue
+        if line.startswith(CaseStatus.FAILED):
+            yield words[1], CaseStatus.FAILED
+        elif f" {CaseStatus.PASSED} " in line:
+            if words[1] == CaseStatus.PASSED:
+                yield words[0], CaseStatus.PASSED
+        elif line.startswith(CaseStatus.PASSED):
+            yield words[1], CaseStatus.PASSED
+
+
+def _unittest(text: str) -> Iterator[Found]:
+    """Read `test (m.T.test) ... ok`, with a docstring or printed text between, and the headers of tracebacks."""
+    pending = ""
+    for raw in text.split("\n"):
+        line = raw.strip()
+        if line.startswith(("FAIL: ", "ERROR: ")):
+            kind, _, case = line.partition(": ")
+            if name := _DOTTED.fullmatch(case):
+                yield _named(name), CaseStatus.FAILED if kind == "FAIL" else CaseStatus.ERROR
+            continue
+        name = _DOTTED.match(line.partition(" ... ")[0].removesuffix(" ..."))
+        pending = _named(name) if name and (" ..." in line or name[0] == line) else pending
+        if pending and (ended := _UNITTEST_END.fullmatch(line)):
+            yield pending, _ended(ended)
+
+
+def _named(name: re.Match[str]) -> str:
+    return short_name(f"{name[1]} ({name[2]})")
+
+
+def _ended(line: re.Match[str]) -> CaseStatus:
+    if line["bad"]:
+        return CaseStatus.FAILED if line["bad"] == "FAIL" else CaseStatus.ERROR
+    if line["unexpected"]:
+        return CaseStatus.FAILED
+    if line["skipped"]:
+        return CaseStatus.SKIPPED
+    return CaseStatus.XFAIL if line["xfail"] else CaseStatus.PASSED
+
+
+def _django(text: str) -> Iterator[Found]:
+    pending: str | None = None
+    for raw in text.split("\n"):
+        line = raw.strip()
+        if _DJANGO_VERSION in line:
+            yield _DJANGO_VERSION, CaseStatus.PASSED
+        if " ... " in line:
+            pending = line.split(" ... ")[0]
+        yield from _django_line(line)
+        if line.startswith("ok") and pending is not None:
+            yield pending, CaseStatus.PASSED
+    for pattern in _DJANGO_OUTPUT:
+        yield from ((found[1], CaseStatus.PASSED) for found in pattern.finditer(text))
+
+
+def _django_line(line: str) -> Iterator[Found]:
+    for suffix in (" ... ok", " ... OK", " ...  OK"):
+        if line.endswith(suffix):
+            if line.startswith("Applying sites.0002_alter_domain_unique...test_no_migrations"):
+                line = line.split("...", 1)[-1].strip()
+            yield line.rsplit(suffix, 1)[0], CaseStatus.PASSED
+            break
+    if " ... skipped" in line:
+        yield line.split(" ... skipped")[0], CaseStatus.SKIPPED
+    for word, status in (("FAIL", CaseStatus.FAILED), ("ERROR", CaseStatus.ERROR)):
+        if line.endswith(f" ... {word}"):
+            yield line.split(f" ... {word}")[0], status
+        if line.startswith(f"{word}:") and len(line.split()) > 1:
+            yield line.split()[1], status
+
+
+def _sympy(text: str) -> Iterator[Found]:
+    for found in _SYMPY_TRACEBACK.findall(text):
+        yield f"{found[0]}.py:{found[1]}", CaseStatus.FAILED
+    for raw in text.split("\n"):
+        line = raw.strip()
+        if line.startswith("test_"):
+            for end, status in ((" E", CaseStatus.ERROR), (" F", CaseStatus.FAILED), (" ok", CaseStatus.PASSED)):
+                if line.endswith(end):
+                    yield line.split()[0], status
+
+
+_READERS: Mapping[LogFormat, Callable[[str], Iterator[Found]]] = {
+    LogFormat.PYTEST: _pytest,
+    LogFormat.PYTEST_OPTIONS: _pytest_options,
+    LogFormat.PYTEST_V2: _pytest_v2,
+    LogFormat.MATPLOTLIB: _matplotlib,
+    LogFormat.SEABORN: _seaborn,
+    LogFormat.UNITTEST: _unittest,
+    LogFormat.DJANGO: _django,
+    LogFormat.SYMPY: _sympy,
+}

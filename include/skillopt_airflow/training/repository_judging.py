@@ -1,0 +1,64 @@
+"""Judging changes of repositories by tests, in a second container of the item's own image."""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+
+from skillopt_airflow.core.errors import SandboxError
+from skillopt_airflow.core.protocols import JudgesRepository
+from skillopt_airflow.core.repository_tests import PATCH_FILE, RepositoryTests, TestedRepository
+from skillopt_airflow.core.resource_groups import SandboxGroup
+from skillopt_airflow.core.types import Item, Rollout, Score, Status, Trajectory
+
+RunTests = Callable[[Item, RepositoryTests], TestedRepository]
+
+
+def judged_repository(
+    benchmark: JudgesRepository, item: Item, trajectory: Trajectory, produced: Mapping[str, bytes], run_tests: RunTests
+) -> Rollout:
+    """Return the rollout with the change as its answer; a `judge_error` where the tests could not be run.
+
+    Args:
+        benchmark: says which tests judge.
+        item: the exercise.
+        trajectory: one that has a score.
+        produced: what the target left; without it the change is the trajectory's answer, as stored before.
+        run_tests: runs them.
+    """
+    patch = produced[PATCH_FILE].decode(errors="replace") if PATCH_FILE in produced else trajectory.answer
+    answered = trajectory.model_copy(update={"answer": patch})
+    wanted = benchmark.tests(item, patch)
+    if isinstance(wanted, Score):
+        return Rollout(trajectory=answered, score=wanted)
+    try:
+        ran = run_tests(item, wanted)
+    except SandboxError as error:
+        failed = answered.model_copy(update={"status": Status.JUDGE_ERROR, "error": str(error)[:500]})
+        return Rollout(trajectory=failed, score=None)
+    return Rollout(trajectory=answered, score=benchmark.score_tests(item, patch, ran))
+
+
+def tests_on_engine(
+    limits: SandboxGroup, base: str, labels: Mapping[str, str], contents: Callable[[Item], Mapping[str, bytes]]
+) -> RunTests:
+    """Return what runs tests on the engine of the sandboxes.
+
+    Args:
+        limits: those of each container.
+        base: the run's sandbox image.
+        labels: of the task.
+        contents: reads the files that an item's image is built from.
+    """
+
+    def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
+        from skillopt_airflow.sandbox import docker_connection
+        from skillopt_airflow.sandbox.item_images import ItemImages
+        from skillopt_airflow.sandbox.judge_container import JudgeContainer
+
+        engine = docker_connection.found(limits.docker_conn_id)
+        with docker_connection.reached(engine.url):
+            client = engine.hook.api_client
+        with closing(client), docker_connection.judged(engine.url):
+            image = ItemImages(client, base, limits, contents).of(item)
+            return JudgeContainer(client, limits, {**labels, "part": "judge"}).run(item, image, wanted)
+
+    return run

@@ -1,0 +1,122 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skillopt_airflow.core.repository_patch import LeftOut, candidate_patch, file_patches, is_test_file
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def edited(path: str) -> str:
+    return f"diff --git a/{path} b/{path}\nindex 1..2 100644\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+b\n"
+
+
+def added(path: str, mode: str = "100644") -> str:
+    return (
+        f"diff --git a/{path} b/{path}\nnew file mode {mode}\nindex 0..2\n--- /dev/null\n+++ b/{path}\n"
+        "@@ -0,0 +1 @@\n+b\n"
+    )
+
+
+LEFT_OUT = [
+    (edited("tests/helpers.py"), LeftOut.TEST),
+    (edited("pkg/test_x.py"), LeftOut.TEST),
+    (edited("pkg/x_test.py"), LeftOut.TEST),
+    (edited("conftest.py"), LeftOut.TEST),
+    (edited("sub/conftest.py"), LeftOut.TEST),
+    (edited("pytest.ini"), LeftOut.CONFIGURATION),
+    (edited("setup.cfg"), LeftOut.CONFIGURATION),
+    (edited("tox.ini"), LeftOut.CONFIGURATION),
+    (edited("pyproject.toml"), LeftOut.CONFIGURATION),
+    (added("sitecustomize.py"), LeftOut.LOADED),
+    (added("usercustomize/__init__.py"), LeftOut.LOADED),
+    (added("x.pth"), LeftOut.LOADED),
+    (added("x.dist-info/entry_points.txt"), LeftOut.LOADED),
+    (added("pytest.py"), LeftOut.LOADED),
+    (added("unittest/__init__.py"), LeftOut.LOADED),
+    (added("src/ast.py"), LeftOut.LOADED),
+    (added("link", "120000"), LeftOut.LINK),
+    (added("pkg/x.cpython-311.pyc"), LeftOut.BINARY),
+    (edited("../x.py"), LeftOut.OUTSIDE),
+    (added(".git/hooks/pre-commit"), LeftOut.OUTSIDE),
+    ("diff --git a/p.png b/p.png\nindex 1..2\nBinary files a/p.png and b/p.png differ\n", LeftOut.BINARY),
+    ("diff --git a/a.py b/conftest.py\nrename from a.py\nrename to conftest.py\n", LeftOut.TEST),
+    ("diff --git a/tests/a.py b/b.py\nrename from tests/a.py\nrename to b.py\n", LeftOut.TEST),
+]
+
+
+@pytest.mark.parametrize(("diff", "reason"), LEFT_OUT, ids=[row[0].split("\n")[0] for row in LEFT_OUT])
+def test_what_the_judge_brings_does_not_count(diff: str, reason: LeftOut):
+    patch = candidate_patch(edited("pkg/a.py") + diff + edited("pkg/z.py"), import_roots=(".", "src"))
+    assert patch.files == ("pkg/a.py", "pkg/z.py")
+    assert patch.text == edited("pkg/a.py") + edited("pkg/z.py")
+    assert list(patch.left_out.values()) == [reason]
+
+
+@pytest.mark.parametrize(
+    "path", ["src/_pytest/x.py", "pytest.py", "pkg/types.py", "pkg/testing.py", "latest.py", "contest/a.py"]
+)
+def test_files_of_the_repository_count_whatever_their_name(path: str):
+    assert candidate_patch(edited(path), import_roots=(".", "src")).files == (path,)
+
+
+def test_further_files_of_the_judge_do_not_count():
+    assert candidate_patch(edited("checks/a.py"), tests=["checks/a.py"]).left_out == {"checks/a.py": LeftOut.TEST}
+
+
+def test_a_diff_without_gits_headers_is_read():
+    diff = "--- a/f.py\t2026-01-01\n+++ b/f.py\t2026-01-02\n@@ -1,2 +1,2 @@\n-a\n--- b\n+a\n+++ b\n"
+    diff += "--- /dev/null\n+++ b/g.py\n@@ -0,0 +1 @@\n+x\n"
+    first, second = file_patches(diff)
+    assert (first.path, first.new) == ("f.py", False)
+    assert (second.path, second.new) == ("g.py", True)
+
+
+def test_gits_own_diff_is_taken_apart_and_what_remains_applies(tmp_path: Path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "a.py").write_text("a\n--- b/a.py\n\x0cform feed\nno end")
+    (tmp_path / "gone.py").write_text("x\n" * 9)
+    (tmp_path / "tests" / "t.py").write_text("t\n")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "base")
+    (tmp_path / "a.py").write_text("a\n+++ b/a.py\n\x0cform feed\nno end still")
+    (tmp_path / "gone.py").unlink()
+    (tmp_path / "new é.py").write_text("n\n")
+    (tmp_path / "tests" / "t.py").write_text("u\n")
+    (tmp_path / "p.bin").write_bytes(b"\0\1\2")
+    git(tmp_path, "add", "-A")
+    diff = git(tmp_path, "-c", "core.quotePath=false", "diff", "--cached")
+    patch = candidate_patch(diff)
+    assert patch.files == ("a.py", "gone.py", "new é.py")
+    assert patch.left_out == {"tests/t.py": LeftOut.TEST, "p.bin": LeftOut.BINARY}
+    git(tmp_path, "reset", "-q", "--hard")
+    (tmp_path / "patch.diff").write_text(patch.text)
+    git(tmp_path, "apply", "patch.diff")
+    assert (tmp_path / "a.py").read_text() == "a\n+++ b/a.py\n\x0cform feed\nno end still"
+    assert not (tmp_path / "gone.py").exists()
+    assert (tmp_path / "tests" / "t.py").read_text() == "t\n"
+
+
+def test_the_names_of_tests():
+    assert all(map(is_test_file, ["test/a.txt", "a/tests/b.py", "test_a.py", "a_test.py", "conftest.py", "tests.py"]))
+    assert not any(map(is_test_file, ["a.py", "testing/a.py", "attest.py", "contests/a.py", "latest_news.py", ""]))
+
+
+@given(st.lists(st.sampled_from(["a.py", "pkg/b.py", "tests/c.py", "conftest.py", "setup.cfg"]), unique=True))
+def test_every_file_counts_or_is_named(paths: list[str]):
+    patch = candidate_patch("".join(map(edited, paths)))
+    assert {*patch.files} | patch.left_out.keys() == {*paths}
+    assert [file.path for file in file_patches(patch.text)] == [*patch.files]
+
+
+@given(st.text())
+def test_any_text_is_a_diff_of_some_files(text: str):
+    patch = candidate_patch(text)
+    assert candidate_patch(patch.text).text == patch.text
