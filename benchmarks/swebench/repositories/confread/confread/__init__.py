@@ -1,0 +1,1 @@
+"""Settings in sections, as in INI files."""

@@ -1,0 +1,1 @@
+"""Queues by priority, and paths through directed graphs."""

@@ -1,0 +1,1 @@
+"""Numbers in words, in Roman letters and in units."""

@@ -1,0 +1,1 @@
+"""Half-open intervals of whole numbers, such as minutes of a day."""
