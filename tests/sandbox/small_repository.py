@@ -18,8 +18,7 @@ FILES = {
 TEST_PATCH = """diff --git a/tests/test_sums.py b/tests/test_sums.py
 --- a/tests/test_sums.py
 +++ b/tests/test_sums.py
-@@ -3,3 +3,7 @@
- 
+@@ -4,2 +4,6 @@
  def test_none():
      assert total([]) == 0
 +
@@ -88,7 +87,8 @@ def added(path: str, text: str) -> str:
     """A change that adds a file."""
     lines = text.splitlines()
     body = "".join(f"+{line}\n" for line in lines)
-    return f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1,{len(lines)} @@\n{body}"
+    head = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
+    return f"{head}@@ -0,0 +1,{len(lines)} @@\n{body}"
 
 
 def sums(text: str) -> str:
@@ -96,4 +96,5 @@ def sums(text: str) -> str:
     old = FILES["ledger/sums.py"].splitlines()
     new = text.splitlines()
     body = "".join(f"-{line}\n" for line in old) + "".join(f"+{line}\n" for line in new)
-    return f"diff --git a/ledger/sums.py b/ledger/sums.py\n--- a/ledger/sums.py\n+++ b/ledger/sums.py\n@@ -1,2 +1,{len(new)} @@\n{body}"
+    head = "diff --git a/ledger/sums.py b/ledger/sums.py\n--- a/ledger/sums.py\n+++ b/ledger/sums.py\n"
+    return f"{head}@@ -1,2 +1,{len(new)} @@\n{body}"

@@ -1,6 +1,7 @@
 """The outside world of a run behind Airflow's connections."""
 
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
