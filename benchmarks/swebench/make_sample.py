@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.swebench.instance_folder import git_diff, row, write_instance, write_rows
+from .instance_folder import git_diff, row, write_instance, write_rows
 
 HERE = Path(__file__).parent
 SAMPLE = HERE / "sample"

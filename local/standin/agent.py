@@ -23,10 +23,23 @@ _CLAUDE_PICTURE = re.compile(r"\n*Before you answer, look at the picture (\S+) w
 
 SHELLS = {_CODEX_SHELL: "cmd", "Bash": "command"}
 """The CLIs' own tools for commands, and the argument of each that holds the command."""
+COMMANDS = "shell"
+"""A benchmark's name for its tool for commands, in whose place a CLI has its own."""
 PROGRAMS = "run_python"
 """A benchmark's name for its tool for programs; a CLI has a shell in its place."""
 _WITH_FILES = "($INPUTS)"
 _WORKBOOKS = re.compile(r"The workbook is (?P<given>[\w.-]+)\. Save the changed workbook as (?P<made>[\w.-]+),")
+_REPOSITORY = "Resolve this issue in the repository"
+_EDIT = """python3 - <<'PROGRAM'
+from pathlib import Path
+file, old, new = Path({path!r}), {old!r}, {new!r}
+text = file.read_text()
+if text.count(old) == 1:
+    file.write_text(text.replace(old, new))
+    print("Changed", file)
+else:
+    print("Nothing was changed")
+PROGRAM"""
 _IN_SHELL = """python3 - <<'PROGRAM'
 import os
 INPUT_PATH = os.path.join(os.environ["INPUTS"], {given!r})
@@ -82,6 +95,8 @@ def looking(conversation: Conversation) -> Call | None:
 
 def usable(conversation: Conversation, task: str) -> tuple[str, ...]:
     """Return the tools on offer; where a shell is, and a workbook to work on, also the one that runs programs."""
+    if _by_cli(conversation) and task.startswith(_REPOSITORY):
+        return (COMMANDS,)
     has_work = _WITH_FILES in task and _WORKBOOKS.search(task) is not None
     programs = _by_cli(conversation) and has_work and any(name in SHELLS for name in conversation.tools)
     return (*conversation.tools, PROGRAMS) if programs else conversation.tools
@@ -92,11 +107,24 @@ def offered(call: Call, conversation: Conversation, task: str) -> Call:
     shell = next((name for name in conversation.tools if name in SHELLS), None)
     if call.name in conversation.tools or shell is None:
         return call
+    if task.startswith(_REPOSITORY):
+        return Call(shell, json.dumps({SHELLS[shell]: _in_repository(call)}, ensure_ascii=False))
     names = _WORKBOOKS.search(task)
     if names is None:
         return call
     command = _IN_SHELL.format(given=names["given"], made=names["made"], code=json.loads(call.arguments)["code"])
     return Call(shell, json.dumps({SHELLS[shell]: command}, ensure_ascii=False))
+
+
+def _in_repository(call: Call) -> str:
+    """Return the command that does what a tool for repositories would."""
+    arguments = json.loads(call.arguments)
+    if call.name == "shell":
+        return str(arguments["command"])
+    if call.name == "view":
+        lines = f"{arguments['first']},{arguments['last']}p"
+        return f"sed -n {lines} {shlex.quote(arguments['path'])}; echo '[no more lines in all]'"
+    return _EDIT.format(**arguments) if call.name == "edit" else "git diff --stat; echo 'Handed in.'"
 
 
 def delivered_skill(conversation: Conversation) -> str | None:

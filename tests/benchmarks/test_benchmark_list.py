@@ -26,6 +26,7 @@ OURS = [
     "sealqa",
     "searchqa",
     "spreadsheetbench",
+    "swebench",
 ]
 
 
