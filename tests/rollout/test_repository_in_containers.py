@@ -72,7 +72,7 @@ def test_the_target_works_in_a_copy_and_its_difference_comes_out(docker_host: st
     assert "late.txt" not in patch
     first, seen, twice, changed, searched, outside, _, late = told
     assert first.startswith("1\n1 passed")
-    assert "PYTHONPATH=/work/." in first
+    assert "PYTHONPATH=/work\n" in first
     assert "/opt/skillopt" not in first
     assert seen.startswith("1\tdef total(amounts):\n2\t")
     assert "stands 2 times" in twice
