@@ -109,7 +109,7 @@ def test_through_an_agent_clis_shell_it_does_the_same(tmp_path: Path):
     turns = [Turn("user", skill), Turn("user", f"$x {task}")]
     for _ in range(9):
         talk = Conversation("m", "<skills_instructions>\n", tuple(turns), ("exec_command",))
-        assert usable(talk, opening(talk)[1]) == ("shell",)
+        assert "shell" in usable(talk, opening(talk)[1])
         reply = act(talk)
         if not reply.calls:
             break
