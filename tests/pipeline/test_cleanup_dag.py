@@ -7,13 +7,20 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag, compact_trajectories, drop_unused_versions
+from skillopt_airflow.pipeline.cleanup_dag import (
+    cleanup_dag,
+    compact_trajectories,
+    drop_item_images,
+    drop_unused_versions,
+)
 
 
 def test_the_tasks_of_a_benchmark_bear_its_name_and_wait_for_no_other() -> None:
     dag = cleanup_dag(["broken", "one"], {"one": TrainConfig()})
     assert set(dag.task_dict) == {
-        f"{name}.{task}" for name in ("broken", "one") for task in ("compact_trajectories", "drop_unused_versions")
+        f"{name}.{task}"
+        for name in ("broken", "one")
+        for task in ("compact_trajectories", "drop_unused_versions", "drop_item_images")
     }
     assert not any(task.upstream_task_ids for task in dag.tasks)
 
@@ -29,7 +36,7 @@ def test_it_runs_at_every_schedule_and_tells_every_connection_once() -> None:
     assert cleanup_dag(["a"], {"a": config("@weekly", None)}).on_failure_callback is None
 
 
-@pytest.mark.parametrize("task", [compact_trajectories, drop_unused_versions])
+@pytest.mark.parametrize("task", [compact_trajectories, drop_unused_versions, drop_item_images])
 def test_a_benchmark_that_cannot_be_read_fails_for_good_and_is_named(
     task: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
