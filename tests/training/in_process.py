@@ -119,6 +119,9 @@ class InProcessConnections:
         names = {"target": str(config.model.target), "optimizer": str(config.model.optimizer)}
         return {role: price_of(name, config.budget.prices) for role, name in names.items()}
 
+    def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
+        """Nothing runs in an image here."""
+
     def image(self, config: TrainConfig) -> str:
         return "sha256:in-process"
 

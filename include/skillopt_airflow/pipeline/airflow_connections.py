@@ -1,6 +1,7 @@
 """The outside world of a run behind Airflow's connections."""
 
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -127,6 +128,12 @@ class AirflowConnections:
 
         models, overrides = _models(config.model), config.budget.prices
         return {role: price_of(str(name), overrides, host(conn_id)) for role, (conn_id, name) in models.items()}
+
+    def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
+        """Have named images of items on the engine; raise ImageMissing, with all that are missing."""
+        from skillopt_airflow.sandbox.docker_connection import ensure_images
+
+        ensure_images(names, config.sandbox)
 
     def image(self, config: TrainConfig) -> str:
         """Return the image's digest, after target, optimizer and engine have shown that they are there."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 DOC = """
 For each benchmark, merges the many small parts of its trajectories into few, drops what is older than its
 `retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever pointed to.
+Images of items that no task has used for `sandbox.image_days` go, too.
 Versions that an alias points to, or ever did, are kept. A benchmark that fails leaves the others done.
 """
 
@@ -30,7 +32,7 @@ UNUSED_VERSION_DAYS = 7
 
 
 def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG:
-    """Build the DAG: a group a benchmark, whose two tasks wait for nothing.
+    """Build the DAG: a group a benchmark, whose tasks wait for nothing.
 
     Every run cleans up after all benchmarks, at each schedule that one of them asks for, and each connection for alerts
     is told of a failure.
@@ -57,6 +59,7 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
             with TaskGroup(name):
                 compact_trajectories(name)
                 drop_unused_versions(name)
+                drop_item_images(name)
     return dag
 
 
@@ -96,6 +99,24 @@ def drop_unused_versions(benchmark: str) -> list[str]:
         published = published_skills(AirflowConnections(), storage, benchmark, target)
         dropped += [f"{target}/{version}" for version in published.drop_unused(before)]
     return dropped
+
+
+@task
+def drop_item_images(benchmark: str) -> list[str]:
+    """Remove the images of items that no task has used for `sandbox.image_days`; return their names."""
+    from skillopt_airflow import benchmarks
+    from skillopt_airflow.core.protocols import JudgesRepository
+    from skillopt_airflow.sandbox import docker_connection
+    from skillopt_airflow.sandbox.item_images import remove_unused
+
+    config = _config(benchmark)
+    if not isinstance(benchmarks.load(benchmark, config.task), JudgesRepository):
+        return []
+    engine = docker_connection.found(config.sandbox.docker_conn_id)
+    with docker_connection.reached(engine.url):
+        client = engine.hook.api_client
+        with closing(client):
+            return remove_unused(client, config.sandbox.image_days)
 
 
 def _config(benchmark: str) -> TrainConfig:

@@ -3,7 +3,7 @@
 from skillopt_airflow.core.declared_task import DeclaredFilesTask
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.protocols import Benchmark, OffersTools, PlaysSession, Searches
+from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, OffersTools, PlaysSession, Searches
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.search_group import SearchGroup
 
@@ -53,6 +53,12 @@ def check_requirements(model: ModelGroup, benchmark: Benchmark) -> None:
         raise ConfigError(
             f"model.harness = {model.harness!r}: the items are worlds whose goal an agent that runs code could look up "
             f"in their process; set model.harness to {others}"
+        )
+    if isinstance(benchmark, JudgesRepository) and not is_agent:
+        agents = " or ".join(name for name, one in HARNESSES.items() if one.needs_tools or one.is_cli)
+        raise ConfigError(
+            f"model.harness = {model.harness!r}: the items are repositories, in which an agent has to work; set "
+            f"model.harness to {agents}"
         )
     if not harness.needs_tools:
         return

@@ -1,7 +1,7 @@
 """Images of items that bring a repository: built once on the sandbox image, and kept under the hash of what they hold.
 
-Packages are fetched by the worker's pip, as wheels alone, so that nothing of theirs runs there and the container in which
-an image is put together needs no network.
+Packages are fetched by the worker's pip, as wheels alone, so that nothing of theirs runs there and the container in
+which an image is put together needs no network.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ from typing import Any
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ItemImage, canonical_json, sha256
+from skillopt_airflow.sandbox.docker_exec import executed
 from skillopt_airflow.sandbox.labels import expiry, identity, remove_container
 from skillopt_airflow.sandbox.tar_archive import packed
 
@@ -33,6 +34,7 @@ SETUP = Path(__file__).with_name("item_setup.py")
 FETCH_SECONDS = 1200
 BUILD_SECONDS = 600
 DAY_SECONDS = 86400
+MAX_SAID_BYTES = 64 * 1024
 GLIBCS = (28, 27, 24, 17, 12, 5)
 """Minor versions of glibc 2 whose wheels run on the sandbox base."""
 
@@ -149,10 +151,8 @@ class ItemImages:
             raise ImageMissing(f"the sandbox image {self._base} has no python3: {said[-300:]}")
         return said.strip()
 
-    def _run(self, container: str, command: list[str]) -> tuple[int, str]:
-        made = self._client.exec_create(container, command, user="0:0")
-        said: bytes = self._client.exec_start(made["Id"])
-        return int(self._client.exec_inspect(made["Id"])["ExitCode"]), said.decode(errors="replace")
+    def _run(self, container: str, command: list[str]) -> tuple[int | None, str]:
+        return executed(self._client, container, command, user="0:0", most=MAX_SAID_BYTES)
 
 
 def fetched(requirements: bytes, python: str, folder: Path, item_id: str) -> None:

@@ -1,7 +1,7 @@
-"""The second container of a repository's item, in which tests judge what a target left; it sees no model and no network.
+"""The second container of a repository's item, in which tests judge what a target left, without model or network.
 
-The worker lays out the tree, starts the tests and takes their output and exit status from the engine, so that no file in
-the container says how they ended. What judges lies in a volume that the tests' user cannot write to.
+The worker lays out the tree, starts the tests and takes their output and exit status from the engine, so that no file
+in the container says how they ended. What judges lies in a volume that the tests' user cannot write to.
 """
 
 import io
@@ -19,8 +19,8 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.repository_tests import Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
-from skillopt_airflow.sandbox.docker_container import capped
-from skillopt_airflow.sandbox.docker_limits import KILLED, MEGABYTE, host_options
+from skillopt_airflow.sandbox.docker_exec import executed
+from skillopt_airflow.sandbox.docker_limits import KILLED, MEGABYTE, WORK_FOLDER, host_options
 from skillopt_airflow.sandbox.item_images import FOLDER
 from skillopt_airflow.sandbox.judge_tree import NOT_APPLIED
 from skillopt_airflow.sandbox.labels import expiry, identity, remove_container
@@ -105,22 +105,25 @@ class JudgeContainer:
             with suppress(APIError):
                 self._client.kill(container)
 
-        made = self._client.exec_create(
-            container, command, user=container_user(), environment=dict(env), workdir="/work"
-        )
         timer = threading.Timer(seconds, stop)
         timer.start()
         try:
-            stream = self._client.exec_start(made["Id"], stream=True)
-            said = b"".join(capped(stream, MAX_OUTPUT_BYTES)).decode(errors="replace")
-            status = self._client.exec_inspect(made["Id"])["ExitCode"]
+            status, said = executed(
+                self._client,
+                container,
+                command,
+                user=container_user(),
+                most=MAX_OUTPUT_BYTES,
+                environment=dict(env),
+                workdir=WORK_FOLDER,
+            )
         finally:
             timer.cancel()
         if late.is_set():
             return KILLED, said, False
         if status is None or not self._client.inspect_container(container)["State"]["Running"]:
             raise SandboxError("the container that judges ended before the tests did")
-        return int(status), said, True
+        return status, said, True
 
     @contextmanager
     def _container(self, image: str) -> Iterator[str]:

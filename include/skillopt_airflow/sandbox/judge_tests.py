@@ -1,7 +1,7 @@
 """The program that runs the tests in the judge's container: `python -P -s judge_tests.py RUNNER ROOTS ARGUMENT...`.
 
-The runner and its plugins are imported before the repository is on Python's path, so that no file there is taken for one
-of them. Nothing of the environment leads Python into the repository before this program does.
+The runner and its plugins are imported before the repository is on Python's path, so that no file there is taken for
+one of them. Nothing of the environment leads Python into the repository before this program does.
 """
 
 import os
@@ -34,7 +34,7 @@ def main(runner: str, roots: str, arguments: list[str]) -> None:
             sympy = import_module("sympy")
             return sys.exit(not sympy.test(*arguments, verbose=True, colors=False, subprocess=False))
 
-    paths = [WORK, *(os.path.normpath(f"{WORK}/{root}") for root in roots.split(":") if root)]  # noqa: PTH118
+    paths = [WORK, *(os.path.normpath(f"{WORK}/{root}") for root in roots.split(":") if root)]
     os.environ["PYTHONPATH"] = ":".join(dict.fromkeys(paths))
     sys.path[0:0] = list(dict.fromkeys(paths))
     run()

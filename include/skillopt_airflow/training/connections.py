@@ -1,6 +1,6 @@
 """The outside world of a run, as its stages ask for it; the caller says where it comes from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,6 +55,10 @@ class Connections(Protocol):
 
     def prices(self, config: TrainConfig) -> Prices:
         """Return what the models cost, as far as it is known."""
+        ...
+
+    def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
+        """Have named images of items on the engine; raise ImageMissing, with all that are missing."""
         ...
 
     def image(self, config: TrainConfig) -> str:

@@ -91,6 +91,7 @@ def prepare_training(
     check_mappable(config, training_demands(config, {split: len(rows) for split, rows in items.items()}), most_chunks)
     image = run.connections.image(config)
     items, corpus = store_files(run, items, files_of(run, config)), store_corpus(run, config)
+    check_item_images(run, config, items)
     check_same_inputs(run, items, seed, image, corpus)
     begun = Beginning(smallest_gains(config, _groups(config, items)), init.version, stated)
     settle(run, config, items, quality, image, prices, begun, corpus=corpus)
@@ -114,6 +115,7 @@ def prepare_scoring(
     items, quality = read_items(run, config, [*evaluation_needs(config.evaluation)])
     image = run.connections.image(config)
     items = store_files(run, items, files_of(run, config))
+    check_item_images(run, config, items)
     settle(run, config, items, quality, image, run.connections.prices(config), corpus=store_corpus(run, config))
     if not config.model.batch:
         sizes = [len(run.item_refs(split)) for split in request.splits]
@@ -163,6 +165,27 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
         raise ConfigError(
             f"evaluation.gate_protected_items: the selection split has no item {', '.join(unknown)}; name their ids"
         )
+
+
+def check_item_images(run: TrainingRun, config: TrainConfig, items: Items) -> None:
+    """Refuse a run whose items need images that are nowhere, or an engine that cannot make them.
+
+    Raises:
+        ConfigError: the sandboxes are pods, which cannot have images of items.
+        ImageMissing: named images are missing; the text lists them all.
+    """
+    used = [item for rows in items.values() for item in rows if item.image is not None]
+    if not used:
+        return
+    if config.sandbox.engine == "kubernetes":
+        raise ConfigError(
+            "sandbox.engine = kubernetes: the items bring repositories, whose images are built on a Docker engine and "
+            "whose tests run there; set sandbox.engine to docker"
+        )
+    names = {item.image.name for item in used if item.image and item.image.name}
+    if names:
+        run.connections.item_images(config, sorted(names))
+    log.info("%d items have a repository of their own, whose image is built when one of them first runs", len(used))
 
 
 def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:

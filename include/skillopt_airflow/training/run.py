@@ -13,7 +13,7 @@ from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
 from skillopt_airflow.core.preset import StatedScores
-from skillopt_airflow.core.protocols import Benchmark, PlaysSession
+from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.skill import SkillDocument
@@ -353,6 +353,9 @@ class TrainingRun:
         shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
         shaping |= judge_settings(self.config) | search_settings(self.config, self.record.created)
         shaping |= {"corpus": self.record.corpus} if self.record.corpus else {}
+        if isinstance(self.benchmark, JudgesRepository):
+            sandbox = self.config.sandbox
+            shaping |= {"repository": {"memory": sandbox.memory, "test_timeout": sandbox.test_timeout}}
         if isinstance(self.benchmark, PlaysSession):
             shaping |= {"session": self.config.session.model_dump(mode="json")}
         return sha256(canonical_json(shaping))

@@ -1,0 +1,108 @@
+"""The harness tools in the repository of an item's own image, and what of the work comes out."""
+
+import json
+from typing import Any
+
+import docker
+import pytest
+from pydantic import SecretStr
+
+from skillopt_airflow.core.harnesses import HARNESSES
+from skillopt_airflow.core.resource_groups import SandboxGroup
+from skillopt_airflow.core.types import Status
+from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.settings import RolloutSettings
+from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider
+from tests.rollout.wire import calls, results, says
+from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
+from tests.sandbox.small_repository import CONTENTS, small_item
+
+pytestmark = pytest.mark.engine
+TURNS: list[tuple[str, dict[str, Any]]] = [
+    ("shell", {"command": "git log --oneline | wc -l; python -m pytest -q tests 2>&1 | tail -1; ls /opt/item; env"}),
+    ("view", {"path": "ledger/sums.py", "first": 1, "last": 2}),
+    ("edit", {"path": "ledger/sums.py", "old": "amounts", "new": "all"}),
+    ("edit", {"path": "ledger/sums.py", "old": "amounts[1:]", "new": "amounts"}),
+    ("shell", {"command": "echo note > ledger/note.txt; grep -rn 'test_all' / --include=*.py 2>/dev/null | head -3"}),
+    ("view", {"path": "../etc/passwd"}),
+    ("submit", {}),
+    ("shell", {"command": "echo late > late.txt"}),
+]
+
+
+def test_the_target_works_in_a_copy_and_its_difference_comes_out(docker_host: str) -> None:
+    told: list[str] = []
+
+    def answer(asked: Asked) -> Reply:
+        told[:] = results(asked)
+        if len(told) < len(TURNS):
+            return calls("openai-chat", *TURNS[len(told)])
+        return says("openai-chat", "I summed all amounts.")
+
+    with ScriptedProvider(answer) as provider:
+        fake = FakeWorkload(
+            items=[small_item()],
+            upstream=Upstream(
+                dialect="openai-chat", base_url=provider.base_url, model="m", api_key=SecretStr("sk-never-inside")
+            ),
+            settings=RolloutSettings(
+                benchmark="swebench",
+                harness="tools",
+                dialect="openai-chat",
+                model="m",
+                max_tokens=512,
+                max_turns=12,
+                concurrency=1,
+                call_timeout=60,
+                max_attempts=1,
+            ),
+            limits=SandboxGroup(),
+            labels={"run": "repository", "step": "1", "chunk": "0"},
+            image=HARNESSES["tools"].image,
+            one_item_each=True,
+            files_of_images=CONTENTS,
+        )
+        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+
+    (row,) = fake.trajectories
+    assert (row.status, row.error, row.files) == (Status.OK, "", ("patch.diff",))
+    patch = fake.left[row.item_id]["patch.diff"].decode()
+    assert "+    return sum(amounts)\n" in patch
+    assert "+++ b/ledger/note.txt" in patch
+    assert "late.txt" not in patch
+    first, seen, twice, changed, searched, outside, _, late = told
+    assert first.startswith("1\n1 passed")
+    assert "PYTHONPATH=/work\n" in first
+    assert "/opt/skillopt" not in first
+    assert seen.startswith("1\tdef total(amounts):\n2\t")
+    assert "stands 2 times" in twice
+    assert changed == "Changed ledger/sums.py at line 2."
+    # Neither the tests that judge nor what they are to show is in this container.
+    assert "test_all" not in searched
+    assert "not in the repository" in outside
+    assert "handed in already" in late
+    assert json.dumps(row.model_dump(mode="json"))
+
+
+def test_an_image_is_built_once_and_goes_when_nobody_uses_it(docker_host: str) -> None:
+    from local import image
+    from skillopt_airflow.sandbox.item_images import ItemImages, remove_unused
+
+    client = docker.APIClient(base_url=docker_host, timeout=600)
+    try:
+        asked: list[str] = []
+
+        def contents(item: Any) -> Any:
+            asked.append(item.id)
+            return CONTENTS
+
+        item = small_item()
+        tag = ItemImages(client, image.IMAGE, SandboxGroup(), contents).of(item)
+        assert ItemImages(client, image.IMAGE, SandboxGroup(), contents).of(item) == tag
+        assert len(asked) <= 1
+        assert tag not in remove_unused(client, days=1)
+        assert client.images(name=tag)
+        assert tag in remove_unused(client, days=0)
+        assert not client.images(name=tag)
+    finally:
+        client.close()
