@@ -69,7 +69,7 @@ class ItemImages:
         if item.image.name:
             ensure_image(self._client, item.image.name, "never" if self._limits.pull == "never" else "missing")
             return item.image.name
-        tag = self._tag(item.image)
+        tag = self._tag(item, item.image)
         with _locks[tag]:
             if not self._there(tag):
                 with self._building:
@@ -81,12 +81,16 @@ class ItemImages:
             self._client.tag(tag, REPOSITORY, tag.partition(":")[2], force=True)
         return tag
 
-    def _tag(self, image: ItemImage) -> str:
+    def _tag(self, item: Item, image: ItemImage) -> str:
         if not self._base_id:
             self._base_id = str(self._client.inspect_image(self._base)["Id"])
-        held = image.model_dump(mode="json", exclude={"tree": {"path"}, "requirements": {"path"}})
+        held = [file.sha256 for file in image.files]
+        if not all(held):
+            # Of an item that no run has stored.
+            contents = self._contents(item)
+            held = [hashlib.sha256(contents[file.name]).hexdigest() for file in image.files]
         setup = hashlib.sha256(SETUP.read_bytes()).hexdigest()
-        return f"{REPOSITORY}:{sha256(canonical_json([held, self._base_id, setup]))[:32]}"
+        return f"{REPOSITORY}:{sha256(canonical_json([[*held], [*image.import_roots], self._base_id, setup]))[:32]}"
 
     def _there(self, tag: str) -> bool:
         from docker.errors import ImageNotFound
