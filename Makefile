@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try import image clean test fast-tests slow-tests platform-tests nights-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo try import instance image clean test fast-tests slow-tests platform-tests nights-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -32,6 +32,10 @@ try: venv  ## a few items without Airflow: BENCHMARK=name ITEMS=3 SKILL=path SPL
 import: venv  ## a finished run of the reference implementation: RUN=folder BENCHMARK=name SET='data.uri=/the/splits'
 	@$(PYTHON) -m local import '$(RUN)' $(if $(BENCHMARK),--benchmark $(BENCHMARK)) \
 		$(foreach setting,$(SET),--set '$(setting)')
+
+instance: venv  ## an instance of swebench: REPO=folder BASE=commit FIX=commit OUT=folder REQUIREMENTS=file PROBLEM=file
+	@$(PYTHON) -m local instance $(if $(REPO),--repo '$(REPO)') --base '$(BASE)' --fix '$(FIX)' --out '$(OUT)' \
+		$(if $(REQUIREMENTS),--requirements '$(REQUIREMENTS)') $(if $(PROBLEM),--problem '$(PROBLEM)')
 
 image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_code, alfworld or gateway
 	@$(PYTHON) -m local image $(NAME)

@@ -1,4 +1,4 @@
-"""Command line of the local platform: `python -m local up|down|status|demo`, `image NAME`, `try NAME`, `import RUN`."""
+"""Command line of the local platform: `python -m local` up, down, status, demo, image, try, import and instance."""
 
 import argparse
 import logging
@@ -25,6 +25,11 @@ TRY = (
 IMPORT = (
     "Make a finished run of the reference implementation of SkillOpt a run of the platform, whose skill is measured "
     "and published like any other. The platform has to run."
+)
+
+INSTANCE = (
+    "Write an instance of the benchmark swebench from two commits of a git repository, and verify it: its tests fail "
+    "before the fix and pass with it. It needs git and Python; packages are installed into a new environment."
 )
 
 
@@ -64,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     images.add_argument("names", nargs="*", help="sandbox (`up` builds it), codex, claude_code, alfworld, gateway")
     images.set_defaults(run=_image)
     _add_import(commands.add_parser("import", parents=[common], help=IMPORT, description=IMPORT))
+    _add_instance(commands.add_parser("instance", parents=[common], help=INSTANCE, description=INSTANCE))
     _add_try(commands.add_parser("try", parents=[common], help=TRY, description=TRY))
     return parser
 
@@ -75,6 +81,17 @@ def _add_try(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skill", type=Path, help="Markdown file of a skill (default: the seed skill)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as model.max_turns=3")
     parser.set_defaults(run=_try)
+
+
+def _add_instance(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repo", type=Path, default=Path(), help="the repository (default: this folder)")
+    parser.add_argument("--base", required=True, help="the commit before the fix")
+    parser.add_argument("--fix", required=True, help="the commit with the fix and its tests")
+    parser.add_argument("--out", type=Path, required=True, help="folder that gets the instance's folder")
+    parser.add_argument("--requirements", type=Path, help="pinned packages; with pytest among them it runs the tests")
+    parser.add_argument("--problem", type=Path, help="text of the issue (default: the fix's commit message)")
+    parser.add_argument("--python-path", default="", help="folders to import from, such as src:. (default: as found)")
+    parser.set_defaults(run=_instance)
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -164,6 +181,13 @@ def _try(home: Home, options: argparse.Namespace) -> int:
     from local.try_benchmark import Asked, run
 
     return run(home, Asked(options.benchmark, options.items, options.split, options.skill, options.set))
+
+
+def _instance(home: Home, options: argparse.Namespace) -> int:
+    from local.instance import Asked, run
+
+    given = (options.repo, options.base, options.fix, options.out)
+    return run(Asked(*given, options.requirements, options.problem, options.python_path))
 
 
 def _import(home: Home, options: argparse.Namespace) -> int:

@@ -27,11 +27,16 @@ COLUMNS = (
 
 
 def write_instance(
-    folder: Path, record: Mapping[str, Any], tree: Mapping[str, bytes], run: Mapping[str, Any], requirements: str = ""
+    folder: Path,
+    record: Mapping[str, Any],
+    tree: Mapping[str, bytes],
+    run: Mapping[str, Any],
+    requirements: str = "",
+    executable: Sequence[str] = (),
 ) -> None:
     """Write an instance's folder; tree has the files at the base commit by their paths. Equal ones are equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "repo.tar.gz").write_bytes(archive(tree))
+    (folder / "repo.tar.gz").write_bytes(archive(tree, executable))
     for name, value in (("instance.json", record), ("run.json", run)):
         (folder / name).write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / "requirements.txt").write_text(requirements, encoding="utf-8")

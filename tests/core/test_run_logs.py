@@ -1,6 +1,6 @@
 """Run logs against the answers that the parsers of swebench 5.0.2 gave on the same texts, recorded by running them."""
 
-import importlib
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -209,6 +209,8 @@ def test_the_recorded_answers_are_what_the_installed_package_says(name: str):
     log, _ = RECORDED[name]
     answer = getattr(parsers, f"parse_log_{name}")(LOGS[log], None)
     if importlib.metadata.version("swebench") < "5":
+        if name == "pytest_v2":
+            pytest.skip("before 5.0 it cut ids at their blanks")
         # Before, the place of skipped tests was taken for a test.
         answer = {case: status for case, status in answer.items() if case not in ("[1]", "[2]")}
     assert {case: status.value for case, status in parsed(LogFormat(name), LOGS[log]).items()} == answer

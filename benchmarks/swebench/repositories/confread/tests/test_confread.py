@@ -1,6 +1,6 @@
 import unittest
 
-from confread.reader import ConfError, read, unquoted
+from confread.inifile import ConfError, read, unquoted
 from confread.values import as_bool, as_list, merged
 
 

@@ -1,7 +1,7 @@
 import unittest
 
 from numerals.roman import from_roman, to_roman
-from numerals.words import in_words, ordinal
+from numerals.spelling import in_words, ordinal
 
 
 class RomanTest(unittest.TestCase):

@@ -1,0 +1,224 @@
+"""`make instance`: two commits of a git repository become an instance of the benchmark swebench."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.swebench.instance_folder import write_instance
+from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.repository_patch import FilePatch, LeftOut, candidate_patch, file_patches
+from skillopt_airflow.core.resolution import resolve, unbelieved
+from skillopt_airflow.core.run_logs import CaseStatus, LogFormat, worst
+
+SECONDS = 1800
+"""A test run may take so long."""
+TAIL = 2000
+"""Characters of a failed command that an error shows."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of the command."""
+
+    repository: Path
+    base: str
+    fix: str
+    out: Path
+    requirements: Path | None = None
+    """Pinned packages that the tests need."""
+    problem: Path | None = None
+    """The issue's text; without one the fix's commit message."""
+    python_path: str = ""
+    """Folders of the tree to import from, with colons between; without one src, if there is one, and the tree."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What lies between the two commits."""
+
+    patch: str
+    test_patch: str
+    test_files: Sequence[str]
+    """Python files of tests that the fix adds or changes."""
+    left_out: Mapping[str, LeftOut]
+    """Files that cannot be part of an instance."""
+
+
+def run(asked: Asked) -> int:
+    """Write the instance's folder and say what it holds.
+
+    Raises:
+        DataError: it would be no instance; the text says why.
+    """
+    base, fix = (commit(asked.repository, name) for name in (asked.base, asked.fix))
+    change = between(asked.repository, base, fix)
+    requirements = asked.requirements.read_text(encoding="utf-8") if asked.requirements else ""
+    files, executable = tree_of(asked.repository, base)
+    log_format = LogFormat.PYTEST if "pytest" in requirements.lower() else LogFormat.UNITTEST
+    roots = asked.python_path or ("src:." if any(path.startswith("src/") for path in files) else ".")
+    modules = [path.removesuffix(".py").replace("/", ".") for path in change.test_files]
+    settings: dict[str, object] = {
+        "runner": log_format.value,
+        "files": [*change.test_files] if log_format is LogFormat.PYTEST else modules,
+        "pythonpath": roots,
+    }
+    before, after = _tested(files, change, settings, requirements)
+    fail_to_pass = sorted(case for case in after if after[case].passing and not _passed(case, before))
+    pass_to_pass = sorted(case for case in after if after[case].passing and _passed(case, before))
+    if not fail_to_pass:
+        raise DataError("no test fails before the fix and passes with it: name a fix whose tests show the fault")
+    name = asked.repository.resolve().name.lower()
+    message = _git(asked.repository, "log", "-1", "--format=%B%x00%cI", fix)
+    text, _, created = message.strip().partition("\0")
+    record = {
+        "repo": f"local/{name}",
+        "instance_id": f"local__{name}-{fix[:8]}",
+        "base_commit": base,
+        "patch": change.patch,
+        "test_patch": change.test_patch,
+        "problem_statement": asked.problem.read_text(encoding="utf-8") if asked.problem else text.strip() + "\n",
+        "hints_text": "",
+        "created_at": created.strip(),
+        "version": "",
+        "FAIL_TO_PASS": json.dumps(fail_to_pass),
+        "PASS_TO_PASS": json.dumps(pass_to_pass),
+        "environment_setup_commit": "",
+    }
+    folder = asked.out / str(record["instance_id"])
+    write_instance(folder, record, files, settings, requirements, executable)
+    left_out = "".join(f"\nLeft out: {path} ({why})" for path, why in change.left_out.items())
+    print(f"Wrote {folder}: FAIL_TO_PASS {len(fail_to_pass)}, PASS_TO_PASS {len(pass_to_pass)}{left_out}")
+    return 0
+
+
+def commit(repository: Path, name: str) -> str:
+    """Return a commit's id.
+
+    Raises:
+        DataError: there is no such commit, or no repository.
+    """
+    return _git(repository, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").strip()
+
+
+def between(repository: Path, base: str, fix: str) -> Change:
+    """Return what the fix changes: tests, their configuration, and the rest.
+
+    Raises:
+        DataError: it changes no test, or nothing else.
+    """
+    diff = _git(repository, "-c", "core.quotePath=false", "diff", "--no-renames", "--no-ext-diff", base, fix)
+    candidate = candidate_patch(diff)
+    judges = [file for file in file_patches(diff) if _is_the_judges(file, candidate.left_out)]
+    tests = [file.path for file in judges if file.path.endswith(".py") and not file.deleted]
+    tests = [path for path in tests if Path(path).name not in ("conftest.py", "__init__.py")]
+    if not candidate.text:
+        raise DataError(f"{base[:8]} to {fix[:8]}: nothing but tests is changed, so there is nothing to resolve")
+    if not tests:
+        raise DataError(f"{base[:8]} to {fix[:8]}: no file of tests is added or changed, so nothing shows the fault")
+    named = {file.path for file in judges}
+    left_out = {path: why for path, why in candidate.left_out.items() if path not in named}
+    return Change(candidate.text, "".join(file.text for file in judges), tests, left_out)
+
+
+def _is_the_judges(file: FilePatch, left_out: Mapping[str, LeftOut]) -> bool:
+    reason = left_out.get(file.path)
+    return reason is not None and reason.of_tests and not file.binary
+
+
+def tree_of(repository: Path, base: str) -> tuple[dict[str, bytes], list[str]]:
+    """Return the files at a commit, and which of them are executable; links are left out."""
+    packed = _git_bytes(repository, "archive", "--format=tar", base)
+    files, executable = dict[str, bytes](), list[str]()
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        for entry in tar:
+            content = tar.extractfile(entry) if entry.isfile() else None
+            if content is not None:
+                files[entry.name] = content.read()
+                executable += [entry.name] if entry.mode & 0o100 else []
+    return files, executable
+
+
+def _tested(
+    files: Mapping[str, bytes], change: Change, settings: Mapping[str, object], requirements: str
+) -> tuple[Mapping[str, CaseStatus], Mapping[str, CaseStatus]]:
+    """Run the fix's tests without its other changes and with them, in a new environment; returns both results."""
+    with tempfile.TemporaryDirectory(prefix="instance-") as scratch:
+        python, tree = Path(scratch, "venv", "bin", "python"), Path(scratch, "tree")
+        print("Making an environment ...", flush=True)
+        _done([sys.executable, "-m", "venv", str(python.parent.parent)], Path(scratch), "the environment")
+        if requirements.strip():
+            Path(scratch, "requirements.txt").write_text(requirements, encoding="utf-8")
+            _done([str(python), "-m", "pip", "install", "-q", "-r", "requirements.txt"], Path(scratch), "pip")
+        for path, content in files.items():
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            (tree / path).write_bytes(content)
+        _applied(tree, change.test_patch)
+        before, _, _ = _run(tree, python, settings)
+        _applied(tree, change.patch)
+        after, output, status = _run(tree, python, settings)
+        fault = unbelieved(LogFormat(str(settings["runner"])), output)
+        passing = [case for case in after if after[case].passing]
+        found = fault or resolve(passing, (), after, status)
+        if fault or not passing or not found.resolved:
+            raise DataError(f"the tests do not run with the fix: {found.feedback}\n{output[-TAIL:]}")
+        return before, after
+
+
+def _run(tree: Path, python: Path, settings: Mapping[str, object]) -> tuple[dict[str, CaseStatus], str, int]:
+    runner, files = LogFormat(str(settings["runner"])), [str(file) for file in _listed(settings["files"])]
+    options = ["pytest", "-rA", "-p", "no:cacheprovider"] if runner is LogFormat.PYTEST else ["unittest", "-v"]
+    roots = [str(tree / root) for root in str(settings["pythonpath"]).split(":")]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON", "VIRTUAL"))}
+    print(f"Running {' '.join(options + files)} ...", flush=True)
+    done = subprocess.run(
+        [str(python), "-m", *options, *files],
+        cwd=tree,
+        env={**kept, "PYTHONPATH": ":".join(roots), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=SECONDS,
+    )
+    return worst(runner, done.stdout), done.stdout, done.returncode
+
+
+def _listed(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
+
+
+def _passed(case: str, statuses: Mapping[str, CaseStatus]) -> bool:
+    return case in statuses and statuses[case].passing
+
+
+def _applied(tree: Path, patch: str) -> None:
+    # Outside of any repository git applies to plain files.
+    env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
+    _done(["git", "apply", "-"], tree, "git apply", patch, env)
+
+
+def _done(command: list[str], folder: Path, what: str, given: str = "", env: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(command, cwd=folder, input=given, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DataError(f"{what} failed: {(done.stderr or done.stdout)[-TAIL:].strip()}")
+
+
+def _git(repository: Path, *arguments: str) -> str:
+    return _git_bytes(repository, *arguments).decode(errors="replace")
+
+
+def _git_bytes(repository: Path, *arguments: str) -> bytes:
+    if not repository.is_dir():
+        raise DataError(f"{repository}: there is no such folder")
+    done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, check=False)
+    if done.returncode:
+        raise DataError(f"{repository}: git {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout

@@ -1,0 +1,133 @@
+"""A training whose target repairs repositories: what it changes is judged by tests, in plain processes here."""
+
+import asyncio
+import io
+import json
+import random
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from benchmarks.swebench.adapter import RepositoryTools
+from benchmarks.swebench.standin import use_tool
+from local.standin.directives import recognise
+from skillopt_airflow.core.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
+from skillopt_airflow.core.types import Item, Message, Split, Trajectory
+from skillopt_airflow.sandbox import judge_tests
+from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.training.workload import ChunkWorkload
+from tests.training.in_process import Training
+
+pytestmark = pytest.mark.slow
+
+
+def git(folder: str, *arguments: str, given: str = "") -> str:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, check=True).stdout
+
+
+def unpack(tree: bytes, folder: str) -> None:
+    with tarfile.open(fileobj=io.BytesIO(tree)) as tar:
+        tar.extractall(folder, filter="data")
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "base")
+
+
+class InRepositories(Training):
+    """The stand-in works with the benchmark's own tools in a folder of the item's tree."""
+
+    def _outcome(self, work: ChunkWorkload, item: Item) -> Outcome:
+        self.rollouts[work.stage] += 1
+        task = self.run.benchmark.task(item.public)
+        said = [Message(role="system", content=work.skill), Message(role="user", content=task)]
+        results: list[str] = []
+        with tempfile.TemporaryDirectory() as folder:
+            unpack(work.image_files(item)["repo.tar.gz"], folder)
+
+            async def run_shell(command: str) -> str:
+                return subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True).stdout
+
+            tools = RepositoryTools(cast(Any, SimpleNamespace(repository=folder, run_shell=run_shell)))
+            while (reply := use_tool(recognise(work.skill), task, results)).calls:
+                call = reply.calls[0]
+                results.append(asyncio.run(getattr(tools, call.name)(**json.loads(call.arguments))))
+                said += [
+                    Message(role="assistant", content=f"{call.name} {call.arguments}"),
+                    Message(role="user", content=results[-1]),
+                ]
+            git(folder, "add", "-A")
+            change = git(folder, "diff", "--cached", "--no-renames", "HEAD")
+        said.append(Message(role="assistant", content=reply.text))
+        trajectory = Trajectory(
+            item_id=item.id, status="ok", messages=tuple(said), answer=reply.text, files=(PATCH_FILE,), calls=1
+        )
+        return Outcome(trajectory, {PATCH_FILE: change.encode()})
+
+
+def judged_here(
+    limits: Any, base: str, labels: Any, contents: Callable[[Item], Mapping[str, bytes]]
+) -> Callable[[Item, RepositoryTests], TestedRepository]:
+    def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
+        canaries = Canaries.drawn(wanted.runner, wanted.files, random.Random(0))
+        with tempfile.TemporaryDirectory() as folder:
+            unpack(contents(item)["repo.tar.gz"], folder)
+            git(folder, "apply", "-", given=wanted.patch)
+            git(folder, "apply", "-", given=wanted.test_patch)
+            for path, content in canaries.contents.items():
+                (Path(folder) / path).write_text(content)
+            program = Path(str(judge_tests.__file__)).read_text().replace('WORK = "/work"', f"WORK = {folder!r}")
+            files = [canaries.labels[0], *wanted.files, canaries.labels[1]]
+            command = [sys.executable, "-P", "-c", program, wanted.runner, ".", *files]
+            done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return TestedRepository(end=RunEnd.RAN, output=done.stdout, exit_status=done.returncode, canaries=canaries)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def training() -> Any:
+    training = InRepositories.of(
+        "swebench",
+        train__num_epochs=2,
+        train__steps_per_epoch=2,
+        train__batch_size=5,
+        evaluation__val_limit=None,
+        evaluation__test_limit=None,
+        optimizer__use_slow_update=False,
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("skillopt_airflow.training.workload.tests_on_engine", judged_here)
+        training()
+    return training
+
+
+def test_the_skill_gets_better_at_resolving_issues(training: Training) -> None:
+    before = training.run.state(training.run.timeline[0]).current.evaluation.mean("hard")
+    after = training.state.best.evaluation.mean("hard")
+    assert before == 0.0
+    assert after >= 0.5
+    assert "accept_new_best" in training.actions()
+
+
+def test_every_rollout_is_judged_by_tests(training: Training) -> None:
+    stored = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.items(Split.VAL))
+    assert len(stored) == 6
+    for rollout in stored.values():
+        assert rollout.score is not None
+        assert "tests of the issue pass" in rollout.score.feedback
+        assert rollout.trajectory.answer.startswith("diff --git ")
+
+
+def test_no_patch_and_no_hidden_test_reaches_the_optimizer(training: Training) -> None:
+    shown = "".join(prompt for _, prompt in training.models.prompts)
+    for item in training.run.items(Split.TRAIN):
+        added = [line[1:].strip() for line in str(item.reference["test_patch"]).splitlines() if line.startswith("+  ")]
+        assert not [line for line in added if "assert" in line and line in shown]
