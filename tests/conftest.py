@@ -23,7 +23,9 @@ TOGETHER = {
     "tests/pipeline/test_pictures_platform.py": IMAGES,
     "tests/rollout/test_agent_clis.py": IMAGES,
     "tests/rollout/test_in_containers.py": IMAGES,
+    "tests/rollout/test_repository_in_containers.py": IMAGES,
     "tests/sandbox/test_docker_without_shared_files.py": IMAGES,
+    "tests/sandbox/test_judge_container.py": IMAGES,
 }
 """Files whose tests must not run at the same time."""
 

@@ -140,9 +140,9 @@ def test_an_adapter_that_cannot_be_imported_is_named(
 
 
 def test_a_benchmark_is_loaded_while_another_thread_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed(monkeypatch, *(make(tmp_path / f"mine{number}") for number in range(50)))
+    listed(monkeypatch, *(make(tmp_path / f"mine{number}") for number in range(20)))
     with another_thread_importing():
-        assert [benchmarks.load(f"mine{number}") for number in range(50)] == ["mine"] * 50
+        assert [benchmarks.load(f"mine{number}") for number in range(20)] == ["mine"] * 20
 
 
 @contextmanager
