@@ -29,6 +29,10 @@ class Folders:
     inputs: str
     outputs: str
     corpus: CorpusFolder = NO_CORPUS
+    repository: str = ""
+
+    def agent_variables(self) -> dict[str, str]:
+        return {}
 
     def input_names(self) -> Sequence[str]:
         return ()
