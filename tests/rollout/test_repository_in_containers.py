@@ -23,7 +23,10 @@ TURNS: list[tuple[str, dict[str, Any]]] = [
     ("view", {"path": "ledger/sums.py", "first": 1, "last": 2}),
     ("edit", {"path": "ledger/sums.py", "old": "amounts", "new": "all"}),
     ("edit", {"path": "ledger/sums.py", "old": "amounts[1:]", "new": "amounts"}),
-    ("shell", {"command": "echo note > ledger/note.txt; grep -rn 'test_all' / --include=*.py 2>/dev/null | head -3"}),
+    (
+        "shell",
+        {"command": "echo note > ledger/note.txt; grep -rn test_all_the_amounts / --include=*.py | head -3"},
+    ),
     ("view", {"path": "../etc/passwd"}),
     ("submit", {}),
     ("shell", {"command": "echo late > late.txt"}),
@@ -78,7 +81,7 @@ def test_the_target_works_in_a_copy_and_its_difference_comes_out(docker_host: st
     assert "stands 2 times" in twice
     assert changed == "Changed ledger/sums.py at line 2."
     # Neither the tests that judge nor what they are to show is in this container.
-    assert "test_all" not in searched
+    assert "test_all_the_amounts" not in searched
     assert "not in the repository" in outside
     assert "handed in already" in late
     assert json.dumps(row.model_dump(mode="json"))

@@ -23,7 +23,7 @@ TEST_PATCH = """diff --git a/tests/test_sums.py b/tests/test_sums.py
      assert total([]) == 0
 +
 +
-+def test_all():
++def test_all_the_amounts():
 +    assert total([1, 2, 4]) == 7
 """
 GOLD = """diff --git a/ledger/sums.py b/ledger/sums.py
@@ -44,7 +44,7 @@ RECORD: JsonObject = {
     "hints_text": "sum(amounts) is enough",
     "created_at": "2026-01-01",
     "version": "1",
-    "FAIL_TO_PASS": ["tests/test_sums.py::test_all"],
+    "FAIL_TO_PASS": ["tests/test_sums.py::test_all_the_amounts"],
     "PASS_TO_PASS": '["tests/test_sums.py::test_none"]',
     "environment_setup_commit": "",
     "instance": "ledger__ledger-1",
