@@ -9,7 +9,7 @@ import httpx
 from skillopt_airflow.core.errors import PlatformError
 
 POLL_SECONDS = 1.0
-REQUEST_SECONDS = 60.0
+REQUEST_SECONDS = 180.0
 """The server shares its processors with the tasks of all runs."""
 PAGE = 100
 FINISHED = ("success", "failed")
@@ -70,7 +70,7 @@ class AirflowApi:
         errors = self._pages("/importErrors", "import_errors", {})
         return {str(error["filename"]): str(error["stack_trace"]) for error in errors}
 
-    def wait_for_dag(self, dag_id: str, seconds: float = 60.0) -> None:
+    def wait_for_dag(self, dag_id: str, seconds: float = 240.0) -> None:
         """Wait until the DAG processor has found a DAG.
 
         Raises:
