@@ -25,6 +25,7 @@ TOGETHER = {
     "tests/rollout/test_in_containers.py": IMAGES,
     "tests/rollout/test_repository_in_containers.py": IMAGES,
     "tests/sandbox/test_docker_without_shared_files.py": IMAGES,
+    "tests/sandbox/test_item_images.py": IMAGES,
     "tests/sandbox/test_judge_container.py": IMAGES,
 }
 """Files whose tests must not run at the same time."""

@@ -199,7 +199,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.ui.message_page": "tests/ui/test_dag_run_tab.py",
     "skillopt_airflow.rollout.repository": "tests/rollout/test_repository_in_containers.py",
     "skillopt_airflow.sandbox.docker_exec": "tests/sandbox/test_judge_container.py",
-    "skillopt_airflow.sandbox.item_images": "tests/rollout/test_repository_in_containers.py",
     "skillopt_airflow.sandbox.item_setup": "tests/rollout/test_repository_in_containers.py",
     "skillopt_airflow.sandbox.judge_tests": "tests/sandbox/test_judge_container.py",
     "skillopt_airflow.sandbox.judge_tree": "tests/sandbox/test_judge_container.py",

@@ -14,6 +14,8 @@ from skillopt_airflow.core.run_logs import FORMATS, CaseStatus, LogFormat, worst
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Message, Score, Trajectory
 
+from .official import image_of, run_of
+
 TREE, REQUIREMENTS = "repo.tar.gz", "requirements.txt"
 RUNNERS = ("pytest", "unittest", "django", "sympy")
 MOST_LINES = 200
@@ -34,9 +36,9 @@ Use the tools shell, view and edit, and call submit when you are done."""
 
 
 class SWEBench:
-    """Records with the columns of SWE-bench, and a folder with the tree and its requirements.
+    """Records with the columns of SWE-bench, whose repositories come from published images or from folders.
 
-    A row of a split has the twelve columns, `instance`, the folder below the data set's, and `run`: how its tests run.
+    A row with a folder has `instance`, its place below the data set's, and `run`: how its tests run.
     """
 
     runs_code = True
@@ -53,14 +55,14 @@ class SWEBench:
         Raises:
             DataError: a key is missing or not usable; the text names it.
         """
-        folder, run = text_at(record, "instance").strip("/"), _run(record)
+        run = _run(record if "run" in record else {"run": run_of(record)})
         repo = text_at(record, "repo")
         fail_to_pass, pass_to_pass = (_tests(record, key) for key in ("FAIL_TO_PASS", "PASS_TO_PASS"))
         if not fail_to_pass:
             raise DataError("FAIL_TO_PASS: expected at least one test that fails before the issue is resolved")
         excluded = run.get("p2p_excluded")
         left_out = set(excluded) if isinstance(excluded, dict) else set()
-        roots = str(run.get("pythonpath") or ".").split(":")
+        roots = tuple(str(run.get("pythonpath") or ".").split(":"))
         return Item(
             id=self.identity(record),
             public={"problem_statement": text_at(record, "problem_statement"), "repo": repo},
@@ -71,11 +73,7 @@ class SWEBench:
                 "run": run,
             },
             group=repo,
-            image=ItemImage(
-                tree=ItemFile(name=TREE, path=f"{folder}/{TREE}"),
-                requirements=ItemFile(name=REQUIREMENTS, path=f"{folder}/{REQUIREMENTS}"),
-                import_roots=tuple(roots),
-            ),
+            image=_built(record, roots) if "instance" in record else image_of(record, roots),
         )
 
     def messages(self, public: JsonObject, skill: str) -> Sequence[Message]:
@@ -213,6 +211,15 @@ class RepositoryTools:
 
 
 _OVER = "You have handed in already; say in one sentence what you changed."
+
+
+def _built(record: JsonObject, roots: tuple[str, ...]) -> ItemImage:
+    folder = text_at(record, "instance").strip("/")
+    return ItemImage(
+        tree=ItemFile(name=TREE, path=f"{folder}/{TREE}"),
+        requirements=ItemFile(name=REQUIREMENTS, path=f"{folder}/{REQUIREMENTS}"),
+        import_roots=roots,
+    )
 
 
 def _verdict(item: Item, ran: TestedRepository) -> Verdict:

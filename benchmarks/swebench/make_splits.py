@@ -1,9 +1,11 @@
-"""Write the splits of a folder of instances: `python -m benchmarks.swebench.make_splits FOLDER`.
+"""Write the splits of a data set: `python -m benchmarks.swebench.make_splits FOLDER`, or `... FILE FOLDER`.
 
-Each folder anywhere below it that has an instance.json is an instance. Each repository's instances
-go to train, val and test by 2:1:7, at least one to train and to val, as in the reference implementation's splits.
+Of a folder alone, each folder anywhere below it that has an instance.json is an instance; a file has SWE-bench's own
+rows, as Parquet, JSON or JSONL. Each repository's instances go to train, val and test by 2:1:7, at least one to train
+and to val, as in the reference implementation's splits.
 """
 
+import json
 import random
 import sys
 from collections import defaultdict
@@ -11,24 +13,58 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .instance_folder import row, write_rows
+from .instance_folder import COLUMNS, row, write_rows
 
 PARTS = {"train": 2, "val": 1, "test": 7}
 SEED = 42
 
 
-def main(folder: Path) -> None:
+def main(source: Path, folder: Path) -> None:
     """Write <split>/items.json below the folder, and say how many instances each has."""
-    found = sorted(path.parent for path in folder.glob("**/instance.json"))
-    if not found:
-        sys.exit(f"{folder}: no folder below it has an instance.json")
     try:
-        rows = [row(one, folder) for one in found]
+        rows = published_rows(source) if source.is_file() else rows_below(folder)
     except ValueError as error:
         sys.exit(str(error))
     for split, members in split_rows(rows).items():
         write_rows(folder / split, members)
         sys.stdout.write(f"{split}: {len(members)} instances\n")
+
+
+def rows_below(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of all instances below a folder.
+
+    Raises:
+        ValueError: there is none, or one lacks a file or a key.
+    """
+    found = sorted(path.parent for path in folder.glob("**/instance.json"))
+    if not found:
+        raise ValueError(f"{folder}: no folder below it has an instance.json")
+    return [row(one, folder) for one in found]
+
+
+def published_rows(file: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file of SWE-bench, with its twelve columns and, where it is there, `image`.
+
+    Raises:
+        ValueError: it cannot be read, or a row lacks a column.
+    """
+    try:
+        if file.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
+        elif file.suffix == ".jsonl":
+            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        else:
+            rows = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file}: it cannot be read: {error}") from None
+    for number, one in enumerate(rows, start=1):
+        missing = [name for name in COLUMNS if name not in one]
+        if missing:
+            raise ValueError(f"{file}: row {number} lacks {', '.join(missing)}")
+    kept = (*COLUMNS, "image")
+    return [{name: one[name] for name in kept if one.get(name) is not None} for one in rows]
 
 
 def split_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -63,6 +99,6 @@ def counts(size: int) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m benchmarks.swebench.make_splits FOLDER")
-    main(Path(sys.argv[1]))
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: python -m benchmarks.swebench.make_splits [FILE] FOLDER")
+    main(Path(sys.argv[1]), Path(sys.argv[-1]))

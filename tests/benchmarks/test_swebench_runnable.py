@@ -1,19 +1,26 @@
-"""Real instances of SWE-bench in the judge's container: the gold patch resolves each of them, and no change none.
+"""Real repositories in the judge's container: the gold patch resolves each instance, and no change none.
 
 Their images take minutes and their packages hundreds of megabytes, so they run if SKILLOPT_TEST_PROVIDER is set.
-SKILLOPT_SWEBENCH names a folder of instance folders; benchmarks/swebench/README.md describes one.
+SKILLOPT_SWEBENCH names a folder of instance folders; benchmarks/swebench/README.md describes one. Django and SymPy,
+whose tests have runners of their own, are releases from PyPI with one fault.
 """
 
 import json
 import os
+import subprocess
+import sys
+import tarfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import docker
 import pytest
 
+from benchmarks.swebench.instance_folder import archive, git_diff
+from benchmarks.swebench.official import run_of
 from local import image
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.protocols import JudgesRepository
@@ -56,19 +63,96 @@ def judged(client: docker.APIClient, item: Item, patch: str, contents: Mapping[s
     return benchmark.score_tests(item, patch, ran)
 
 
+def scores(client: docker.APIClient, record: JsonObject, contents: Mapping[str, bytes]) -> tuple[float, ...]:
+    """How the right change, none, and one of no use are judged."""
+    item = with_hashes(benchmarks.load("swebench").item(record), dict(contents))
+    patches = (str(record["patch"]), "", added("of_no_use.py", "NOTE = 1"))
+    found = [judged(client, item, patch, contents) for patch in patches]
+    print(item.id, *(score.feedback for score in found), sep="\n  ")
+    return tuple(score.hard for score in found)
+
+
 @pytest.mark.skipif(not FOLDER.is_dir(), reason=f"SKILLOPT_SWEBENCH: {FOLDER} is not there")
 def test_gold_resolves_every_instance_and_nothing_none(client: docker.APIClient) -> None:
-    def scores(folder: Path) -> tuple[float, float, float]:
-        contents = {name: (folder / name).read_bytes() for name in FILES}
-        record = record_of(folder)
-        item = with_hashes(benchmarks.load("swebench").item(record), contents)
-        patches = (str(record["patch"]), "", added("of_no_use.py", "NOTE = 1"))
-        first, *others = (judged(client, item, patch, contents) for patch in patches)
-        print(folder.name, first.feedback, *(other.feedback for other in others), sep="\n  ")
-        return first.hard, others[0].hard, others[1].hard
+    def of(folder: Path) -> tuple[float, ...]:
+        return scores(client, record_of(folder), {name: (folder / name).read_bytes() for name in FILES})
 
     folders = sorted(path.parent for path in FOLDER.glob("*/run.json"))
     with ThreadPoolExecutor(2) as pool:
-        found = dict(zip(folders, pool.map(scores, folders), strict=True))
+        found = dict(zip(folders, pool.map(of, folders), strict=True))
     assert found
     assert set(found.values()) == {(1.0, 0.0, 0.0)}, found
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One wrong line in a release, and the test that shows it."""
+
+    release: str
+    repo: str
+    requirements: str
+    file: str
+    right: str
+    wrong: str
+    tests: str
+    shown_by: str
+    still_passes: str
+
+
+FAULTS = (
+    Fault(
+        release="Django==4.2.16",
+        repo="django/django",
+        requirements="asgiref==3.8.1\nsqlparse==0.5.1\n",
+        file="django/utils/text.py",
+        right='return re.sub(r"[-\\s]+", "-", value).strip("-_")',
+        wrong='return re.sub(r"[-\\s]+", "-", value).strip("-")',
+        tests="tests/utils_tests/test_text.py",
+        shown_by="test_slugify (utils_tests.test_text.TestUtilsText.test_slugify)",
+        still_passes="test_wrap (utils_tests.test_text.TestUtilsText.test_wrap)",
+    ),
+    Fault(
+        release="sympy==1.13.3",
+        repo="sympy/sympy",
+        requirements="mpmath==1.3.0\n",
+        file="sympy/utilities/misc.py",
+        right="elif k % 10 == 3:",
+        wrong="elif k % 10 == 4:",
+        tests="sympy/utilities/tests/test_misc.py",
+        shown_by="test_ordinal",
+        still_passes="test_translate",
+    ),
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.repo for fault in FAULTS])
+def test_runners_of_projects_of_their_own(fault: Fault, client: docker.APIClient, tmp_path: Path) -> None:
+    tree = released(fault.release, tmp_path)
+    right, tests = (tree[path].decode() for path in (fault.file, fault.tests))
+    assert right.count(fault.right) == 1
+    wrong = right.replace(fault.right, fault.wrong)
+    record: JsonObject = {
+        "instance_id": f"{fault.repo.replace('/', '__')}-1",
+        "repo": fault.repo,
+        "patch": git_diff(fault.file, wrong, right),
+        "test_patch": git_diff(fault.tests, tests, tests + "# Judged.\n"),
+        "problem_statement": "A fault.",
+        "FAIL_TO_PASS": [fault.shown_by],
+        "PASS_TO_PASS": [fault.still_passes],
+        "instance": "one",
+    }
+    contents = {
+        "repo.tar.gz": archive({**tree, fault.file: wrong.encode()}),
+        "requirements.txt": fault.requirements.encode(),
+    }
+    assert scores(client, {**record, "run": run_of(record)}, contents) == (1.0, 0.0, 0.0)
+
+
+def released(release: str, folder: Path) -> dict[str, bytes]:
+    """The files of a source distribution, by their paths."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:"]
+    subprocess.run([*command, "--disable-pip-version-check", "--dest", str(folder), release], check=True)
+    (found,) = folder.glob("*.tar.gz")
+    with tarfile.open(found) as tar:
+        members = {member.name.partition("/")[2]: tar.extractfile(member) for member in tar if member.isfile()}
+        return {path: file.read() for path, file in members.items() if file is not None}

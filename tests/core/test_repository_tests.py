@@ -69,3 +69,10 @@ def test_the_exit_status_is_what_it_were_without_them(status: str, without: int)
 def test_another_exit_status_stays() -> None:
     assert drawn().without({}, 2) == ({}, 2)
     assert drawn().without({}, 0) == ({}, 0)
+
+
+def test_sympys_runner_ends_the_line_of_the_last_test_of_a_file_in_its_own_way():
+    canaries = Canaries.drawn("sympy", ("sympy/core/tests/test_basic.py",), random.Random(1))
+    for path in (canaries.first, canaries.last):
+        last = canaries.contents[path].split("def ")[-1]
+        assert not any(last.startswith(name) for name in (*canaries.passing, canaries.failing))

@@ -89,7 +89,7 @@ def test_two_commits_become_an_instance(repository: Path, tmp_path: Path, monkey
     assert "number * 2" in record["patch"]
     assert "test_three" not in record["patch"]
     assert "test_three" in record["test_patch"]
-    make_splits.main(tmp_path / "mine")
+    make_splits.main(tmp_path / "mine", tmp_path / "mine")
     (row,) = json.loads((tmp_path / "mine" / "test" / "items.json").read_bytes())
     item = BENCHMARK.item(row)
     assert item.reference["fail_to_pass"] == ["test_three (tests.test_thing.DoubleTest)"]

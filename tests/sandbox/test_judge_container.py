@@ -10,10 +10,10 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.protocols import JudgesRepository
 from skillopt_airflow.core.repository_tests import RepositoryTests, TestedRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Rollout, Status, Trajectory
+from skillopt_airflow.core.types import Item, Rollout, Status, Trajectory
 from skillopt_airflow.sandbox.item_images import ItemImages
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
-from skillopt_airflow.training.repository_judging import judged_repository
+from skillopt_airflow.training.repository_judging import RunTests, judged_repository
 from tests.sandbox.small_repository import CONTENTS, FILES, GOLD, added, small_item, sums
 
 pytestmark = pytest.mark.engine
@@ -47,6 +47,17 @@ CHEATS = {
         "def cheat(cls, item, call):\n    call.excinfo = None\n    return old(cls, item, call)\n"
         "r.TestReport.from_item_and_call = classmethod(cheat)"
     ),
+    "patches assert": sums(
+        BUG + "import builtins, _pytest.outcomes as o\nbuiltins.AssertionError = o.XFailed\n"
+        "import _pytest.assertion.rewrite as r\nr.AssertionError = o.XFailed"
+    ),
+    "drops every assert that is compiled from now on": sums(
+        BUG + "import ast, _pytest.assertion.rewrite as r\n"
+        "class Dropped(ast.NodeTransformer):\n"
+        "    def visit_Assert(self, node):\n        return ast.copy_location(ast.Pass(), node)\n"
+        "def rewrite(tree, *rest):\n    ast.fix_missing_locations(Dropped().visit(tree))\n"
+        "r.rewrite_asserts = rewrite"
+    ),
     "patches the calls of tests": sums(BUG + "import _pytest.python as p\np.Function.runtest = lambda self: None"),
     "writes a results file": sums(
         BUG + f"for name in ('results.xml', 'report.json', '/judge/results'):\n"
@@ -71,24 +82,39 @@ CHEATS = {
     "takes all memory": sums(BUG + "held = []\nwhile True:\n    held.append(bytearray(10**8))"),
 }
 
+LEFT_OUT = (
+    "skips the tests",
+    "overwrites the runner",
+    "overwrites the runner's package",
+    "conftest passes all",
+    "sitecustomize",
+    "a plugin by its entry point",
+)
+"""Changes that are left out of an answer before a container sees them."""
+
 
 @pytest.fixture(scope="module")
-def judge(docker_host: str) -> Iterator[Callable[[str], Rollout]]:
+def run(docker_host: str) -> Iterator[RunTests]:
     from local import image
 
     with closing(docker.APIClient(base_url=docker_host, timeout=600)) as client:
         images = ItemImages(client, image.IMAGE, LIMITS, lambda _: CONTENTS)
 
-        def run(item, wanted: RepositoryTests) -> TestedRepository:  # type: ignore[no-untyped-def]
+        def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
             limits = LIMITS.model_copy(update={"test_timeout": 10}) if "sleep(600)" in wanted.patch else LIMITS
-            return JudgeContainer(client, limits, {"run": "judge-test"}).run(item, images.of(item), wanted)
+            return JudgeContainer(client, limits, {"run": "judge-test"}).run(item, images.judging(item), wanted)
 
-        def judged(patch: str) -> Rollout:
-            assert isinstance(BENCHMARK, JudgesRepository)
-            left = Trajectory(item_id=ITEM.id, status=Status.OK, answer="Done.")
-            return judged_repository(BENCHMARK, ITEM, left, {"patch.diff": patch.encode()}, run)
+        yield run
 
-        yield judged
+
+@pytest.fixture
+def judge(run: RunTests) -> Callable[[str], Rollout]:
+    def judged(patch: str) -> Rollout:
+        assert isinstance(BENCHMARK, JudgesRepository)
+        left = Trajectory(item_id=ITEM.id, status=Status.OK, answer="Done.")
+        return judged_repository(BENCHMARK, ITEM, left, {"patch.diff": patch.encode()}, run)
+
+    return judged
 
 
 def test_the_right_change_resolves_and_is_the_answer(judge: Callable[[str], Rollout]) -> None:
@@ -103,6 +129,16 @@ def test_no_cheat_resolves(name: str, judge: Callable[[str], Rollout]) -> None:
     assert found.score is not None, found.trajectory.error
     print(name, "->", found.score.feedback)
     assert (found.score.hard, found.score.soft) == (0.0, 0.0), found.score.feedback
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_none_resolves_even_where_all_of_it_gets_into_the_container(name: str, run: RunTests) -> None:
+    assert isinstance(BENCHMARK, JudgesRepository)
+    wanted = BENCHMARK.tests(ITEM, GOLD)
+    assert isinstance(wanted, RepositoryTests)
+    ran = run(ITEM, wanted.model_copy(update={"patch": CHEATS[name]}))
+    score = BENCHMARK.score_tests(ITEM, CHEATS[name], ran)
+    assert (score.hard, score.soft) == (0.0, 0.0), score.feedback
 
 
 def test_a_right_change_beside_a_conftest_counts_without_it(judge: Callable[[str], Rollout]) -> None:

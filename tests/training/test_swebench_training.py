@@ -85,7 +85,7 @@ def judged_here(
                 (Path(folder) / path).write_text(content)
             program = Path(str(judge_tests.__file__)).read_text().replace('WORK = "/work"', f"WORK = {folder!r}")
             files = [canaries.labels[0], *wanted.files, canaries.labels[1]]
-            command = [sys.executable, "-P", "-c", program, wanted.runner, ".", *files]
+            command = [sys.executable, "-c", program, wanted.runner, ".", *files]
             done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return TestedRepository(end=RunEnd.RAN, output=done.stdout, exit_status=done.returncode, canaries=canaries)
 

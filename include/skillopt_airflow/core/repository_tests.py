@@ -68,9 +68,11 @@ class Canaries(Value):
         one, two, three = (_word(chance) for _ in range(3))
         folders = [_folder(runner, file) for file in (files[0], files[-1])]
         modules = _word(chance), _word(chance)
+        # SymPy's runner ends the line of a file's last test in its own way, and SWE-bench does not read that.
+        last = [{f"test_{_word(chance)}": True} if runner == "sympy" else {} for _ in range(2)]
         sources = (
-            _source(runner, chance, {f"test_{one}": True}),
-            _source(runner, chance, {f"test_{two}": True, f"test_{three}": False}),
+            _source(runner, chance, {f"test_{one}": True} | last[0]),
+            _source(runner, chance, {f"test_{two}": True, f"test_{three}": False} | last[1]),
         )
         contents: dict[str, str] = {}
         places, labels = [], []

@@ -190,6 +190,9 @@ class SandboxGroup(Group):
     """Seconds that the tests which judge a repository may take, in a container of their own."""
     image_builds: Positive = 2
     """Images of items that a task builds at the same time, where items bring a repository."""
+    item_registry: str = ""
+    """Registry, or a part of one, in front of the images that items name, such as registry.example.com/mirror; they are
+    taken as they are named when empty."""
     image_days: Positive = 14
     """Days after which the cleanup removes an item's image that no task has used since."""
     pool: ObjectName = "default_pool"

@@ -95,10 +95,14 @@ class ItemFile(Value):
 
 
 class ItemImage(Value):
-    """The image that an item runs in: a named one, or what is built from its repository on the run's sandbox image."""
+    """What the image that an item runs in is built from, on the run's sandbox image: another image, or an archive."""
 
     name: str = ""
-    """Name of an image that holds the rollout program, such as one made from the sandbox image."""
+    """Name of an image that holds a repository and its packages; its tests run in that image itself."""
+    folder: str = Field(default="", exclude_if=lambda folder: not folder)
+    """Where the repository lies in a named image."""
+    environment: str = Field(default="", exclude_if=lambda environment: not environment)
+    """Where the environment of its packages lies in a named image: a folder with `bin/python`."""
     tree: ItemFile | None = None
     """Archive, tar.gz, of the files of a repository; the target works in a copy of them."""
     requirements: ItemFile | None = None
@@ -110,6 +114,8 @@ class ItemImage(Value):
     def _named_or_built(self) -> Self:
         if bool(self.name) == (self.tree is not None):
             raise ValueError("an image has either a name or a tree that it is built from")
+        if not bool(self.name) == self.folder.startswith("/") == self.environment.startswith("/"):
+            raise ValueError("a named image, and no other, has folder and environment, from the root on")
         return self
 
     @property

@@ -131,9 +131,9 @@ class AirflowConnections:
 
     def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
         """Have named images of items on the engine; raise ImageMissing, with all that are missing."""
-        from skillopt_airflow.sandbox.docker_connection import ensure_images
+        from skillopt_airflow.sandbox.item_images import ensure_named
 
-        ensure_images(names, config.sandbox)
+        ensure_named(names, config.sandbox)
 
     def image(self, config: TrainConfig) -> str:
         """Return the image's digest, after target, optimizer and engine have shown that they are there."""

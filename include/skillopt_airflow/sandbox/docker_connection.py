@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,30 +37,6 @@ def image_digest(image: str, sandbox: SandboxGroup) -> str:
         repository = repository.rpartition(":")[0]
     digests = [digest for digest in details.get("RepoDigests") or [] if digest.partition("@")[0] == repository]
     return str(digests[0] if digests else details["Id"])
-
-
-def ensure_images(names: Sequence[str], sandbox: SandboxGroup) -> None:
-    """Have images of items on the engine, pulled where that is allowed.
-
-    Raises:
-        EngineUnavailable: no engine answers.
-        ImageMissing: naming all that are missing.
-    """
-    engine = found(sandbox.docker_conn_id)
-    with reached(engine.url):
-        client: Any = engine.hook.api_client
-    missing = []
-    with closing(client):
-        for name in names:
-            try:
-                ensure_image(client, name, "never" if sandbox.pull == "never" else "missing")
-            except ImageMissing:
-                missing.append(name)
-    if missing:
-        raise ImageMissing(
-            f"the engine has {len(missing)} of the items' {len(names)} images neither by itself nor from a registry: "
-            f"{', '.join(missing)}"
-        )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Images of items that bring a repository: built once on the sandbox image, and kept under the hash of what they hold.
 
 Packages are fetched by the worker's pip, as wheels alone, so that nothing of theirs runs there and the container in
-which an image is put together needs no network.
+which an image is put together needs no network. Of an item that names an image, repository and packages come from
+there, and a second image is made from that one itself: its tests run with the libraries that it was made with.
 """
 
 import hashlib
@@ -12,15 +13,15 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item, ItemImage, canonical_json, sha256
+from skillopt_airflow.core.types import Item, ItemImage, JsonObject, canonical_json, sha256
 from skillopt_airflow.sandbox.docker_exec import executed
 from skillopt_airflow.sandbox.labels import expiry, identity, remove_container
 from skillopt_airflow.sandbox.tar_archive import packed
@@ -54,43 +55,60 @@ class ItemImages:
         self._limits = limits
         self._contents = contents
         self._building = threading.BoundedSemaphore(limits.image_builds)
-        self._base_id = ""
 
     def of(self, item: Item) -> str:
-        """Return the name of an item's image, which is built or pulled if it is missing.
+        """Return the name of the image that a target works in, which is built if it is missing.
 
         Raises:
             ImageMissing: the packages, the tree or git are not to be had; or the image's name leads to none.
         """
-        from skillopt_airflow.sandbox.docker_connection import ensure_image
+        return self._made(item, self._base)
 
+    def judging(self, item: Item) -> str:
+        """Return the name of the image in which the item's tests run; that of the target where the item names none.
+
+        Raises:
+            ImageMissing: as `of`.
+        """
+        named = item.image.name if item.image is not None else ""
+        return self._made(item, self._there_at_last(named) if named else self._base)
+
+    def _made(self, item: Item, base: str) -> str:
         if item.image is None:
-            return self._base
-        if item.image.name:
-            ensure_image(self._client, item.image.name, "never" if self._limits.pull == "never" else "missing")
-            return item.image.name
-        tag = self._tag(item, item.image)
+            return base
+        tag = self._tag(item, item.image, base)
         with _locks[tag]:
             if not self._there(tag):
                 with self._building:
                     began = time.monotonic()
                     log.info("building the image of item %s", item.id)
-                    self._build(item, tag)
+                    self._build(item, item.image, base, tag)
                     log.info("built the image of item %s in %.0f s", item.id, time.monotonic() - began)
             # A name's time tells the cleanup when it was used last.
             self._client.tag(tag, REPOSITORY, tag.partition(":")[2], force=True)
         return tag
 
-    def _tag(self, item: Item, image: ItemImage) -> str:
-        if not self._base_id:
-            self._base_id = str(self._client.inspect_image(self._base)["Id"])
+    def _there_at_last(self, name: str) -> str:
+        """Return the full name of an item's image, which is pulled if the engine has none."""
+        from skillopt_airflow.sandbox.docker_connection import ensure_image
+
+        full = full_name(name, self._limits)
+        ensure_image(self._client, full, "never" if self._limits.pull == "never" else "missing")
+        return full
+
+    def _tag(self, item: Item, image: ItemImage, base: str) -> str:
         held = [file.sha256 for file in image.files]
         if not all(held):
             # Of an item that no run has stored.
             contents = self._contents(item)
             held = [hashlib.sha256(contents[file.name]).hexdigest() for file in image.files]
+        if image.name:
+            held = [self._id(self._there_at_last(image.name)), image.folder, image.environment]
         setup = hashlib.sha256(SETUP.read_bytes()).hexdigest()
-        return f"{REPOSITORY}:{sha256(canonical_json([[*held], [*image.import_roots], self._base_id, setup]))[:32]}"
+        return f"{REPOSITORY}:{sha256(canonical_json([[*held], [*image.import_roots], self._id(base), setup]))[:32]}"
+
+    def _id(self, name: str) -> str:
+        return str(self._client.inspect_image(name)["Id"])
 
     def _there(self, tag: str) -> bool:
         from docker.errors import ImageNotFound
@@ -101,21 +119,23 @@ class ItemImages:
             return False
         return True
 
-    def _build(self, item: Item, tag: str) -> None:
-        image, contents = item.image, self._contents(item)
-        if image is None or image.tree is None:
-            raise ImageMissing(f"item {item.id} has no tree to build an image from")
+    def _build(self, item: Item, image: ItemImage, base: str, tag: str) -> None:
         # A busy engine takes its time to write a layer.
         self._client.timeout = max(self._client.timeout, BUILD_SECONDS)
-        with tempfile.TemporaryDirectory(prefix="skillopt-item-") as name, self._builder() as container:
+        with tempfile.TemporaryDirectory(prefix="skillopt-item-") as name, self._container(base) as container:
             top = Path(name)
             folder = top / "item-build"
             folder.mkdir()
-            if image.requirements is not None and contents[image.requirements.name].strip():
-                fetched(contents[image.requirements.name], self._python(container), folder, item.id)
-            (folder / "packages").mkdir(exist_ok=True)
-            (folder / "repo.tar.gz").write_bytes(contents[image.tree.name])
-            (folder / "item.json").write_text(canonical_json({"import_roots": list(image.import_roots)}))
+            if not image.name:
+                self._put_archive_and_packages(item, image, container, folder)
+            elif base == self._base:
+                self._copy_from_named(image, container)
+            order: JsonObject = {
+                "import_roots": [*image.import_roots],
+                "folder": image.folder,
+                "environment": image.environment,
+            }
+            (folder / "item.json").write_text(canonical_json(order))
             (folder / "setup.py").write_bytes(SETUP.read_bytes())
             self._client.put_archive(container, "/", packed(top))
             status, said = self._run(container, ["python3", "-I", "/item-build/setup.py"])
@@ -124,17 +144,44 @@ class ItemImages:
             self._client.stop(container, timeout=0)
             repository, _, version = tag.partition(":")
             labels = identity({}) | {ITEM_IMAGE_LABEL: item.id}
-            self._client.commit(container, repository, version, conf=self._config(labels))
+            self._client.commit(container, repository, version, conf=self._config(base, labels))
 
-    def _config(self, labels: Mapping[str, str]) -> dict[str, Any]:
-        """Return the configuration of the sandbox image, with labels of its own."""
-        config: dict[str, Any] = dict(self._client.inspect_image(self._base)["Config"])
+    def _put_archive_and_packages(self, item: Item, image: ItemImage, container: str, folder: Path) -> None:
+        contents = self._contents(item)
+        if image.requirements is not None and contents[image.requirements.name].strip():
+            fetched(contents[image.requirements.name], self._python(container), folder, item.id)
+        (folder / "packages").mkdir(exist_ok=True)
+        if image.tree is not None:
+            (folder / "repo.tar.gz").write_bytes(contents[image.tree.name])
+
+    def _copy_from_named(self, image: ItemImage, container: str) -> None:
+        """Copy repository and packages of a named image to where they lay in it.
+
+        Raises:
+            ImageMissing: it has no such folder.
+        """
+        from docker.errors import NotFound
+
+        name = self._there_at_last(image.name)
+        with self._container(name) as source:
+            for folder in (image.folder, image.environment):
+                parent = folder.rpartition("/")[0] or "/"
+                self._run(container, ["mkdir", "-p", parent])
+                try:
+                    archive, _ = self._client.get_archive(source, folder)
+                except NotFound as error:
+                    raise ImageMissing(f"the image {name} has no folder {folder}: {error.explanation}") from error
+                self._client.put_archive(container, parent, archive)
+
+    def _config(self, base: str, labels: Mapping[str, str]) -> dict[str, Any]:
+        """Return the configuration of the image that it is made from, with labels of its own."""
+        config: dict[str, Any] = dict(self._client.inspect_image(base)["Config"])
         return config | {"Labels": {**(config.get("Labels") or {}), **labels}}
 
     @contextmanager
-    def _builder(self) -> Iterator[str]:
+    def _container(self, image: str) -> Iterator[str]:
         made = self._client.create_container(
-            self._base,
+            image,
             entrypoint=["sleep", str(BUILD_SECONDS + FETCH_SECONDS)],
             user="0:0",
             labels=identity({}) | expiry(BUILD_SECONDS + FETCH_SECONDS),
@@ -157,6 +204,37 @@ class ItemImages:
 
     def _run(self, container: str, command: list[str]) -> tuple[int | None, str]:
         return executed(self._client, container, command, user="0:0", most=MAX_SAID_BYTES)
+
+
+def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
+    """Have the images that items name on the engine, pulled where that is allowed.
+
+    Raises:
+        EngineUnavailable: no engine answers.
+        ImageMissing: naming all that are missing.
+    """
+    from skillopt_airflow.sandbox import docker_connection
+
+    engine = docker_connection.found(sandbox.docker_conn_id)
+    with docker_connection.reached(engine.url):
+        client: Any = engine.hook.api_client
+    missing = []
+    with closing(client):
+        for name in (full_name(name, sandbox) for name in names):
+            try:
+                docker_connection.ensure_image(client, name, "never" if sandbox.pull == "never" else "missing")
+            except ImageMissing:
+                missing.append(name)
+    if missing:
+        raise ImageMissing(
+            f"the engine has {len(missing)} of the items' {len(names)} images neither by itself nor from a registry: "
+            f"{', '.join(missing)}"
+        )
+
+
+def full_name(name: str, limits: SandboxGroup) -> str:
+    """Return an item's image as the engine knows it, which may be that of a registry of one's own."""
+    return f"{limits.item_registry}/{name}" if limits.item_registry else name
 
 
 def fetched(requirements: bytes, python: str, folder: Path, item_id: str) -> None:

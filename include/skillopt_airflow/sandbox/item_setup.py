@@ -6,6 +6,7 @@ The history has one commit, so that nothing of what came later can be looked up.
 
 import compileall
 import configparser
+import json
 import os
 import shutil
 import stat
@@ -16,6 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ITEM = Path("/opt/item")
 TREE, GIT, VENV = ITEM / "tree", ITEM / "git", ITEM / "venv"
+WORK = "/work"
 GIT_CONFIG = """[safe]
 	directory = *
 [user]
@@ -38,10 +40,20 @@ def main() -> None:
     """Lay out everything, and remove what it was made from."""
     if shutil.which("git") is None:
         sys.exit("the sandbox image has no git: build it anew with `make up`, or add Debian's package git to your own")
-    TREE.mkdir(parents=True)
-    unpack()
+    order = json.loads((HERE / "item.json").read_text())
+    TREE.parent.mkdir(parents=True)
+    if order["folder"]:
+        adopt(Path(order["folder"]))
+        VENV.symlink_to(order["environment"])
+    else:
+        unpack()
+        environment()
+    for path in sorted(TREE.rglob(".git")):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
     record()
-    environment()
     shutil.copyfile(HERE / "item.json", ITEM / "item.json")
     for path in [ITEM, *TREE.rglob("*")]:
         if not path.is_symlink():
@@ -52,14 +64,19 @@ def main() -> None:
 
 
 def unpack() -> None:
-    """Unpack the tree; no git folder of it stays."""
+    """Unpack the archive of the tree."""
+    TREE.mkdir()
     # It makes links that lead out last, so that nothing is written through them.
     subprocess.run(["tar", "-xzf", str(HERE / "repo.tar.gz"), "--no-same-owner", "-C", str(TREE)], check=True)
-    for path in sorted(TREE.rglob(".git")):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+
+
+def adopt(folder: Path) -> None:
+    """Make the tree of a folder, which leads to the copy that is worked in from now on.
+
+    Packages that are installed in place are imported from that folder, and programs built in it find each other there.
+    """
+    shutil.move(folder, TREE)
+    folder.symlink_to(WORK)
 
 
 def record() -> None:

@@ -76,7 +76,7 @@ class JudgeContainer:
             )
         # Nothing that tells the canaries or the tests' change is left where the code under test can read it.
         self._client.put_archive(container, PLACE, _tar(dict.fromkeys(TOLD, b"")))
-        command = [f"{FOLDER}/venv/bin/python", "-P", "-s", f"{PLACE}/judge_tests.py", wanted.runner]
+        command = [f"{FOLDER}/venv/bin/python", "-s", f"{PLACE}/judge_tests.py", wanted.runner]
         roots = item.image.import_roots if item.image else ()
         command += [":".join(roots), *wanted.args]
         command += [canaries.labels[0], *wanted.files, canaries.labels[1]]

@@ -58,7 +58,7 @@ def tests_on_engine(
         with docker_connection.reached(engine.url):
             client = engine.hook.api_client
         with closing(client), docker_connection.judged(engine.url):
-            image = ItemImages(client, base, limits, contents).of(item)
+            image = ItemImages(client, base, limits, contents).judging(item)
             return JudgeContainer(client, limits, {**labels, "part": "judge"}).run(item, image, wanted)
 
     return run
