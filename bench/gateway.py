@@ -6,7 +6,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -84,7 +84,7 @@ def _quantile(seconds: list[float], share: float) -> float:
     return sorted(seconds)[int(share * len(seconds))]
 
 
-Open = Callable[[], "asyncio._CoroutineLike[tuple[asyncio.StreamReader, asyncio.StreamWriter]]"]
+Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
 async def _crowd(connect: Open, callers: int, rounds: int) -> list[float]:

@@ -13,10 +13,11 @@ from statistics import median
 import docker
 
 from bench import tables
+from bench.container_memory import PeakMemory
 from bench.real_data import ABSENT, REAL_DATA
 from local import engine, image
 from local.home import PROJECT
-from local.try_benchmark import configured, opened_sandbox, target_model
+from local.try_benchmark import configured, opened_sandbox, s3_client, target_model
 from local.try_display import TryDisplay
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
@@ -29,8 +30,6 @@ from skillopt_airflow.training.trial import Trial, Tried, first_items, skill_of
 NAME = "alfworld"
 GAMES = REAL_DATA / NAME / "games.tar.gz"
 ITEMS, AT_ONCE = 40, 8
-POLL_SECONDS = 1.0
-MEGABYTE = 1_000_000
 NOTE = (
     f"The first {ITEMS} training games of ALFWorld's data, {AT_ONCE} at a time, under the seed skill, in one container "
     "with the benchmark's own settings. The stand-in answers at once, so that the seconds are the engine's: each game "
@@ -64,18 +63,17 @@ def _measure(folder: Path) -> None:
             adapter=adapter,
             config=config,
             skill=skill_of(NAME, None),
-            items=first_items(NAME, adapter, config, Split.TRAIN, ITEMS, None),
+            items=first_items(NAME, adapter, config, Split.TRAIN, ITEMS, s3_client(config)),
             upstream=target.upstream,
-            data=DataFiles.of(config.data, benchmarks.folder(NAME), None),
+            data=DataFiles.of(config.data, benchmarks.folder(NAME), s3_client(config)),
             labels={"store": str(home), "dag_run": "bench"},
             on_row=played.append,
         )
-        peak = _Peak(client, trial.image)
-        peak.start()
+        peak = PeakMemory(client)
         began = time.monotonic()
-        run_workload(trial, lambda place: opened_sandbox(home, trial, place, stopped, TryDisplay()), stopped)
+        with peak:
+            run_workload(trial, lambda place: opened_sandbox(home, trial, place, stopped, TryDisplay()), stopped)
         wall = time.monotonic() - began
-        peak.stop()
     _write(played, wall, peak.megabytes)
 
 
@@ -92,25 +90,3 @@ def _write(played: list[Tried], wall: float, megabytes: float) -> None:
         ("peak memory of the container, MB", f"{megabytes:.0f}"),
     ]
     tables.write("households", "Games of ALFWorld", NOTE, ("figure", ""), rows)
-
-
-class _Peak(threading.Thread):
-    """Watches the memory of the containers of an image."""
-
-    def __init__(self, client: docker.DockerClient, watched: str) -> None:
-        super().__init__(daemon=True)
-        self.megabytes = 0.0
-        self._client = client
-        self._watched = watched
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        while not self._ended.wait(POLL_SECONDS):
-            for container in self._client.containers.list(filters={"ancestor": self._watched}):
-                usage = container.stats(stream=False).get("memory_stats", {}).get("usage", 0)
-                self.megabytes = max(self.megabytes, usage / MEGABYTE)
-
-    def stop(self) -> None:
-        """End the watch."""
-        self._ended.set()
-        self.join()

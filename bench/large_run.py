@@ -5,7 +5,7 @@ import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import boto3
 import yaml
@@ -24,6 +24,8 @@ from skillopt_airflow.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+    from skillopt_airflow.training.connections import Connections
 
 CONTEXT_CHARS, REPLY_CHARS = 3000, 200
 AT_ONCE = 40
@@ -44,7 +46,8 @@ class Place:
 
     def open(self) -> TrainingRun:
         """Open the run."""
-        return TrainingRun(RunRef(benchmark="searchqa", run=self.run, storage=StorageGroup()), LocalConnections(self))
+        ref = RunRef(benchmark="searchqa", run=self.run, storage=StorageGroup())
+        return TrainingRun(ref, cast("Connections", LocalConnections(self)))
 
     @property
     def client(self) -> "S3Client":
@@ -170,9 +173,9 @@ def report(place: Place) -> None:
 
 def score(place: Place) -> None:
     """Compare the seed with the candidate, as the last task of the evaluation DAG does; their rollouts are there."""
-    from skillopt_airflow.training.scorecard import Question, scorecard
+    from skillopt_airflow.training.scorecard import ScoringRequest, scorecard
 
-    scorecard(place.open(), Question(skill="seed", other="candidate", split=Split.VAL))
+    scorecard(place.open(), ScoringRequest(skill="seed", other="candidate", splits=(Split.VAL,)))
 
 
 def clean(place: Place) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -32,6 +32,7 @@ from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
 from skillopt_airflow.core.types import JsonObject, canonical_json
 from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.sandbox.staging import ContainerFolder
+from skillopt_airflow.training.connections import Connections
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
 
@@ -79,7 +80,7 @@ class PicturePlace(Place):
     def open(self) -> TrainingRun:
         """Open the run."""
         ref = RunRef(benchmark=NAME, run=self.run, storage=StorageGroup())
-        return TrainingRun(ref, _WithModel(self, self.model))
+        return TrainingRun(ref, cast(Connections, _WithModel(self, self.model)))
 
 
 class _WithModel(LocalConnections):

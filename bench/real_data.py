@@ -1,8 +1,9 @@
 """The folder of the benchmarks' real items, which are no part of the project.
 
 Each benchmark's README says where they come from. The folder has `searchqa/train.json`, the 400 training items of the
-split that the paper's authors publish, `mathverse/text_only.json`, and the folders `livemathematicianbench` and
-`spreadsheetbench`.
+split that the paper's authors publish, `mathverse/text_only.json`, `alfworld/games.tar.gz`,
+`swebench/runnable/prepare.py`, which writes instance folders into the folder that it is given, and the folders
+`livemathematicianbench` and `spreadsheetbench`.
 """
 
 import os

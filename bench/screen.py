@@ -124,8 +124,8 @@ class Training:
         passed = True
         if self.config.evaluation.screen == "batch":
             self.calls += len(batch)
-            on_batch = (self._measured(skill, batch) for skill in (candidate, self.skill))
-            passed = screened(candidate.sha256, *on_batch, self.config.evaluation).passed
+            on_batch, before = (self._measured(skill, batch) for skill in (candidate, self.skill))
+            passed = screened(candidate.sha256, on_batch, before, self.config.evaluation).passed
         self._gate(candidate, passed)
 
     def _gate(self, candidate: SkillDocument, passed: bool) -> None:

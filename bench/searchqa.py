@@ -6,6 +6,7 @@ from statistics import mean
 from bench import tables
 from bench.checkout import checkout
 from bench.real_data import SEARCHQA, need_searchqa
+from skillopt_airflow.core.verdict import Action
 
 STEPS = 2
 EPOCHS = 4
@@ -35,8 +36,8 @@ def measure() -> None:
         *((f"exact match on test, {name}", f"{score.hard:.3f}") for name, score in history.test.items()),
         ("exact match on val, seed", f"{history.seed_val_score:.3f}"),
         ("exact match on val, best", f"{history.best_val_score:.3f}"),
-        ("steps accepted", actions["accept"] + actions["accept_new_best"]),
-        ("steps rejected", actions["reject"]),
+        ("steps accepted", actions[Action.ACCEPT] + actions[Action.ACCEPT_NEW_BEST]),
+        ("steps rejected", actions[Action.REJECT]),
         *((f"{role} calls", history.calls(role)) for role in ("optimizer", "target")),
         *(
             (f"seconds a step, {part}", f"{mean(getattr(step, part) for step in seconds):.1f}")

@@ -255,8 +255,8 @@ def _attempt(contest: Contest, selected_by: float, draws: int, look: int, random
 
 
 def _accepted_on_val(best: Skill, champion: Skill, once: EvaluationGroup, draws: int, random: Generator) -> bool:
-    drawn = (_measured(skill.val, draws, random) for skill in (best, champion))
-    return judge(evidence_of(*drawn, once), once).action.accepted
+    measured, against = (_measured(skill.val, draws, random) for skill in (best, champion))
+    return judge(evidence_of(measured, against, once), once).action.accepted
 
 
 def _answered(rates: Rates, world: Answers, random: Generator) -> Rates:

@@ -101,7 +101,7 @@ class Contest:
             return chance
         if not self.world.graded:
             return sum(random.random() < chance for _ in range(draws)) / draws
-        return sum(random.random() ** 0.5 * (random.random() < chance) for _ in range(draws)) / draws
+        return sum(float(random.random() ** 0.5) * (random.random() < chance) for _ in range(draws)) / draws
 
 
 def evaluation_of(scores: Sequence[float], group: int = 1) -> Evaluation:

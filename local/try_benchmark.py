@@ -68,7 +68,7 @@ def run(home: Home, asked: Asked) -> int:
     config = configured(asked.benchmark, asked.settings)
     adapter = benchmarks.load(asked.benchmark, config.task)
     skill = skill_of(asked.benchmark, asked.skill)
-    client = _s3_client(config)
+    client = s3_client(config)
     items = first_items(asked.benchmark, adapter, config, asked.split, asked.items, client)
     with target_model(config) as target:
         trial = Trial(
@@ -158,7 +158,7 @@ def _connected(config: TrainConfig) -> TargetModel:
     return TargetModel(upstream, f"{name} of connection {model.target_conn_id}", price)
 
 
-def _s3_client(config: TrainConfig) -> "S3Client":
+def s3_client(config: TrainConfig) -> "S3Client":
     """Return the client of a data set in a bucket; a local one needs none."""
     if not config.data.uri.startswith("s3://"):
         return cast("S3Client", None)
@@ -177,7 +177,7 @@ def opened_sandbox(
 
     docker_host = None
     if trial.limits.docker_conn_id is None:
-        docker_host = engine.ensure(home, display.note)
+        trial.docker_url = docker_host = engine.ensure(home, display.note)
         names = [name for name, recipe in image.RECIPES.items() if recipe.image == trial.image]
         image.ensure(home, docker_host, display.note, names)
     return opened_runtime(trial, folder, 1, docker_host, stopped)

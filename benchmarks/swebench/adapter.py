@@ -14,8 +14,6 @@ from skillopt_airflow.core.run_logs import FORMATS, CaseStatus, LogFormat, worst
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Message, Score, Trajectory
 
-from .official import image_of, run_of
-
 TREE, REQUIREMENTS = "repo.tar.gz", "requirements.txt"
 RUNNERS = ("pytest", "unittest", "django", "sympy")
 MOST_LINES = 200
@@ -55,6 +53,9 @@ class SWEBench:
         Raises:
             DataError: a key is missing or not usable; the text names it.
         """
+        # The sandbox, which reads no record, has this file alone of the benchmark's folder.
+        from .official import image_of, run_of
+
         run = _run(record if "run" in record else {"run": run_of(record)})
         repo = text_at(record, "repo")
         fail_to_pass, pass_to_pass = (_tests(record, key) for key in ("FAIL_TO_PASS", "PASS_TO_PASS"))

@@ -39,6 +39,8 @@ else:
     print("Nothing was changed")
 PROGRAM"""
 """What the tool edit does, as a command of a shell."""
+_VIEWED = re.compile(r'"first": ?(\d+), ?"last": ?(\d+)|sed -n (\d+),(\d+)p')
+"""The lines that a look takes in, as a call or as a command of a shell."""
 _FEW = 5
 """Lines that are read where not all of them are."""
 _NEEDS = {"run": "failing_test_first", "read": "whole_function", "signature": "keep_signature"}
@@ -123,7 +125,12 @@ def use_tool(active: Active, task: str, results: Sequence[str]) -> Reply:
         return _call("shell", command=_RUN_TESTS)
     if not seen(_READ):
         first, last = _place(bug)
-        return _call("view", path=bug.file, first=first, last=last if "whole_function" in active else first + _FEW)
+        return _call(
+            "view",
+            path=bug.file,
+            first=first,
+            last=max(last, first + 2 * _FEW) if "whole_function" in active else first + _FEW,
+        )
     old, new = repair(bug, active)
     return _call("edit", path=bug.file, old=old, new=new)
 
@@ -140,16 +147,21 @@ def _call(name: str, **arguments: str | int) -> Reply:
 
 
 def symptoms(trajectory: SeenTrajectory) -> Mapping[str, bool]:
-    """Return the directive that would have helped, and whether it has to be on; empty if nothing tells."""
-    bug = bug_of(trajectory.prompt)
-    if bug is None or trajectory.feedback.startswith("resolved"):
+    """Return the directives that would have helped, and whether they have to be on; empty if nothing tells.
+
+    They follow from what the target did and what the tests say, and not from the bug.
+    """
+    if trajectory.feedback.startswith("resolved"):
         return {}
     if "that passed before fail now" in trajectory.feedback:
         return {"keep_signature": True}
     text = "\n".join(said.content for said in trajectory.messages)
-    if bug.needs == "run":
-        return {} if _RAN in text else {"failing_test_first": True}
-    return {"fewest_lines": False, "whole_function": True}
+    looks = [(int(one or three), int(two or four)) for one, two, three, four in _VIEWED.findall(text)]
+    found = {"whole_function": True} if looks and all(last - first <= _FEW for first, last in looks) else {}
+    if _RAN not in text:
+        found["failing_test_first"] = True
+    # Whoever ran the tests, read the function and still changed too little was told to.
+    return found or {"fewest_lines": False}
 
 
 class Repositories:

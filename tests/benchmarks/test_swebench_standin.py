@@ -87,15 +87,15 @@ def test_what_went_wrong_points_to_the_directive():
         messages = (Message(role="user", content=task), *(Message(role="user", content=text) for text in said))
         return SeenTrajectory(item_id="x", feedback=feedback, messages=messages)
 
-    kinds = {needs: next(bug for bug in BUGS if bug.needs == needs) for needs in ("run", "read", "signature")}
     failing = "unresolved: 0 of 1 tests of the issue pass. Still failing: a."
-    assert symptoms(seen(kinds["run"], failing)) == {"failing_test_first": True}
-    assert symptoms(seen(kinds["read"], failing)) == {"fewest_lines": False, "whole_function": True}
+    glance, look, ran = 'view {"path": "a.py", "first": 3, "last": 8}', "sed -n 3,40p a.py", "=== tests ran"
+    assert symptoms(seen(BUGS[0], failing, glance)) == {"whole_function": True, "failing_test_first": True}
+    assert symptoms(seen(BUGS[0], failing, glance, ran)) == {"whole_function": True}
+    assert symptoms(seen(BUGS[0], failing, look)) == {"failing_test_first": True}
+    assert symptoms(seen(BUGS[0], failing, ran, look)) == {"fewest_lines": False}
     lost = failing + " 2 tests that passed before fail now: b, c."
-    assert symptoms(seen(kinds["signature"], lost)) == {"keep_signature": True}
-    assert symptoms(seen(kinds["run"], "resolved: 1 of 1 tests of the issue pass.")) == {}
-    stranger = kinds["run"]._replace(problem="Another issue\n")
-    assert symptoms(seen(stranger, failing)) == {}
+    assert symptoms(seen(BUGS[0], lost)) == {"keep_signature": True}
+    assert symptoms(seen(BUGS[0], "resolved: 1 of 1 tests of the issue pass.")) == {}
 
 
 def test_through_an_agent_clis_shell_it_does_the_same(tmp_path: Path):

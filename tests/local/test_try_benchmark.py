@@ -125,6 +125,16 @@ def test_what_the_model_writes_runs_in_containers(
     assert "Scores     2 of 2 items" in said
 
 
+@pytest.mark.engine
+def test_a_repository_is_judged_on_the_engine_that_its_target_worked_on(
+    home: Home, docker_host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr("local.try_benchmark.engine.ensure", lambda *_: docker_host)
+    assert run(home, asked("swebench", items=1)) == 0
+    assert "of 1 tests of the issue pass" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("answering", [(200, COMPLETION)], indirect=True)
 def test_a_server_of_the_users_is_asked_with_his_skill(

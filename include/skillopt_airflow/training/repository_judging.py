@@ -38,7 +38,11 @@ def judged_repository(
 
 
 def tests_on_engine(
-    limits: SandboxGroup, base: str, labels: Mapping[str, str], contents: Callable[[Item], Mapping[str, bytes]]
+    limits: SandboxGroup,
+    base: str,
+    labels: Mapping[str, str],
+    contents: Callable[[Item], Mapping[str, bytes]],
+    docker_url: str | None = None,
 ) -> RunTests:
     """Return what runs tests on the engine of the sandboxes.
 
@@ -47,6 +51,7 @@ def tests_on_engine(
         base: the run's sandbox image.
         labels: of the task.
         contents: reads the files that an item's image is built from.
+        docker_url: address of the worker's own engine; that of its environment when None.
     """
 
     def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
@@ -54,7 +59,7 @@ def tests_on_engine(
         from skillopt_airflow.sandbox.item_images import ItemImages
         from skillopt_airflow.sandbox.judge_container import JudgeContainer
 
-        engine = docker_connection.found(limits.docker_conn_id)
+        engine = docker_connection.found(limits.docker_conn_id, docker_url)
         with docker_connection.reached(engine.url):
             client = engine.hook.api_client
         with closing(client), docker_connection.judged(engine.url):

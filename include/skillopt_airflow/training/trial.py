@@ -62,6 +62,8 @@ class Trial:
     corpus: "SourceCorpus | None" = None
     """The documents that the sandbox can read, if the benchmark has a corpus."""
     calls: list[ModelCall] = field(default_factory=list)
+    docker_url: str | None = None
+    """Address of the engine of its containers; that of the environment when None."""
 
     stage = "try"
     released = None
@@ -148,7 +150,7 @@ class Trial:
         return Tried(item, trajectory, score)
 
     def _tested(self, benchmark: JudgesRepository, item: Item, outcome: "Outcome") -> Tried:
-        tests = tests_on_engine(self.limits, self.image, self.labels, self.image_files)
+        tests = tests_on_engine(self.limits, self.image, self.labels, self.image_files, self.docker_url)
         found = judged_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
         unjudged = found.trajectory.error if found.score is None else ""
         return Tried(item, found.trajectory, found.score, unjudged)
