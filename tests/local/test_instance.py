@@ -9,6 +9,7 @@ from pathlib import Path
 import command_blocks
 import pytest
 from command_blocks import PROJECT
+from local_repository import committed, git
 
 from benchmarks.swebench import make_splits
 from benchmarks.swebench.adapter import BENCHMARK
@@ -29,21 +30,6 @@ MORE = """
     def test_three(self):
         self.assertEqual(double(3), 6)
 """
-
-
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def committed(folder: Path, message: str, **files: str) -> str:
-    for name, text in files.items():
-        path = folder / f"{name.replace('__', '/')}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", message)
-    return git(folder, "rev-parse", "HEAD")
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +117,7 @@ def test_the_parts_of_a_repository(size: int, wanted: tuple[int, ...]):
 def test_the_commands_of_the_readme_are_those_that_work(repository: Path, tmp_path: Path):
     """They are typed as they stand, in a clone whose last commit is the fix."""
     blocks = command_blocks.blocks(PROJECT / "benchmarks" / "swebench" / "README.md")
-    (block,) = blocks
+    block, _ = blocks
     make, splits = block.commands
     clone = tmp_path / "thing"
     git(tmp_path, "clone", "-q", str(repository), str(clone))

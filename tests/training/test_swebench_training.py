@@ -73,7 +73,7 @@ class InRepositories(Training):
 
 
 def judged_here(
-    limits: Any, base: str, labels: Any, contents: Callable[[Item], Mapping[str, bytes]]
+    limits: Any, base: str, labels: Any, contents: Callable[[Item], Mapping[str, bytes]], docker_url: None
 ) -> Callable[[Item, RepositoryTests], TestedRepository]:
     def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
         canaries = Canaries.drawn(wanted.runner, wanted.files, random.Random(0))

@@ -42,7 +42,7 @@ def tests_on_engine(
     base: str,
     labels: Mapping[str, str],
     contents: Callable[[Item], Mapping[str, bytes]],
-    docker_url: str | None = None,
+    docker_url: str | None,
 ) -> RunTests:
     """Return what runs tests on the engine of the sandboxes.
 

@@ -278,7 +278,7 @@ class ChunkWorkload:
         if not trajectory.status.scored:
             return Rollout(trajectory=trajectory, score=None)
         if isinstance(benchmark, JudgesRepository):
-            tests = tests_on_engine(self.limits, self.image, self.labels, self.image_files)
+            tests = tests_on_engine(self.limits, self.image, self.labels, self.image_files, None)
             return judged_repository(benchmark, item, trajectory, outcome.files, tests)
         score = score_of(
             self.run.ref.benchmark,

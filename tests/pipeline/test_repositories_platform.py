@@ -1,0 +1,79 @@
+"""A repository of one's own on the real platform: its commits become instances and a training, as the README says."""
+
+import itertools
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_blocks import PROJECT, blocks
+from local_repository import committed, git
+
+from skillopt_airflow.core.run_history import History
+from skillopt_airflow.store.keys import RunKeys, run_name
+from skillopt_airflow.store.objects import ObjectStore
+
+pytestmark = pytest.mark.platform
+
+FIXES = 4
+"""Enough for an instance in each split."""
+TEST = """import unittest
+
+from units import {name}
+
+
+class {title}Test(unittest.TestCase):
+    def test_it(self):
+        self.assertEqual({name}(3), {result})
+"""
+
+
+def commits(folder: Path) -> list[str]:
+    """A repository whose last commits each repair one function and bring its test."""
+    folder.mkdir()
+    git(folder, "init", "-q")
+    sources = {
+        f"times{factor}": f"def times{factor}(number):\n    return number + {factor}\n" for factor in range(2, 6)
+    }
+    made = [committed(folder, "base", units="\n\n".join(sources.values()), tests____init__="")]
+    for name, text in sources.items():
+        sources[name] = text.replace("+", "*")
+        test = TEST.format(name=name, title=name.title(), result=3 * int(name[-1]))
+        files = {"units": "\n\n".join(sources.values()), f"tests__test_{name}": test}
+        made.append(committed(folder, f"{name}() adds", **files))
+    return made
+
+
+def typed(command: str, folder: Path) -> None:
+    """Have a shell run it as a user does, who has nothing of the platform in the environment."""
+    foreign = ("AIRFLOW", "AWS", "PYTHONPATH", "SKILLOPT")
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    done = subprocess.run(
+        ["sh", "-e", "-c", command], cwd=folder, env=outer, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_commits_become_instances_and_a_training(platform: Any, tmp_path: Path) -> None:
+    written, trained = blocks(PROJECT / "benchmarks" / "swebench" / "README.md")
+    make, splits = written.commands
+    assert make == "make instance REPO=. BASE=HEAD~1 FIX=HEAD OUT=instances"
+    made = commits(tmp_path / "units")
+    for base, fix in itertools.pairwise(made):
+        chosen = make.replace("REPO=.", f"REPO={tmp_path}/units").replace("HEAD~1", base).replace("HEAD", fix)
+        typed(chosen.replace("OUT=instances", f"OUT={tmp_path}/instances"), PROJECT)
+    typed(
+        splits.replace("python", f"{PROJECT}/.local/venv/bin/python", 1).replace("instances", f"{tmp_path}/instances"),
+        PROJECT,
+    )
+    (tmp_path / ".local").symlink_to(platform.home.root)
+    name = f"repositories-{time.time_ns()}"
+    for dag in ("", "_epoch", "_epoch_end"):
+        platform.api.wait_for_dag(f"train_swebench{dag}")
+    typed(f"{trained.text.rstrip()} --run-id {name}", tmp_path)
+    assert platform.api.wait("train_swebench", name, seconds=900) == "success"
+    history = ObjectStore(platform.s3, "skillopt").get_model(RunKeys("", "swebench", run_name(name)).history, History)
+    # The stand-in knows no other repositories than the sample's, and hands in nothing.
+    assert (history.seed_val_score, history.test["seed"].score) == (0.0, 0.0)
