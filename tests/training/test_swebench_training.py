@@ -18,8 +18,9 @@ import pytest
 from benchmarks.swebench.adapter import RepositoryTools
 from benchmarks.swebench.standin import use_tool
 from local.standin.directives import recognise
+from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
-from skillopt_airflow.core.types import Item, Message, Split, Trajectory
+from skillopt_airflow.core.types import Item, Message, Split, Status, Trajectory
 from skillopt_airflow.sandbox import judge_tests
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.training.workload import ChunkWorkload
@@ -131,3 +132,27 @@ def test_no_patch_and_no_hidden_test_reaches_the_optimizer(training: Training) -
     for item in training.run.items(Split.TRAIN):
         added = [line[1:].strip() for line in str(item.reference["test_patch"]).splitlines() if line.startswith("+  ")]
         assert not [line for line in added if "assert" in line and line in shown]
+
+
+def test_an_engine_that_was_away_judges_later_without_another_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> Callable[[Item, RepositoryTests], TestedRepository]:
+        def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
+            raise SandboxError("the engine is away")
+
+        return run
+
+    trained = InRepositories.of("swebench", evaluation__val_limit=2, evaluation__test_limit=None)
+    monkeypatch.setattr("skillopt_airflow.training.workload.tests_on_engine", away)
+    [chunk, *_] = trained.prepare()
+    work = ChunkWorkload(trained.run, chunk, "in-process")
+    work.record([trained._outcome(work, item) for item in work.items], [])
+    assert {(one.status, one.hard, one.error) for one in work.ended()} == {
+        (Status.JUDGE_ERROR, None, "the engine is away")
+    }
+    monkeypatch.setattr("skillopt_airflow.training.workload.tests_on_engine", judged_here)
+    again = ChunkWorkload(trained.run, chunk, "in-process")
+    again.judge_again()
+    assert not again.items
+    assert {one.status for one in again.ended()} == {Status.OK}
+    stored = trained.run.stored(Split.VAL, trained.run.skill(0), 0, again.assigned)
+    assert all(one.trajectory.answer.startswith("diff --git ") and one.score for one in stored.values())
