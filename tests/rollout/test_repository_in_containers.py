@@ -33,7 +33,20 @@ TURNS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_the_target_works_in_a_copy_and_its_difference_comes_out(docker_host: str) -> None:
+@pytest.fixture(params=["shared files", "no shared files"])
+def engine(
+    request: pytest.FixtureRequest, gateway_docker_host: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[SandboxGroup, str]:
+    """The containers' limits and the worker's engine: this one, or that of a connection, as a remote one is."""
+    if request.param == "shared files":
+        return SandboxGroup(), gateway_docker_host
+    connection = {"conn_type": "docker", "host": gateway_docker_host, "extra": {"network": "host"}}
+    monkeypatch.setenv("AIRFLOW_CONN_ENGINE_FAR_AWAY", json.dumps(connection))
+    return SandboxGroup(docker_conn_id="engine_far_away"), "tcp://127.0.0.1:9"
+
+
+def test_the_target_works_in_a_copy_and_its_difference_comes_out(engine: tuple[SandboxGroup, str]) -> None:
+    limits, docker_url = engine
     told: list[str] = []
 
     def answer(asked: Asked) -> Reply:
@@ -59,13 +72,13 @@ def test_the_target_works_in_a_copy_and_its_difference_comes_out(docker_host: st
                 call_timeout=60,
                 max_attempts=1,
             ),
-            limits=SandboxGroup(),
+            limits=limits,
             labels={"run": "repository", "step": "1", "chunk": "0"},
             image=HARNESSES["tools"].image,
             one_item_each=True,
             files_of_images=CONTENTS,
         )
-        FakeOperator(fake=fake, docker_url=docker_host).execute({})
+        FakeOperator(fake=fake, docker_url=docker_url).execute({})
 
     (row,) = fake.trajectories
     assert (row.status, row.error, row.files) == (Status.OK, "", ("patch.diff",))
