@@ -1,8 +1,9 @@
 """The knobs of what follows a training: publishing, nights, the cleanup and alerts."""
 
 from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from skillopt_airflow.core.config_group import Group, ObjectName, Positive
 
@@ -31,6 +32,9 @@ class RegateGroup(Group):
 
     schedule: ObjectName = "@daily"
     """End of a night, as a cron expression or preset; fixed when the DAG is parsed."""
+    timezone: str = "UTC"
+    """Time zone of schedule and dates of the nights, by its name in the IANA database, such as Europe/Berlin; fixed
+    when the DAG is parsed."""
     fresh_uri: ObjectName | None = None
     """Folder of date=YYYY-MM-DD/items.json, in the ways and formats of data.uri; when unset, `fresh` below data.uri, or
     beside it where that is one file."""
@@ -44,6 +48,17 @@ class RegateGroup(Group):
     train_on_decline: bool = False
     """Start a training after any decline: a champion that is demoted, stale, or below its published score; fixed when
     the DAG is parsed."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_timezone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise ValueError(
+                f"no time zone is called {name!r}; expected a name such as Europe/Berlin or UTC"
+            ) from error
+        return name
 
 
 class RetentionGroup(Group):

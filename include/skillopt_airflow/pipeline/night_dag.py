@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get_current_context, task
@@ -54,7 +55,7 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         DOC.format(benchmark=benchmark),
         benchmark,
         config,
-        schedule=CronDataIntervalTimetable(config.regate.schedule, timezone="UTC"),
+        schedule=CronDataIntervalTimetable(config.regate.schedule, timezone=config.regate.timezone),
         start_date=FIRST_NIGHT,
         # Nights build on each other.
         max_active_runs=1,
@@ -85,6 +86,11 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
     return dag
 
 
+def date_of(begin: datetime, config: TrainConfig) -> str:
+    """Return the date of a night by the begin of its interval."""
+    return f"{begin.astimezone(ZoneInfo(config.regate.timezone)):%Y-%m-%d}"
+
+
 @task
 def prepare_night(benchmark: str) -> list[JsonObject]:
     """Return the chunks of all contenders on the night's items; push the run's reference as XCom `run`.
@@ -100,9 +106,9 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
     begin = context.get("data_interval_start")
     if begin is None:
         raise AirflowFailException("a night needs a date: trigger it with a logical date, or backfill it")
-    date = f"{begin:%Y-%m-%d}"
     with wrong_input_fails():
         config = night_config(benchmark, checked_form(context))
+        date = date_of(begin, config)
         name = night_name(date, str(config.model.target))
         run = open_run(RunRef(benchmark=benchmark, run=name, storage=config.storage))
         prepared = prepare_night(run, config, date, base_target(benchmark), most_mapped())
@@ -123,7 +129,7 @@ def settle_night(run: JsonObject) -> JsonObject:
     with wrong_input_fails():
         row = settle_night(opened)
     write_transfers(opened, base_target(opened.ref.benchmark))
-    return {"date": row.night.date, **row.judgement.model_dump(mode="json")}
+    return {"date": row.night.date, "lost": list(row.lost), **row.judgement.model_dump(mode="json")}
 
 
 @task

@@ -16,6 +16,7 @@ FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", 
 
 FIXED_IN_GRAPH = (
     "regate.schedule",
+    "regate.timezone",
     "retention.schedule",
     "retention.trajectory_days",
     "regate.on_stale",

@@ -186,6 +186,11 @@ def read_partition(
     return records if records else None
 
 
+def has_partition(folder: str, root: Path, client: "S3Client") -> bool:
+    """Return whether a night's folder has a file of items; the arguments are those of `read_partition`."""
+    return any(_exists(f"{folder}/items{extension}", root, client) for extension in FORMATS)
+
+
 def _items_file(folder: str, root: Path, client: "S3Client") -> str:
     """Return the address of a folder's `items` in whichever format is there, or of the items.json that is missing."""
     found = [uri for uri in (f"{folder}/items{extension}" for extension in FORMATS) if _exists(uri, root, client)]

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
@@ -18,6 +20,7 @@ from skillopt_airflow.store.night_table import Contender, Night, NightTable, Pro
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import checked_fresh, items_of, stored_quality
 from skillopt_airflow.training.data_items import Items, checked_items, read_items, store_files
+from skillopt_airflow.training.lost_nights import backfill_of, lost_nights
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
 from skillopt_airflow.training.preparation import settle
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan
@@ -44,6 +47,8 @@ class Contest(Document):
     seed: Contender
     previous: Contender | None
     promised: Promise | None = None
+    lost: tuple[str, ...] = Field(default=(), exclude_if=lambda dates: not dates)
+    """Dates before it that were not settled then, though their items were there."""
 
     @property
     def roles(self) -> list[tuple[int, str]]:
@@ -77,8 +82,8 @@ def prepare_night(
     records = read_partition(folder, benchmarks.folder(run.ref.benchmark), client)
     if records is None:
         return (
-            f"no_data: {folder}/items.json (or {ENDINGS}) is not there, or empty; when it has come: airflow backfill "
-            f"create --dag-id regate_{benchmark} --from-date {date} --to-date {date} --reprocess-behavior completed"
+            f"no_data: {folder}/items.json (or {ENDINGS}) is not there, or empty; when it has come: "
+            f"{backfill_of(benchmark, [date], config, base)}"
         )
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     settled = nights.read(date) is not None
@@ -95,7 +100,15 @@ def prepare_night(
     settle(run, config, items, quality, image, run.connections.prices(config), corpus=store_corpus(run, config))
     if settled:
         return plan_nothing(run)
-    return plan_night(run, *_contenders(run, date, artifacts, base))
+    lost = lost_nights(config, benchmark, nights.all(), date, client)
+    if lost:
+        log.warning(
+            "nights before this one were never settled, though their items are there: %s; to bring them: %s",
+            ", ".join(lost),
+            backfill_of(benchmark, lost, config, base),
+        )
+    contest, texts = _contenders(run, date, artifacts, base)
+    return plan_night(run, contest.model_copy(update={"lost": lost}), texts)
 
 
 def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "ArtifactStore | None":

@@ -1,0 +1,58 @@
+"""Nights that an outage swallowed, and the backfill that brings them."""
+
+import json
+from collections.abc import Sequence
+from datetime import date as Date  # noqa: N812 - a date is called date wherever nights are spoken of
+from datetime import datetime, time, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.store.datasets import has_partition, partition_uri
+from skillopt_airflow.store.night_table import Night
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+MOST_DAYS = 366
+"""How far back is looked; each day costs a few requests."""
+
+
+def lost_nights(
+    config: TrainConfig, benchmark: str, nights: Sequence[Night], date: str, client: "S3Client"
+) -> tuple[str, ...]:
+    """Return the dates between the settled night before this one and this one whose items are there."""
+    settled = [night.date for night in nights if night.date < date]
+    if not settled:
+        return ()
+    end = Date.fromisoformat(date)
+    since = max(Date.fromisoformat(max(settled)), end - timedelta(days=MOST_DAYS))
+    between = [str(since + timedelta(days=days)) for days in range(1, (end - since).days)]
+    root = benchmarks.folder(benchmark)
+    return tuple(day for day in between if has_partition(partition_uri(config.data, config.regate, day), root, client))
+
+
+def backfill_of(benchmark: str, dates: Sequence[str], config: TrainConfig, base: str) -> str:
+    """Return Airflow's command that runs the nights from the first to the last of the dates.
+
+    Args:
+        benchmark: whose nights.
+        dates: YYYY-MM-DD, in their order.
+        config: that of a night; it has the target and the time zone.
+        base: the benchmark's own target, which a night needs not name.
+    """
+    first, last = (_begin(date, config.regate.timezone) for date in (dates[0], dates[-1]))
+    target = str(config.model.target)
+    other = "" if target == base else f" --dag-run-conf '{json.dumps({'target': target})}'"
+    return (
+        f"airflow backfill create --dag-id regate_{benchmark} --from-date {first} --to-date {last} --max-active-runs 1 "
+        f"--reprocess-behavior completed{other}"
+    )
+
+
+def _begin(date: str, timezone: str) -> str:
+    """Return the begin of a date as Airflow's command understands it, which takes a bare date for one in UTC."""
+    if timezone == "UTC":
+        return date
+    return datetime.combine(Date.fromisoformat(date), time(), ZoneInfo(timezone)).isoformat()

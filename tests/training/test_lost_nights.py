@@ -1,0 +1,94 @@
+"""Nights that an outage swallowed: the next one names their dates and the backfill that brings them."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import RegateKeys
+from skillopt_airflow.training.lost_nights import backfill_of
+from skillopt_airflow.training.night import LedgerRow, settle_night
+from skillopt_airflow.training.night_plan import Contest, contest_of, prepare_night
+from tests.training.in_process import Training, configured
+from tests.training.test_nights import CHAMPION, FORMER, TARGET, Nights, healthy
+
+BACKFILL = (
+    "airflow backfill create --dag-id regate_searchqa --from-date {} --to-date {} --max-active-runs 1 "
+    "--reprocess-behavior completed"
+)
+
+
+def config(**overrides: str) -> TrainConfig:
+    return configured("searchqa", {key.replace("__", "."): value for key, value in overrides.items()})
+
+
+def test_the_command_is_airflows() -> None:
+    dates = ["2026-11-03", "2026-11-05"]
+    assert backfill_of("searchqa", dates, config(), TARGET) == BACKFILL.format(*dates)
+    other = backfill_of("searchqa", dates, config(model__target="openai-chat:new"), TARGET)
+    assert other == BACKFILL.format(*dates) + """ --dag-run-conf '{"target": "openai-chat:new"}'"""
+
+
+def test_in_another_time_zone_the_command_names_moments_since_a_bare_date_begins_in_utc() -> None:
+    berlin = config(regate__timezone="Europe/Berlin")
+    found = backfill_of("searchqa", ["2026-10-25", "2026-10-26"], berlin, TARGET)
+    # The clocks changed on the first of these days.
+    assert found == BACKFILL.format("2026-10-25T00:00:00+02:00", "2026-10-26T00:00:00+01:00")
+
+
+@pytest.mark.parametrize("name", ["Mars/Base", "", "../etc/passwd"])
+def test_a_time_zone_that_there_is_not_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"regate\.timezone.*no time zone is called"):
+        config(regate__timezone=name)
+
+
+@pytest.mark.slow
+def test_the_night_after_an_outage_names_those_whose_items_are_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nights = Nights()
+    for text in (FORMER, CHAMPION):
+        nights.publish(text)
+    for day in (1, 3, 4, 6):
+        folder = tmp_path / f"date=2026-11-0{day}"
+        folder.mkdir()
+        (folder / "items.json").write_text(json.dumps(healthy(day)))
+
+    def night(day: int) -> LedgerRow:
+        date = f"2026-11-0{day}"
+        training = Training(
+            config(model__target=TARGET, regate__fresh_uri=str(tmp_path)), name=f"regate-{date}", store=nights.store
+        )
+        training.models.artifacts = nights.store
+        plan = prepare_night(training.run, training.config, date, TARGET, 1000)
+        assert isinstance(plan, list), plan
+        training.run_containers(plan)
+        return settle_night(training.run)
+
+    with caplog.at_level(logging.WARNING, "skillopt_airflow.training.night_plan"):
+        assert night(1).lost == ()
+        assert not caplog.records
+        # Day 5 had no items, and day 2 neither.
+        assert night(6).lost == ("2026-11-03", "2026-11-04")
+    assert BACKFILL.format("2026-11-03", "2026-11-04") in caplog.text
+    assert night(3).lost == ()
+    assert night(6).lost == ("2026-11-04",)
+    kept = nights.store.get_model(RegateKeys("", "searchqa", TARGET).report("2026-11-06"), LedgerRow)
+    assert kept.lost == ("2026-11-04",)
+
+
+def test_documents_of_before_have_none() -> None:
+    contest = contest_of("2026-11-01", _published(), SkillDocument("# Seed\n"))
+    assert "lost" not in contest.model_dump()
+    assert Contest.model_validate(contest.model_dump()).lost == ()
+
+
+def _published() -> ArtifactStore:
+    nights = Nights()
+    nights.publish(FORMER)
+    return nights.artifacts
