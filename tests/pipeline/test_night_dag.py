@@ -6,7 +6,8 @@ import pytest
 from airflow.sdk import CronDataIntervalTimetable
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.pipeline.night_dag import date_of, regate_dag
+from skillopt_airflow.pipeline.night_dag import regate_dag
+from skillopt_airflow.pipeline.triggered import night_date
 from tests.training.in_process import configured
 
 
@@ -25,7 +26,7 @@ def config(timezone: str) -> TrainConfig:
     ],
 )
 def test_a_night_has_the_date_of_its_time_zone(begin: datetime, timezone: str, date: str) -> None:
-    assert date_of(begin, config(timezone)) == date
+    assert night_date(begin, config(timezone)) == date
 
 
 def test_the_schedule_is_in_the_time_zone() -> None:

@@ -19,6 +19,7 @@ from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui import quality_tab as quality
 from skillopt_airflow.ui.plugin import SkillOptPlugin
 from skillopt_airflow.ui.quality_tab import DagRunRow
+from tests.training.in_process import configured
 from tests.ui.test_dag_run_tab import Airflow
 from tests.ui.test_reports import log_in as log_in_as
 
@@ -52,6 +53,14 @@ def path(dag_id: str) -> str:
 
 def epoch() -> dict[str, Any]:
     return RunRef(benchmark="searchqa", run="the-training", storage=StorageGroup()).model_dump(mode="json")
+
+
+def test_a_night_is_found_by_the_date_of_its_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"regate.timezone": "Europe/Berlin", "model.target": "openai-chat:m"}
+    monkeypatch.setattr("skillopt_airflow.pipeline.triggered.night_config", lambda *_: configured("searchqa", own))
+    begin = datetime(2026, 11, 19, 23, tzinfo=UTC)
+    found = quality.checked_run("regate_searchqa", RUN_ID, DagRunRow({}, begin))
+    assert found.run == night_name("2026-11-20", "openai-chat:m")
 
 
 @pytest.mark.parametrize(

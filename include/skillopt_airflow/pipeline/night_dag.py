@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get_current_context, task
@@ -86,18 +85,13 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
     return dag
 
 
-def date_of(begin: datetime, config: TrainConfig) -> str:
-    """Return the date of a night by the begin of its interval."""
-    return f"{begin.astimezone(ZoneInfo(config.regate.timezone)):%Y-%m-%d}"
-
-
 @task
 def prepare_night(benchmark: str) -> list[JsonObject]:
     """Return the chunks of all contenders on the night's items; push the run's reference as XCom `run`.
 
     Skips the night if it has no items yet, or nothing is published; returns chunks without items if it is settled.
     """
-    from skillopt_airflow.pipeline.triggered import base_target, checked_form, most_mapped, night_config
+    from skillopt_airflow.pipeline.triggered import base_target, checked_form, most_mapped, night_config, night_date
     from skillopt_airflow.store.keys import night_name
     from skillopt_airflow.training.night_plan import prepare_night
 
@@ -108,7 +102,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         raise AirflowFailException("a night needs a date: trigger it with a logical date, or backfill it")
     with wrong_input_fails():
         config = night_config(benchmark, checked_form(context))
-        date = date_of(begin, config)
+        date = night_date(begin, config)
         name = night_name(date, str(config.model.target))
         run = open_run(RunRef(benchmark=benchmark, run=name, storage=config.storage))
         prepared = prepare_night(run, config, date, base_target(benchmark), most_mapped())

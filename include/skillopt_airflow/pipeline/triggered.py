@@ -1,7 +1,9 @@
 """The conf of a DAG run, checked and made a complete configuration."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import unpriced
@@ -120,6 +122,11 @@ def night_config(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     if form["target"] is not None:
         asked = {**asked, "model.target": form["target"]}
     return configured(benchmark, {"overrides": asked})
+
+
+def night_date(begin: datetime, config: TrainConfig) -> str:
+    """Return the date of a night, YYYY-MM-DD, by the begin of its interval."""
+    return f"{begin.astimezone(ZoneInfo(config.regate.timezone)):%Y-%m-%d}"
 
 
 def base_target(benchmark: str) -> str:

@@ -55,7 +55,7 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
         SkillOptError: the DAG checks no data, or was triggered with a configuration that it does not accept.
     """
     # Plugins are loaded into every process of Airflow, and these bring Arrow along.
-    from skillopt_airflow.pipeline.triggered import night_config
+    from skillopt_airflow.pipeline.triggered import night_config, night_date
 
     trained = trained_benchmark(dag_id)
     if trained is not None:
@@ -66,7 +66,7 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
             return RunRef(benchmark=name, run=scoring_name(run_id), storage=storage)
         if dag_id == regate_dag_id(name) and row.night is not None:
             config = night_config(name, {"target": None, "overrides": None} | row.conf)
-            night = night_name(f"{row.night:%Y-%m-%d}", str(config.model.target))
+            night = night_name(night_date(row.night, config), str(config.model.target))
             return RunRef(benchmark=name, run=night, storage=config.storage)
     checking = (dag(name) for name in benchmarks.names() for dag in (train_dag_id, evaluate_dag_id, regate_dag_id))
     raise DataError(f"Data are checked by trainings, evaluations and nights: {', '.join(checking)}.")
