@@ -46,7 +46,9 @@ class Training:
     @property
     def dag_id(self) -> str:
         """Return the run's DAG."""
-        return f"train_{BENCHMARK}"
+        from skillopt_airflow.pipeline.addresses import train_dag_id
+
+        return train_dag_id(BENCHMARK)
 
     @property
     def child_dag_ids(self) -> tuple[str, ...]:

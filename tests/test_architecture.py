@@ -145,7 +145,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.optimizer.meta_skill": "tests/optimizer/test_epoch_memory.py",
     "skillopt_airflow.optimizer.proposals": "tests/optimizer/test_malformed_answers.py",
     "skillopt_airflow.optimizer.sections": "tests/optimizer/test_reflect.py",
-    "skillopt_airflow.pipeline.addresses": "tests/test_dags.py",
     "skillopt_airflow.pipeline.airflow_connections": "tests/pipeline/test_prepare.py",
     "skillopt_airflow.pipeline.rollout_chunk": "tests/pipeline/test_training_platform.py",
     "skillopt_airflow.pipeline.triggered": "tests/pipeline/test_prepare.py",

@@ -11,7 +11,7 @@ import pytest
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.pipeline.addresses import CLEANUP_DAG_ID, train_dag_id
+from skillopt_airflow.pipeline.addresses import cleanup_dag_id, train_dag_id
 from skillopt_airflow.pipeline.all_dags import FACTORIES
 from skillopt_airflow.pipeline.params import FIXED_IN_GRAPH, FORM_GROUPS
 
@@ -64,7 +64,7 @@ def test_parsing_loads_nothing_heavy(parsed: dict[str, Any]) -> None:
 def test_every_benchmark_has_its_dags_and_all_have_one_cleanup(parsed: dict[str, Any]) -> None:
     names = benchmarks.names()
     assert names
-    assert set(parsed["dags"]) == {CLEANUP_DAG_ID} | {dag_id(name) for name in names for dag_id in FACTORIES}
+    assert set(parsed["dags"]) == {cleanup_dag_id()} | {dag_id(name) for name in names for dag_id in FACTORIES}
 
 
 def test_every_dag_says_what_it_is_and_runs_only_when_asked(parsed: dict[str, Any]) -> None:

@@ -29,14 +29,14 @@ def config(**overrides: str) -> TrainConfig:
 
 def test_the_command_is_airflows() -> None:
     dates = ["2026-11-03", "2026-11-05"]
-    assert backfill_of("searchqa", dates, config(), TARGET) == BACKFILL.format(*dates)
-    other = backfill_of("searchqa", dates, config(model__target="openai-chat:new"), TARGET)
+    assert backfill_of("regate_searchqa", dates, config(), TARGET) == BACKFILL.format(*dates)
+    other = backfill_of("regate_searchqa", dates, config(model__target="openai-chat:new"), TARGET)
     assert other == BACKFILL.format(*dates) + """ --dag-run-conf '{"target": "openai-chat:new"}'"""
 
 
 def test_in_another_time_zone_the_command_names_moments_since_a_bare_date_begins_in_utc() -> None:
     berlin = config(regate__timezone="Europe/Berlin")
-    found = backfill_of("searchqa", ["2026-10-25", "2026-10-26"], berlin, TARGET)
+    found = backfill_of("regate_searchqa", ["2026-10-25", "2026-10-26"], berlin, TARGET)
     # The clocks changed on the first of these days.
     assert found == BACKFILL.format("2026-10-25T00:00:00+02:00", "2026-10-26T00:00:00+01:00")
 
@@ -65,7 +65,7 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
             config(model__target=TARGET, regate__fresh_uri=str(tmp_path)), name=f"regate-{date}", store=nights.store
         )
         training.models.artifacts = nights.store
-        plan = prepare_night(training.run, training.config, date, TARGET, 1000)
+        plan = prepare_night(training.run, training.config, date, TARGET, 1000, "regate_searchqa")
         assert isinstance(plan, list), plan
         training.run_containers(plan)
         return settle_night(training.run)

@@ -1,9 +1,13 @@
 """Addresses of a training in Airflow: the ids of its DAGs, and the page of a run's report."""
 
+import os
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
+
+from skillopt_airflow.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -15,22 +19,62 @@ REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
 """Below the prefix; `run` as `skillopt_airflow.store.keys.run_name` gives it."""
 
 
-train_dag_id = "train_{}".format
-"""Names the DAG whose runs are the benchmark's trainings."""
-epoch_dag_id = "train_{}_epoch".format
-"""Names the DAG whose runs are the epochs of those trainings."""
-epoch_end_dag_id = "train_{}_epoch_end".format
-"""Names the DAG whose runs are what follows the steps of an epoch."""
-evaluate_dag_id = "evaluate_{}".format
-"""Names the DAG whose runs score any skill on any split."""
-publish_dag_id = "publish_{}".format
-"""Names the DAG whose runs publish the best skill of a finished training."""
-rollback_dag_id = "rollback_{}".format
-"""Names the DAG whose runs move the champion to an earlier version."""
-regate_dag_id = "regate_{}".format
-"""Names the DAG whose runs check the champion on the fresh items of a night."""
-CLEANUP_DAG_ID = "cleanup"
-"""Names the DAG whose runs keep the buckets of all benchmarks small."""
+PREFIX_VARIABLE = "SKILLOPT_DAG_PREFIX"
+"""Environment variable: what the ids of all DAGs and the names of all assets begin with; nothing when unset."""
+
+
+def train_dag_id(benchmark: str) -> str:
+    """Name the DAG whose runs are the benchmark's trainings."""
+    return prefixed(f"train_{benchmark}")
+
+
+def epoch_dag_id(benchmark: str) -> str:
+    """Name the DAG whose runs are the epochs of those trainings."""
+    return prefixed(f"train_{benchmark}_epoch")
+
+
+def epoch_end_dag_id(benchmark: str) -> str:
+    """Name the DAG whose runs are what follows the steps of an epoch."""
+    return prefixed(f"train_{benchmark}_epoch_end")
+
+
+def evaluate_dag_id(benchmark: str) -> str:
+    """Name the DAG whose runs score any skill on any split."""
+    return prefixed(f"evaluate_{benchmark}")
+
+
+def publish_dag_id(benchmark: str) -> str:
+    """Name the DAG whose runs publish the best skill of a finished training."""
+    return prefixed(f"publish_{benchmark}")
+
+
+def rollback_dag_id(benchmark: str) -> str:
+    """Name the DAG whose runs move the champion to an earlier version."""
+    return prefixed(f"rollback_{benchmark}")
+
+
+def regate_dag_id(benchmark: str) -> str:
+    """Name the DAG whose runs check the champion on the fresh items of a night."""
+    return prefixed(f"regate_{benchmark}")
+
+
+def cleanup_dag_id() -> str:
+    """Name the DAG whose runs keep the buckets of all benchmarks small."""
+    return prefixed("cleanup")
+
+
+def prefixed(name: str) -> str:
+    """Return the name of a DAG or an asset, set apart from those of others in the same Airflow.
+
+    Raises:
+        ConfigError: SKILLOPT_DAG_PREFIX has characters that Airflow takes in no id.
+    """
+    prefix = os.environ.get(PREFIX_VARIABLE, "")
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{0,100}", prefix):
+        raise ConfigError(
+            f"{PREFIX_VARIABLE} = {prefix!r}: expected at most 100 letters, digits, underscores, points and dashes"
+        )
+    return f"{prefix}{name}"
 
 
 def run_address(dag_id: str, run_id: str) -> str:

@@ -88,7 +88,7 @@ def _every_dag() -> list[DAG]:
 
 def _one_dag(dag_id: str) -> list[DAG]:
     """Return the DAG of this id; none if it is another DAG file's."""
-    if dag_id == addresses.CLEANUP_DAG_ID:
+    if dag_id == addresses.cleanup_dag_id():
         return [cleanup_dag(benchmarks.names(), _readable_configs())]
     found = [(name, factory) for name in benchmarks.names() for of, factory in FACTORIES.items() if of(name) == dag_id]
     return [factory(name, readable_config(name)) for name, factory in found]

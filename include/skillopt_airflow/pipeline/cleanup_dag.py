@@ -10,7 +10,7 @@ from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.service_groups import RetentionGroup
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.addresses import CLEANUP_DAG_ID
+from skillopt_airflow.pipeline.addresses import cleanup_dag_id
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.failures import wrong_input_fails
@@ -44,10 +44,10 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
     schedules = {config.retention.schedule for config in configs.values()} or {RetentionGroup().schedule}
     tellers = {config.alerts.conn_id: on_failure(config) for config in configs.values()}
     with DAG(
-        CLEANUP_DAG_ID,
+        cleanup_dag_id(),
         catchup=False,
         doc_md=DOC,
-        tags=["skillopt", CLEANUP_DAG_ID, *names],
+        tags=["skillopt", "cleanup", *names],
         default_args=dict(TASK_DEFAULTS),
         schedule=MultipleCronTriggerTimetable(*sorted(schedules), timezone="UTC"),
         start_date=datetime(2020, 1, 1, tzinfo=UTC),

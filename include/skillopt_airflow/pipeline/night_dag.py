@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.addresses import regate_dag_id, rollback_dag_id
+from skillopt_airflow.pipeline.addresses import prefixed, regate_dag_id, rollback_dag_id
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.alerts import when_late
 from skillopt_airflow.pipeline.failures import wrong_input_fails
@@ -23,7 +23,7 @@ champion before it and the seed skill run on the same items; the evidence of all
 stale or drift.
 A night is settled once, however often its run is cleared. Past nights, also for another target model:
 
-    airflow backfill create --dag-id regate_{benchmark} --from-date 2026-11-01 --to-date 2026-11-30 \\
+    airflow backfill create --dag-id {dag_id} --from-date 2026-11-01 --to-date 2026-11-30 \\
       --max-active-runs 1 --reprocess-behavior completed
     airflow backfill create ... --dag-run-conf '{{"target": "openai-chat:new-model"}}'
 """
@@ -33,12 +33,12 @@ FIRST_NIGHT = datetime(2020, 1, 1)
 
 def decline_asset(benchmark: str) -> Asset:
     """Return the asset of champions that declined; its events carry date, verdict and evidence."""
-    return Asset(name=f"skillopt_{benchmark}_decline")
+    return Asset(name=prefixed(f"skillopt_{benchmark}_decline"))
 
 
 def stale_asset(benchmark: str) -> Asset:
     """Return the asset of champions that are worse than the seed skill, which `regate.on_stale` trains on."""
-    return Asset(name=f"skillopt_{benchmark}_stale")
+    return Asset(name=prefixed(f"skillopt_{benchmark}_stale"))
 
 
 def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
@@ -51,7 +51,7 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
     }
     with dag_of(
         regate_dag_id(benchmark),
-        DOC.format(benchmark=benchmark),
+        DOC.format(benchmark=benchmark, dag_id=regate_dag_id(benchmark)),
         benchmark,
         config,
         schedule=CronDataIntervalTimetable(config.regate.schedule, timezone=config.regate.timezone),
@@ -105,7 +105,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         date = night_date(begin, config)
         name = night_name(date, str(config.model.target))
         run = open_run(RunRef(benchmark=benchmark, run=name, storage=config.storage))
-        prepared = prepare_night(run, config, date, base_target(benchmark), most_mapped())
+        prepared = prepare_night(run, config, date, base_target(benchmark), most_mapped(), regate_dag_id(benchmark))
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)
     context["ti"].xcom_push("run", run.ref.model_dump())

@@ -12,7 +12,7 @@ from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline import params
-from skillopt_airflow.pipeline.addresses import publish_dag_id, rollback_dag_id
+from skillopt_airflow.pipeline.addresses import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun
 
 PUBLISH_DOC = """
-Publishes the best skill of a finished run of `train_{benchmark}`: it and the present champion are rolled out on the
+Publishes the best skill of a finished run of `{trained}`: it and the present champion are rolled out on the
 split that `publishing.split` names, the publish gate compares them, a person approves if `publishing.approval` says so,
 and the alias `champion` moves. A training ends with the same tasks; this DAG is for later, under other rules, or for
 another model: with `target`, everything is measured on that model, and the champion is that model's.
@@ -42,12 +42,12 @@ Moves the alias `champion` of **{benchmark}** to an earlier version, with a reas
 def champion_asset(benchmark: str) -> Asset:
     """Return the asset of the champion's moves; events carry version, sha256, previous, reason and scores."""
     # By its name alone: an address would load the providers of all schemes whenever a DAG file is parsed.
-    return Asset(name=f"skillopt_{benchmark}_champion")
+    return Asset(name=prefixed(f"skillopt_{benchmark}_champion"))
 
 
 def publish_dag(benchmark: str, config: TrainConfig) -> DAG:
     """Build the DAG: open a finished run, then publish as a training does at its end."""
-    doc = PUBLISH_DOC.format(benchmark=benchmark)
+    doc = PUBLISH_DOC.format(trained=train_dag_id(benchmark))
     with dag_of(publish_dag_id(benchmark), doc, benchmark, config, form=publish_form(config)) as dag:
         publication(benchmark, config, open_finished(benchmark))
     return dag

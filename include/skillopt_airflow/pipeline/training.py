@@ -31,7 +31,7 @@ A failed or cleared task re-does only what was not stored.
 """
 
 EPOCH_DOC = """
-An epoch of a run of `train_{benchmark}`, or its end; the run triggers it, it is not meant to be triggered by hand.
+An epoch of a run of `{trained}`, or its end; the run triggers it, it is not meant to be triggered by hand.
 Once the training has failed, such as by being marked so, it begins no further step.
 """
 
@@ -128,4 +128,6 @@ def evaluate_and_gate(candidate: Any, at: int | MomentKind, config: TrainConfig)
 
 def _inner_dag(dag_id: str, benchmark: str, config: TrainConfig) -> AbstractContextManager[DAG]:
     """Open a DAG that a training waits for; the training retries it if it fails, and reports if that is in vain."""
-    return dag_of(dag_id, EPOCH_DOC.format(benchmark=benchmark), benchmark, config, on_failure_callback=None)
+    return dag_of(
+        dag_id, EPOCH_DOC.format(trained=train_dag_id(benchmark)), benchmark, config, on_failure_callback=None
+    )

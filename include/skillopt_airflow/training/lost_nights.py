@@ -33,11 +33,11 @@ def lost_nights(
     return tuple(day for day in between if has_partition(partition_uri(config.data, config.regate, day), root, client))
 
 
-def backfill_of(benchmark: str, dates: Sequence[str], config: TrainConfig, base: str) -> str:
+def backfill_of(dag_id: str, dates: Sequence[str], config: TrainConfig, base: str) -> str:
     """Return Airflow's command that runs the nights from the first to the last of the dates.
 
     Args:
-        benchmark: whose nights.
+        dag_id: that of the nights' DAG.
         dates: YYYY-MM-DD, in their order.
         config: that of a night; it has the target and the time zone.
         base: the benchmark's own target, which a night needs not name.
@@ -46,7 +46,7 @@ def backfill_of(benchmark: str, dates: Sequence[str], config: TrainConfig, base:
     target = str(config.model.target)
     other = "" if target == base else f" --dag-run-conf '{json.dumps({'target': target})}'"
     return (
-        f"airflow backfill create --dag-id regate_{benchmark} --from-date {first} --to-date {last} --max-active-runs 1 "
+        f"airflow backfill create --dag-id {dag_id} --from-date {first} --to-date {last} --max-active-runs 1 "
         f"--reprocess-behavior completed{other}"
     )
 

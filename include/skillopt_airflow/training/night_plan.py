@@ -57,7 +57,7 @@ class Contest(Document):
 
 
 def prepare_night(
-    run: TrainingRun, config: TrainConfig, date: str, base: str, most_chunks: int
+    run: TrainingRun, config: TrainConfig, date: str, base: str, most_chunks: int, dag_id: str
 ) -> list[JsonObject] | str:
     """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
 
@@ -67,6 +67,7 @@ def prepare_night(
         date: YYYY-MM-DD.
         base: the target that the benchmark is trained for when a run does not name another.
         most_chunks: the length of the longest plan that can be carried out.
+        dag_id: that of the nights' DAG, for the commands that are told.
 
     Raises:
         SkillOptError: of the kind that says what is wrong.
@@ -83,7 +84,7 @@ def prepare_night(
     if records is None:
         return (
             f"no_data: {folder}/items.json (or {ENDINGS}) is not there, or empty; when it has come: "
-            f"{backfill_of(benchmark, [date], config, base)}"
+            f"{backfill_of(dag_id, [date], config, base)}"
         )
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     settled = nights.read(date) is not None
@@ -105,7 +106,7 @@ def prepare_night(
         log.warning(
             "nights before this one were never settled, though their items are there: %s; to bring them: %s",
             ", ".join(lost),
-            backfill_of(benchmark, lost, config, base),
+            backfill_of(dag_id, lost, config, base),
         )
     contest, texts = _contenders(run, date, artifacts, base)
     return plan_night(run, contest.model_copy(update={"lost": lost}), texts)
