@@ -1,11 +1,9 @@
 """The sample of SWE-bench: it is made again, and each bug is shown by its tests and repaired by its patch alone."""
 
 import gzip
-import io
 import json
 import subprocess
 import sys
-import tarfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from benchmarks.swebench.make_sample import NAMES, SAMPLE, bugs, in_splits
 from skillopt_airflow.core.repository_patch import candidate_patch
 from skillopt_airflow.core.resolution import Outcome, Verdict, resolve, unbelieved
 from skillopt_airflow.core.run_logs import LogFormat, worst
+from skillopt_airflow.sandbox.tar_archive import extract
 
 BUGS = [bug for _, bug in in_splits()]
 
@@ -57,8 +56,7 @@ def test_the_patch_resolves_it_and_neither_nothing_nor_the_usual_mistake_does(bu
 def judged(bug: make_sample.Bug, record: dict[str, Any], patch: str, tree: Path, *, mistake: bool = False) -> Verdict:
     """Run an instance's tests in a tree of its own with a patch, or with the mistake in place of the wrong part."""
     folder = SAMPLE / "instances" / bug.instance_id
-    with tarfile.open(fileobj=io.BytesIO((folder / "repo.tar.gz").read_bytes())) as tar:
-        tar.extractall(tree, filter="data")
+    extract([gzip.decompress((folder / "repo.tar.gz").read_bytes())], Path(tree), 1_000_000)
     if mistake:
         file = tree / bug.file
         file.write_text(make_sample.exchanged(file.read_text(), bug.wrong, bug.mistake, bug.instance_id))

@@ -1,10 +1,9 @@
 """The stand-in in the sample's repositories, with the real tools: its directives decide what it resolves."""
 
 import asyncio
-import io
+import gzip
 import json
 import subprocess
-import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +20,7 @@ from local.standin.stage_request import SeenTrajectory
 from local.standin.subject import Active
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.types import Message
+from skillopt_airflow.sandbox.tar_archive import extract
 
 BUGS = [bug for _, bug in in_splits()]
 GOOD = frozenset({"failing_test_first", "whole_function", "keep_signature"})
@@ -29,8 +29,7 @@ SEED = benchmarks.seed_skill("swebench").read_text()
 
 def tree_of(bug: Bug, folder: Path) -> Path:
     packed = (SAMPLE / "instances" / bug.instance_id / "repo.tar.gz").read_bytes()
-    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        tar.extractall(folder, filter="data")
+    extract([gzip.decompress(packed)], Path(folder), 1_000_000)
     return folder
 
 

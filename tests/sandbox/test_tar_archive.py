@@ -3,7 +3,7 @@ import tarfile
 
 import pytest
 
-from skillopt_airflow.sandbox.tar_archive import OVERHEAD_BYTES, packed, plain_files
+from skillopt_airflow.sandbox.tar_archive import OVERHEAD_BYTES, extract, packed, plain_files
 
 
 def tar(*members: tuple[str, bytes, bytes]) -> bytes:
@@ -58,3 +58,16 @@ def test_an_endless_stream_is_refused_without_keeping_it():
 def test_what_is_no_tar_is_refused(body):
     with pytest.raises(OSError, match="tar"):
         list(plain_files([body], 1000))
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_an_archive_of_ones_own_is_extracted_on_an_old_python_too(tmp_path, monkeypatch, old):
+    extractall = tarfile.TarFile.extractall
+    if old:
+        # Debian 12 has Python 3.11.2.
+        monkeypatch.delattr(tarfile, "data_filter")
+        monkeypatch.setattr(
+            tarfile.TarFile, "extractall", lambda self, path: extractall(self, path, filter="fully_trusted")
+        )
+    extract([tar(("a.txt", tarfile.REGTYPE, b"one"))], tmp_path, 100)
+    assert (tmp_path / "a.txt").read_bytes() == b"one"

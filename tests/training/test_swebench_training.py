@@ -1,12 +1,11 @@
 """A training whose target repairs repositories: what it changes is judged by tests, in plain processes here."""
 
 import asyncio
-import io
+import gzip
 import json
 import random
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.types import Item, Message, Split, Status, Trajectory
 from skillopt_airflow.sandbox import judge_tests
+from skillopt_airflow.sandbox.tar_archive import extract
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training
@@ -35,8 +35,7 @@ def git(folder: str, *arguments: str, given: str = "") -> str:
 
 
 def unpack(tree: bytes, folder: str) -> None:
-    with tarfile.open(fileobj=io.BytesIO(tree)) as tar:
-        tar.extractall(folder, filter="data")
+    extract([gzip.decompress(tree)], Path(folder), 1_000_000)
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "base")

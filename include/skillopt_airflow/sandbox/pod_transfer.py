@@ -5,14 +5,12 @@ its end where the run has a corpus, and `deliver CONFIG /out CALLS` beside it un
 addresses of single objects of the store and no other credentials.
 """
 
-import io
 import json
 import logging
 import os
 import shutil
 import signal
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -69,8 +67,7 @@ def fetch(config: TransferConfig, inputs: Path, outputs: Path) -> None:
     except httpx.HTTPError as error:
         # Its text would tell the signed address.
         sys.exit(f"the inputs could not be fetched: {type(error).__name__}")
-    with tarfile.open(fileobj=io.BytesIO(answer.content), mode="r:") as tar:
-        tar.extractall(inputs, filter="data")
+    extract([answer.content], inputs, len(answer.content))
     sealed, files = outputs / SEALED, outputs / "files"
     if (inputs / SEALED).is_dir():
         # Only there can the rollout program remove it.

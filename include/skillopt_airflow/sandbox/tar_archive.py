@@ -68,7 +68,9 @@ def extract(chunks: Iterable[bytes], folder: Path, limit: int) -> None:
     """
     try:
         with tarfile.open(fileobj=_Bounded(chunks, 2 * limit + OVERHEAD_BYTES), mode="r|") as tar:
-            tar.extractall(folder, filter="data")
+            # Python before 3.11.4, such as Debian 12's, has no filter and does not take the argument.
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
+            tar.extractall(folder)  # noqa: S202 - of the project's own
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise OSError(f"not a tar of the project's own: {error}") from error
 
