@@ -71,7 +71,7 @@ class ItemImages:
             ImageMissing: as `of`.
         """
         named = item.image.name if item.image is not None else ""
-        return self._made(item, self._there_at_last(named) if named else self._base)
+        return self._made(item, self._pulled(named) if named else self._base)
 
     def _made(self, item: Item, base: str) -> str:
         if item.image is None:
@@ -88,7 +88,7 @@ class ItemImages:
             self._client.tag(tag, REPOSITORY, tag.partition(":")[2], force=True)
         return tag
 
-    def _there_at_last(self, name: str) -> str:
+    def _pulled(self, name: str) -> str:
         """Return the full name of an item's image, which is pulled if the engine has none."""
         from skillopt_airflow.sandbox.docker_connection import ensure_image
 
@@ -103,7 +103,7 @@ class ItemImages:
             contents = self._contents(item)
             held = [hashlib.sha256(contents[file.name]).hexdigest() for file in image.files]
         if image.name:
-            held = [self._id(self._there_at_last(image.name)), image.folder, image.environment]
+            held = [self._id(self._pulled(image.name)), image.folder, image.environment]
         setup = hashlib.sha256(SETUP.read_bytes()).hexdigest()
         return f"{REPOSITORY}:{sha256(canonical_json([[*held], [*image.import_roots], self._id(base), setup]))[:32]}"
 
@@ -162,7 +162,7 @@ class ItemImages:
         """
         from docker.errors import NotFound
 
-        name = self._there_at_last(image.name)
+        name = self._pulled(image.name)
         with self._container(name) as source:
             for folder in (image.folder, image.environment):
                 parent = folder.rpartition("/")[0] or "/"
