@@ -270,7 +270,7 @@ def test_a_night_without_items_says_how_to_do_it_when_they_have_come(store: Loca
     said = prepared(tmp_path)
     assert isinstance(said, str)
     assert said.startswith("no_data: ")
-    assert f"--from-date {DATE} --to-date {DATE} --reprocess-behavior completed" in said
+    assert f"--from-date {DATE} --to-date {DATE} --max-active-runs 1 --reprocess-behavior completed" in said
     empty = tmp_path / f"date={DATE}" / "items.json"
     empty.parent.mkdir()
     empty.write_text("[]")
