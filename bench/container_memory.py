@@ -10,7 +10,7 @@ MEGABYTE = 1_000_000
 
 
 class PeakMemory:
-    """Watches an engine while it is entered; it may be entered again."""
+    """Watches an engine while it is entered."""
 
     def __init__(self, client: docker.DockerClient) -> None:
         """Take an engine that runs nothing else."""
@@ -18,12 +18,10 @@ class PeakMemory:
         """The most that all its containers took at one time."""
         self._client = client
         self._ended = threading.Event()
-        self._thread = threading.Thread()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> None:
         """Begin to watch."""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def __exit__(

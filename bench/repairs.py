@@ -14,7 +14,7 @@ from typing import Any
 import docker
 
 from bench import tables
-from bench.container_memory import PeakMemory
+from bench.container_memory import MEGABYTE, PeakMemory
 from bench.real_data import ABSENT, REAL_DATA
 from local import engine, image
 from local.home import PROJECT
@@ -37,7 +37,6 @@ NAME = "swebench"
 PREPARE = REAL_DATA / NAME / "runnable" / "prepare.py"
 AT_ONCE = 2
 MEMORY = "2g"
-MEGABYTE = 1_000_000
 NOTE = (
     f"The runnable instances of SWE-bench Lite's development split, harness tools, {AT_ONCE} rollouts at a time. In "
     "the place of a model a server answers at once with the calls of a target that knows the solution: it looks at "
@@ -122,12 +121,12 @@ def _measure(folder: Path) -> None:
         before, first = _layers(client), 0.0
         walls = []
         peak = PeakMemory(client)
-        for _ in ("images are built", "images are there"):
-            began = time.monotonic()
-            with peak:
+        with peak:
+            for _ in ("images are built", "images are there"):
+                began = time.monotonic()
                 run_workload(trial, lambda place: opened_sandbox(home, trial, place, stopped, TryDisplay()), stopped)
-            walls.append(time.monotonic() - began)
-            first = first or _layers(client)
+                walls.append(time.monotonic() - began)
+                first = first or _layers(client)
         remove_unused(client.api, days=0)
         _write(done, walls, peak.megabytes, (first - before, _layers(client) - before))
 

@@ -1,10 +1,14 @@
 """The command blocks of README and docs/: what a user is told to type, and which of it is not run here."""
 
+import os
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
+SECONDS = 300
+"""The longest that a block may take."""
 PROGRAMS = (".local/bin/airflow ", ".local/bin/python ")
 """What `make up` leaves; a block of these alone is run as it stands, see test_readme_platform.py."""
 NOT_RUN = (
@@ -53,6 +57,16 @@ def blocks(path: Path) -> list[Block]:
     found = re.findall(r"^( *)```console\n(.*?)^ *```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     page = str(path.relative_to(PROJECT))
     return [Block(page, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)) for indent, text in found]
+
+
+def typed(text: str, folder: Path) -> None:
+    """Have a shell run it as a user does, who has nothing of the platform in the environment."""
+    foreign = ("AIRFLOW", "AWS", "PYTHONPATH", "SKILLOPT")
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    done = subprocess.run(
+        ["sh", "-e", "-c", text], cwd=folder, env=outer, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 BLOCKS = [block for path in [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))] for block in blocks(path)]

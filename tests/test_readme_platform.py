@@ -1,9 +1,7 @@
 """The commands of README and docs/, run as they stand there against a running platform; the README's first."""
 
 import json
-import os
 import shlex
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from airflow.cli.cli_parser import get_parser
-from command_blocks import BLOCKS, PROJECT, Block
+from command_blocks import BLOCKS, PROJECT, Block, typed
 from shared_resource import alone
 
 from local.environment import airflow_url
@@ -64,16 +62,6 @@ FETCH = readme(".local/bin/python include/skillopt_airflow/consumer.py fetch")
 OWN_TESTS = {block.text for block in (TRIGGER, UNPAUSE, BACKFILL, FETCH)}
 OTHERS = [block for block in BLOCKS if block.is_run and block.text not in OWN_TESTS]
 UNPAUSES, TRIGGERS, BACKFILLS = "airflow dags unpause", "airflow dags trigger", "airflow backfill create"
-
-
-def typed(text: str, folder: Path) -> None:
-    """Have a shell run it as a user does, who has nothing of the platform in the environment."""
-    foreign = ("AIRFLOW", "AWS", "PYTHONPATH", "SKILLOPT")
-    outer = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    done = subprocess.run(
-        ["sh", "-e", "-c", text], cwd=folder, env=outer, capture_output=True, text=True, check=False, timeout=SECONDS
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def asked(command: str) -> Any:

@@ -53,7 +53,7 @@ class Case:
 
     @property
     def question(self) -> str:
-        """What is asked."""
+        """Return the question as it is asked."""
         return f"Who is the {self.office} of {self.place}?"
 
 
@@ -135,7 +135,7 @@ def changing(case: Case, rng: random.Random) -> Sequence[Page]:
 
 @dataclass(frozen=True)
 class Kind:
-    """What makes a question hard, in the words of SealQA."""
+    """The reason why a question is hard, in the words of SealQA."""
 
     name: str
     freshness: str

@@ -92,7 +92,7 @@ ON_PAGES = (
 
 @dataclass(frozen=True)
 class Claim:
-    """What a page says about who holds an office, and where."""
+    """A page's statement of who holds an office, and where."""
 
     url: str
     date: str

@@ -1,14 +1,12 @@
 """A repository of one's own on the real platform: its commits become instances and a training, as the README says."""
 
 import itertools
-import os
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_blocks import PROJECT, blocks
+from command_blocks import PROJECT, blocks, typed
 from local_repository import committed, git
 
 from skillopt_airflow.core.run_history import History
@@ -44,16 +42,6 @@ def commits(folder: Path) -> list[str]:
         files = {"units": "\n\n".join(sources.values()), f"tests__test_{name}": test}
         made.append(committed(folder, f"{name}() adds", **files))
     return made
-
-
-def typed(command: str, folder: Path) -> None:
-    """Have a shell run it as a user does, who has nothing of the platform in the environment."""
-    foreign = ("AIRFLOW", "AWS", "PYTHONPATH", "SKILLOPT")
-    outer = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    done = subprocess.run(
-        ["sh", "-e", "-c", command], cwd=folder, env=outer, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_commits_become_instances_and_a_training(platform: Any, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class FilePatch(Value):
 
 
 class CandidatePatch(Value):
-    """What of a diff counts as an answer."""
+    """The part of a diff that counts as an answer."""
 
     text: str
     """A diff of the files that count; empty if none does."""

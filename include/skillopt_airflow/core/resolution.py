@@ -1,4 +1,4 @@
-"""Whether a patch resolves an instance of SWE-bench: the official rule, and why a run's output is not believed.
+"""Decide whether a patch resolves an instance of SWE-bench by the official rule, and whether to believe a run's output.
 
 Resolved is a patch with which all tests of FAIL_TO_PASS and PASS_TO_PASS pass. As in SWE-bench 5.0.2 a test that the
 output does not name has failed, a skipped test has not passed but is not lost by that, an id that was cut inside its
@@ -49,7 +49,7 @@ class Outcome(StrEnum):
 
 
 class Verdict(Value):
-    """What a patch is worth, and why."""
+    """The worth of a patch, and the reason."""
 
     outcome: Outcome
     fixed: tuple[str, ...] = ()

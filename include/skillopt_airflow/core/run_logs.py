@@ -1,4 +1,4 @@
-"""What a test run's output says about each test: the lines of pytest, unittest, Django's and SymPy's runners.
+"""Read how each test ended from a run's output: the lines of pytest, unittest, Django's and SymPy's runners.
 
 The rules of a line are those of the parsers of SWE-bench (`swebench/harness/log_parsers/python.py` of 5.0.2), since the
 ids of its instances were written by them. `unittest` is this project's own.

@@ -95,7 +95,7 @@ class ItemFile(Value):
 
 
 class ItemImage(Value):
-    """What the image that an item runs in is built from, on the run's sandbox image: another image, or an archive."""
+    """The source of the image that an item runs in, built on the run's sandbox image: another image, or an archive."""
 
     name: str = ""
     """Name of an image that holds a repository and its packages; its tests run in that image itself."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -23,46 +24,6 @@ PREFIX_VARIABLE = "SKILLOPT_DAG_PREFIX"
 """Environment variable: what the ids of all DAGs and the names of all assets begin with; nothing when unset."""
 
 
-def train_dag_id(benchmark: str) -> str:
-    """Name the DAG whose runs are the benchmark's trainings."""
-    return prefixed(f"train_{benchmark}")
-
-
-def epoch_dag_id(benchmark: str) -> str:
-    """Name the DAG whose runs are the epochs of those trainings."""
-    return prefixed(f"train_{benchmark}_epoch")
-
-
-def epoch_end_dag_id(benchmark: str) -> str:
-    """Name the DAG whose runs are what follows the steps of an epoch."""
-    return prefixed(f"train_{benchmark}_epoch_end")
-
-
-def evaluate_dag_id(benchmark: str) -> str:
-    """Name the DAG whose runs score any skill on any split."""
-    return prefixed(f"evaluate_{benchmark}")
-
-
-def publish_dag_id(benchmark: str) -> str:
-    """Name the DAG whose runs publish the best skill of a finished training."""
-    return prefixed(f"publish_{benchmark}")
-
-
-def rollback_dag_id(benchmark: str) -> str:
-    """Name the DAG whose runs move the champion to an earlier version."""
-    return prefixed(f"rollback_{benchmark}")
-
-
-def regate_dag_id(benchmark: str) -> str:
-    """Name the DAG whose runs check the champion on the fresh items of a night."""
-    return prefixed(f"regate_{benchmark}")
-
-
-def cleanup_dag_id() -> str:
-    """Name the DAG whose runs keep the buckets of all benchmarks small."""
-    return prefixed("cleanup")
-
-
 def prefixed(name: str) -> str:
     """Return the name of a DAG or an asset, set apart from those of others in the same Airflow.
 
@@ -75,6 +36,32 @@ def prefixed(name: str) -> str:
             f"{PREFIX_VARIABLE} = {prefix!r}: expected at most 100 letters, digits, underscores, points and dashes"
         )
     return f"{prefix}{name}"
+
+
+def _ids(template: str) -> Callable[[str], str]:
+    """Return what names a benchmark's DAG; the prefix is looked up at each call."""
+    return lambda benchmark: prefixed(template.format(benchmark))
+
+
+train_dag_id = _ids("train_{}")
+"""Names the DAG whose runs are the benchmark's trainings."""
+epoch_dag_id = _ids("train_{}_epoch")
+"""Names the DAG whose runs are the epochs of those trainings."""
+epoch_end_dag_id = _ids("train_{}_epoch_end")
+"""Names the DAG whose runs are what follows the steps of an epoch."""
+evaluate_dag_id = _ids("evaluate_{}")
+"""Names the DAG whose runs score any skill on any split."""
+publish_dag_id = _ids("publish_{}")
+"""Names the DAG whose runs publish the best skill of a finished training."""
+rollback_dag_id = _ids("rollback_{}")
+"""Names the DAG whose runs move the champion to an earlier version."""
+regate_dag_id = _ids("regate_{}")
+"""Names the DAG whose runs check the champion on the fresh items of a night."""
+
+
+def cleanup_dag_id() -> str:
+    """Name the DAG whose runs keep the buckets of all benchmarks small."""
+    return prefixed("cleanup")
 
 
 def run_address(dag_id: str, run_id: str) -> str:

@@ -71,7 +71,7 @@ class ItemImages:
             ImageMissing: as `of`.
         """
         named = item.image.name if item.image is not None else ""
-        return self._made(item, self._pulled(named) if named else self._base)
+        return self._made(item, pulled(self._client, named, self._limits) if named else self._base)
 
     def _made(self, item: Item, base: str) -> str:
         if item.image is None:
@@ -88,22 +88,14 @@ class ItemImages:
             self._client.tag(tag, REPOSITORY, tag.partition(":")[2], force=True)
         return tag
 
-    def _pulled(self, name: str) -> str:
-        """Return the full name of an item's image, which is pulled if the engine has none."""
-        from skillopt_airflow.sandbox.docker_connection import ensure_image
-
-        full = full_name(name, self._limits)
-        ensure_image(self._client, full, "never" if self._limits.pull == "never" else "missing")
-        return full
-
     def _tag(self, item: Item, image: ItemImage, base: str) -> str:
         held = [file.sha256 for file in image.files]
-        if not all(held):
+        if image.name:
+            held = [self._id(pulled(self._client, image.name, self._limits)), image.folder, image.environment]
+        elif not all(held):
             # Of an item that no run has stored.
             contents = self._contents(item)
             held = [hashlib.sha256(contents[file.name]).hexdigest() for file in image.files]
-        if image.name:
-            held = [self._id(self._pulled(image.name)), image.folder, image.environment]
         setup = hashlib.sha256(SETUP.read_bytes()).hexdigest()
         return f"{REPOSITORY}:{sha256(canonical_json([[*held], [*image.import_roots], self._id(base), setup]))[:32]}"
 
@@ -162,7 +154,7 @@ class ItemImages:
         """
         from docker.errors import NotFound
 
-        name = self._pulled(image.name)
+        name = pulled(self._client, image.name, self._limits)
         with self._container(name) as source:
             for folder in (image.folder, image.environment):
                 parent = folder.rpartition("/")[0] or "/"
@@ -220,16 +212,29 @@ def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
         client: Any = engine.hook.api_client
     missing = []
     with closing(client):
-        for name in (full_name(name, sandbox) for name in names):
+        for name in names:
             try:
-                docker_connection.ensure_image(client, name, "never" if sandbox.pull == "never" else "missing")
+                pulled(client, name, sandbox)
             except ImageMissing:
-                missing.append(name)
+                missing.append(full_name(name, sandbox))
     if missing:
         raise ImageMissing(
             f"the engine has {len(missing)} of the items' {len(names)} images neither by itself nor from a registry: "
             f"{', '.join(missing)}"
         )
+
+
+def pulled(client: Any, name: str, limits: SandboxGroup) -> str:
+    """Return the full name of an image that an item names, which is pulled if the engine has none.
+
+    Raises:
+        ImageMissing: the engine has it neither by itself nor from a registry, or may not pull it.
+    """
+    from skillopt_airflow.sandbox.docker_connection import ensure_image
+
+    full = full_name(name, limits)
+    ensure_image(client, full, "never" if limits.pull == "never" else "missing")
+    return full
 
 
 def full_name(name: str, limits: SandboxGroup) -> str:

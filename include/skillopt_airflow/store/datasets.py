@@ -1,7 +1,7 @@
 """The records of a data set, from a local path or an object store."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -188,12 +188,18 @@ def read_partition(
 
 def has_partition(folder: str, root: Path, client: "S3Client") -> bool:
     """Return whether a night's folder has a file of items; the arguments are those of `read_partition`."""
-    return any(_exists(f"{folder}/items{extension}", root, client) for extension in FORMATS)
+    return any(_items_files(folder, root, client))
+
+
+def _items_files(folder: str, root: Path, client: "S3Client") -> Iterator[str]:
+    """Yield the addresses of a folder's `items` in all formats in which they are there."""
+    uris = (f"{folder}/items{extension}" for extension in FORMATS)
+    return (uri for uri in uris if _exists(uri, root, client))
 
 
 def _items_file(folder: str, root: Path, client: "S3Client") -> str:
     """Return the address of a folder's `items` in whichever format is there, or of the items.json that is missing."""
-    found = [uri for uri in (f"{folder}/items{extension}" for extension in FORMATS) if _exists(uri, root, client)]
+    found = [*_items_files(folder, root, client)]
     if len(found) > 1:
         raise DataError(f"{folder}: expected one file of records, found {' and '.join(found)}; remove what is old")
     return found[0] if found else f"{folder}/items.json"

@@ -97,8 +97,9 @@ def settle_night(run: TrainingRun) -> LedgerRow:
             evaluations,
             rules.gate_mixed_weight,
         )
-    lost = tuple(date for date in contest.lost if nights.read(date) is None)
-    row = verdict_after(nights.all(), run.config.regate.alpha, night.date).model_copy(update={"lost": lost})
+    everything = nights.all()
+    row = verdict_after(everything, run.config.regate.alpha, night.date)
+    row = row.model_copy(update={"lost": tuple(sorted({*contest.lost} - {one.date for one in everything}))})
     run.store.put_model(_keys(run).report(night.date), row)
     log.info("%s: %s, %s", night.date, row.judgement.verdict, row.judgement.reason)
     return row
