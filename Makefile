@@ -1,6 +1,6 @@
 # `make help` lists the targets. State lives in .local/.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status demo try import instance image clean test fast-tests slow-tests platform-tests nights-tests lint ruff format-check types imports format lock bench
+.PHONY: help venv up down status demo try import instance image clean test fast-tests slow-tests platform-tests cluster-tests nights-tests lint ruff format-check types imports format lock bench
 # With it set, every Airflow process would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -13,8 +13,9 @@ help:  ## this list
 venv:
 	@local/bootstrap.sh $(VENV) requirements.txt
 
-up: venv  ## start the local platform: database, S3 server, model stand-in, Docker engine, Airflow
-	@$(PYTHON) -m local up
+up: venv  ## start the local platform: database, S3 server, model stand-in, Docker engine, Airflow; EXECUTOR=celery WORKERS=3
+	@$(PYTHON) -m local up $(if $(EXECUTOR),--executor $(EXECUTOR)) $(if $(WORKERS),--workers $(WORKERS)) \
+		$(if $(ENGINES),--engines $(ENGINES))
 
 down:  ## stop the local platform; the data stays
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m local down; else echo "Nothing to stop: there is no virtual environment"; fi
@@ -49,17 +50,20 @@ test: venv lint  ## lint, then the fast tests, the slow ones, and those that nee
 	@$(MAKE) --no-print-directory platform-tests
 
 fast-tests: venv  ## tests that need nothing but Python and two minutes
-	$(PYTHON) -m pytest -n auto --dist worksteal -m "not slow and not engine and not platform and not provider and not nights"
+	$(PYTHON) -m pytest -n auto --dist worksteal -m "not slow and not engine and not platform and not provider and not nights and not cluster"
 
 # The files with tests of a kind, since merely importing all others takes a process a quarter of a minute.
 MARKED = $$(grep -rlE --include='*.py' 'mark\.($(1))' tests | sort)
 
 slow-tests: venv  ## whole trainings in one process, servers, time limits; they need nothing but Python, too
-	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider and not nights" $(call MARKED,slow)
+	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider and not nights and not cluster" $(call MARKED,slow)
 
 # Two files at a time, whatever the processors: a test on the platform mostly waits, one task for the other.
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
 	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
+
+cluster-tests: venv  ## trainings over Celery workers on hosts of their own, with faults; needs root, not part of `make test`
+	$(PYTHON) -m pytest -m cluster tests/test_cluster.py
 
 nights-tests: venv  ## sixty nights of re-gating on the whole platform; not part of `make test`
 	$(PYTHON) -m pytest -m nights

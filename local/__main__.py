@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from local.environment import HOME_VARIABLE, inherited, own_variables
-from local.home import ADMIN, PROJECT, Home
+from local.home import ADMIN, PROJECT, Home, Workers
 from skillopt_airflow.core.errors import ImageMissing, SkillOptError
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 
@@ -58,8 +58,14 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--home", default=argparse.SUPPRESS, **folder)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    started = commands.add_parser("up", parents=[common], help="start the platform")
+    started.add_argument("--executor", choices=["local", "celery"], default="local", help="default: %(default)s")
+    started.add_argument("--workers", type=_positive, default=3, help="of celery, each a host (default: %(default)s)")
+    started.add_argument(
+        "--engines", type=_positive, help="workers with a Docker engine, the first ones (default: all)"
+    )
+    started.set_defaults(run=_up)
     for name, run, text in (
-        ("up", _up, "start the platform"),
         ("down", _down, "stop it; the data stays"),
         ("status", _status, "what runs, and where"),
         ("demo", _demo, "start it and train the sample benchmark"),
@@ -118,11 +124,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _up(home: Home, _: Any) -> int:
+def _up(home: Home, options: argparse.Namespace) -> int:
     from local import platform, shell_commands
     from local.environment import airflow_url, s3_url
 
-    settings = platform.up(home)
+    workers = options.workers if options.executor == "celery" else 0
+    engines = workers if options.engines is None else min(workers, options.engines)
+    settings = platform.up(home, Workers(workers, engines))
     print(f"Airflow    {airflow_url(settings)}  user {ADMIN}, password {settings.password}")
     print(f"S3         {s3_url(settings)}")
     print(f"Commands   {shell_commands.paths(home)}, which are in the platform's environment")

@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 from local.home import ADMIN, IMPORT_PATH, PROJECT, Home, Settings
 from skillopt_airflow.benchmarks import LIST_VARIABLE
+from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.training.deployment_file import VARIABLE as DEPLOYMENT_VARIABLE
 
 HOME_VARIABLE = "SKILLOPT_HOME"
 TARGET_CONNECTION = "AIRFLOW_CONN_SKILLOPT_TARGET"
@@ -16,6 +18,9 @@ UNCHECKED_KEY = "loopback-only-unchecked"
 """Key of the S3 server and the stand-in, which listen on loopback only and check none. Airflow masks it in logs, so it
 must not be a word that occurs there."""
 REGION = "us-east-1"
+BROKER_SOCKET = "broker.sock"
+LOG_BUCKET = "skillopt-logs"
+"""Bucket of the task logs where workers have no common folder."""
 
 _FOREIGN = ("AIRFLOW__", "AIRFLOW_HOME", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS")
 
@@ -43,7 +48,7 @@ def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str])
     user = {
         name: value
         for name, value in outer.items()
-        if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", LIST_VARIABLE))
+        if name.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", LIST_VARIABLE, DEPLOYMENT_VARIABLE))
     }
     return (
         own_variables(home, outer)
@@ -51,6 +56,7 @@ def platform_variables(home: Home, settings: Settings, outer: Mapping[str, str])
             "SPT_NOENV": "1",  # else a process that sets its title wipes the line above, and `down` does not see it
             "PYTHONPATH": IMPORT_PATH,
             "PYTHONUNBUFFERED": "1",
+            DEPLOYMENT_VARIABLE: str(home.deployment_file),
         }
         | ({"DOCKER_HOST": settings.docker_host} if settings.docker_host else {})
         | {f"AIRFLOW__{name}": value for name, value in _airflow(home, settings).items()}
@@ -86,6 +92,11 @@ def s3_url(settings: Settings) -> str:
 def model_url(settings: Settings) -> str:
     """Return the address of the offline stand-in's OpenAI-compatible API."""
     return f"http://127.0.0.1:{settings.ports.model}/v1"
+
+
+def registry_address(settings: Settings) -> str:
+    """Return host and port of the registry of images, as the first part of their names."""
+    return f"127.0.0.1:{settings.ports.registry}"
 
 
 def database_url(home: Home) -> str:
@@ -136,6 +147,24 @@ def _airflow(home: Home, settings: Settings) -> dict[str, str]:
         "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
         "DAG_PROCESSOR__PARSING_PROCESSES": "1",
         "DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(home.airflow / "bundles"),
+        **(_celery(home) if settings.workers.count else {}),
+    }
+
+
+def _celery(home: Home) -> dict[str, str]:
+    """Return Airflow's options where Celery workers on hosts of their own run the tasks."""
+    return {
+        "CORE__EXECUTOR": "CeleryExecutor",
+        "CORE__PARALLELISM": "32",
+        "CORE__HOSTNAME_CALLABLE": "socket.gethostname",
+        "CELERY__BROKER_URL": f"redis+socket://{home.sockets / BROKER_SOCKET}",
+        "CELERY__RESULT_BACKEND": f"db+{database_url(home)}",
+        # What a worker has taken and not begun is lost to the others when it dies.
+        "CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
+        "SCHEDULER__TASK_QUEUED_TIMEOUT": "120",
+        "LOGGING__REMOTE_LOGGING": "True",
+        "LOGGING__REMOTE_BASE_LOG_FOLDER": f"s3://{LOG_BUCKET}/tasks",
+        "LOGGING__REMOTE_LOG_CONN_ID": StorageGroup().conn_id,
     }
 
 

@@ -29,6 +29,21 @@ class Ports:
     airflow: int
     s3: int
     model: int
+    registry: int = 0
+    """Of the images, for workers with engines of their own; 0 until there are any."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The Celery workers, each as on a host of its own."""
+
+    count: int = 0
+    """0 means that LocalExecutor runs the tasks beside the scheduler."""
+    engines: int = 0
+    """So many of them, the first ones, have a Docker engine."""
+
+
+NO_WORKERS = Workers()
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,7 @@ class Settings:
     """Choices that a platform made once and keeps: addresses, keys, the login."""
 
     ports: Ports
+    workers: Workers = NO_WORKERS
     docker_host: str = ""
     """Address of the engine that the last start found; empty before the first."""
     fernet_key: str = field(default_factory=lambda: urlsafe_b64encode(secrets.token_bytes(32)).decode())
@@ -89,6 +105,16 @@ class Home:
         return self.root / "settings.json"
 
     @property
+    def deployment_file(self) -> Path:
+        """Return the administrator's file of the platform's Airflow, which every start writes anew."""
+        return self.root / "deployment.yaml"
+
+    @property
+    def workers(self) -> Path:
+        """Return the folder with a folder for each worker's host."""
+        return self.root / "workers"
+
+    @property
     def lock_file(self) -> Path:
         """Return the file that the one process holds that starts or stops the platform."""
         return self.root / "lock"
@@ -124,7 +150,8 @@ class Home:
         """
         try:
             stored = json.loads(self.settings_file.read_text())
-            return Settings(**{**stored, "ports": Ports(**stored["ports"])})
+            made = {"ports": Ports(**stored["ports"]), "workers": Workers(**stored.get("workers", {}))}
+            return Settings(**{**stored, **made})
         except FileNotFoundError:
             raise PlatformError(f"no platform was started in {self.root} yet: run `make up`") from None
         except (ValueError, TypeError, KeyError) as error:

@@ -9,7 +9,7 @@ import httpx
 from botocore.config import Config
 
 from local import services
-from local.environment import REGION, UNCHECKED_KEY, s3_url
+from local.environment import LOG_BUCKET, REGION, UNCHECKED_KEY, s3_url
 from local.home import Home, Settings
 from skillopt_airflow.core.resource_groups import StorageGroup
 
@@ -45,7 +45,7 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
     s3 = client(settings)
     present = {bucket["Name"] for bucket in s3.list_buckets()["Buckets"]}
     storage = StorageGroup()
-    for bucket in {storage.bucket, storage.artifact_bucket} - present:
+    for bucket in {storage.bucket, storage.artifact_bucket, LOG_BUCKET} - present:
         s3.create_bucket(Bucket=bucket)
 
 

@@ -1,6 +1,8 @@
 """Starting and stopping the whole platform."""
 
 import fcntl
+import functools
+import json
 import os
 import shutil
 import socket
@@ -14,26 +16,30 @@ import psutil
 
 from local import (
     airflow_services,
+    broker,
     engine,
     image,
     modelserver,
     objectstore,
     postgres,
     processes,
+    registry,
     services,
     shell_commands,
+    workers,
 )
 from local.display import Display
-from local.environment import platform_variables, stand_in_serves
-from local.home import Home, Settings
+from local.environment import platform_variables, registry_address, stand_in_serves
+from local.home import NO_WORKERS, Home, Settings, Workers, free_ports
 
-DATABASE, STORE, MODEL, ENGINE, IMAGE, AIRFLOW = (
+DATABASE, STORE, MODEL, ENGINE, IMAGE, AIRFLOW, WORKERS = (
     "database",
     "S3 server",
     "model stand-in",
     "Docker engine",
     "sandbox image",
     "Airflow",
+    "workers",
 )
 
 
@@ -67,15 +73,15 @@ class Start:
     def _submit(self, pool: ThreadPoolExecutor) -> list[Future[str]]:
         database = pool.submit(self._part, DATABASE, self._have_database)
         docker = pool.submit(self._part, ENGINE, self._have_engine)
-        parts = [
-            database,
-            docker,
-            pool.submit(self._part, STORE, self._have_store),
-            pool.submit(self._part, IMAGE, lambda: self._have_image(docker.result())),
-            pool.submit(self._part, AIRFLOW, lambda: self._have_airflow(database, docker)),
-        ]
+        images = pool.submit(self._part, IMAGE, lambda: self._have_image(docker.result()))
+        airflow = pool.submit(self._part, AIRFLOW, lambda: self._have_airflow(database, docker))
+        parts = [database, docker, images, airflow, pool.submit(self._part, STORE, self._have_store)]
         if stand_in_serves(os.environ):
             parts.append(pool.submit(self._part, MODEL, self._have_model))
+        if self._settings.workers.count:
+            parts.append(pool.submit(self._part, WORKERS, lambda: self._have_workers(airflow, images)))
+        else:
+            workers.stop(self._home, set())
         return parts
 
     def _part(self, name: str, work: Callable[[], str]) -> str:
@@ -108,7 +114,24 @@ class Start:
 
     def _have_image(self, docker_host: str) -> str:
         self._display.note(IMAGE, "building if its inputs changed")
-        return image.ensure(self._home.root, docker_host, lambda text: self._display.note(IMAGE, text))
+        name = image.ensure(self._home.root, docker_host, lambda text: self._display.note(IMAGE, text))
+        if self._settings.workers.count:
+            self._display.note(IMAGE, "pushing to the workers' registry")
+            note = functools.partial(self._display.note, IMAGE)
+            registry.ensure(self._home, self._settings, self._variables, self._cancelled, note)
+            registry.push(self._settings, docker_host)
+        return name
+
+    def _have_workers(self, airflow: Future[str], images: Future[str]) -> str:
+        self._display.note(WORKERS, "starting the broker")
+        note = functools.partial(self._display.note, WORKERS)
+        broker.ensure(self._home, self._variables, self._cancelled, note)
+        self._display.note(WORKERS, "waiting for Airflow and the images")
+        airflow.result()
+        images.result()
+        self._display.note(WORKERS, f"starting {self._settings.workers.count}")
+        workers.ensure(self._home, self._settings, self._variables, self._cancelled)
+        return ""
 
     def _have_airflow(self, database: Future[str], docker: Future[str]) -> str:
         self._display.note(AIRFLOW, "waiting for the database")
@@ -118,10 +141,14 @@ class Start:
         return ""
 
 
-def up(home: Home) -> Settings:
+def up(home: Home, hosts: Workers = NO_WORKERS) -> Settings:
     """Start what does not run yet, and return the settings.
 
     A start that fails or is interrupted stops what it had started; a platform that ran before goes on.
+
+    Args:
+        home: the platform's folder.
+        hosts: the Celery workers that it is to have.
 
     Raises:
         SkillOptError: a part does not start; the text says why and what to do.
@@ -131,7 +158,11 @@ def up(home: Home) -> Settings:
         was_running = is_running(home)
         idle = [name for name, service in _SERVERS.items() if services.running(home, service) is None]
         settings = home.replace_taken_ports(home.read_or_choose(), idle)
+        ports = settings.ports if settings.ports.registry else replace(settings.ports, registry=free_ports(1)[0])
+        settings = home.write(replace(settings, workers=hosts, ports=ports))
+        _write_deployment(home, settings)
         parts = [DATABASE, STORE, ENGINE, IMAGE, AIRFLOW, *([MODEL] if stand_in_serves(os.environ) else [])]
+        parts += [WORKERS] if hosts.count else []
         try:
             with Display(parts) as display:
                 Start(home, settings, display).run()
@@ -158,14 +189,32 @@ def is_running(home: Home) -> bool:
 def states(home: Home) -> dict[str, str]:
     """Return what runs, service by service."""
     states = {"postgres": "running" if postgres.is_running(home) else "stopped"}
-    for name in (objectstore.NAME, modelserver.NAME, *airflow_services.NAMES):
+    names = [objectstore.NAME, modelserver.NAME, *airflow_services.NAMES]
+    hosts = home.read().workers.count if home.settings_file.exists() else 0
+    names += [broker.NAME, registry.NAME, *map(workers.name, range(1, hosts + 1))] if hosts else []
+    for name in names:
         process = services.running(home, name)
         states[name] = "stopped" if process is None else f"running, process {process.pid}"
     return states
 
 
-_SERVERS = {"airflow": airflow_services.SERVER, "s3": objectstore.NAME, "model": modelserver.NAME}
+_SERVERS = {
+    "airflow": airflow_services.SERVER,
+    "s3": objectstore.NAME,
+    "model": modelserver.NAME,
+    "registry": registry.NAME,
+}
 """The service behind each port of the settings."""
+
+
+def _write_deployment(home: Home, settings: Settings) -> None:
+    """Write the administrator's file: whoever has the platform is its administrator, and may name everything."""
+    rules: dict[str, object] = {"allowed": "everything"}
+    if settings.workers.count:
+        # A tag may mean another image than the last time.
+        sandbox = {"registry": registry_address(settings), "pull": "always", "queue": workers.ENGINE_QUEUE}
+        rules["defaults"] = {"sandbox": sandbox}
+    home.deployment_file.write_text(json.dumps(rules, indent=2))
 
 
 def _stop_all(home: Home) -> None:

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,9 @@ from shared_resource import alone, shared
 # An example may take long on a machine that does other work.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# The tests' data is in their own folders.
+os.environ.setdefault("SKILLOPT_DEPLOYMENT", str(PROJECT / "tests/everything_allowed.yaml"))
 
 IMAGES = "tests/local/test_platform.py"
 TOGETHER = {

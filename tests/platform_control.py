@@ -26,13 +26,14 @@ class RunningPlatform:
         self.s3.close()
 
 
-def control(home: Path, command: str, **variables: str) -> None:
+def control(home: Path, command: str, *options: str, **variables: str) -> None:
     """`python -m local COMMAND` on the home, as `make` calls it, with the models of the stand-in."""
-    from local.environment import OPTIMIZER_CONNECTION, TARGET_CONNECTION, inherited
+    from local.environment import DEPLOYMENT_VARIABLE, OPTIMIZER_CONNECTION, TARGET_CONNECTION, inherited
 
-    outer = {name: value for name, value in os.environ.items() if name not in {OPTIMIZER_CONNECTION, TARGET_CONNECTION}}
+    others = {OPTIMIZER_CONNECTION, TARGET_CONNECTION, DEPLOYMENT_VARIABLE}
+    outer = {name: value for name, value in os.environ.items() if name not in others}
     done = subprocess.run(
-        [sys.executable, "-m", "local", command, "--home", str(home)],
+        [sys.executable, "-m", "local", command, "--home", str(home), *options],
         cwd=PROJECT,
         env=inherited(outer) | variables,
         stdout=subprocess.PIPE,

@@ -1,8 +1,10 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from local.environment import (
+    DEPLOYMENT_VARIABLE,
     OPTIMIZER_CONNECTION,
     TARGET_CONNECTION,
     inherited,
@@ -11,7 +13,7 @@ from local.environment import (
     s3_url,
     stand_in_serves,
 )
-from local.home import Home
+from local.home import Home, Workers
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 
 
@@ -62,3 +64,23 @@ def test_loopback_is_reached_without_the_users_proxy(tmp_path: Path):
     home = Home.at(tmp_path)
     variables = platform_variables(home, home.read_or_choose(), {"NO_PROXY": "intranet,localhost"})
     assert variables["NO_PROXY"] == "intranet,localhost,127.0.0.1"
+
+
+def test_celery_runs_the_tasks_where_there_are_workers(tmp_path: Path):
+    home = Home.at(tmp_path)
+    settings = home.read_or_choose()
+    spread = replace(settings, workers=Workers(3, 2))
+    one, several = (platform_variables(home, each, {}) for each in (settings, spread))
+
+    assert one["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
+    assert several["AIRFLOW__CORE__EXECUTOR"] == "CeleryExecutor"
+    assert several["AIRFLOW__CELERY__BROKER_URL"] == f"redis+socket://{home.sockets}/broker.sock"
+    assert several["AIRFLOW__LOGGING__REMOTE_BASE_LOG_FOLDER"].startswith("s3://")
+
+
+def test_the_administrators_file_is_the_users_or_the_platforms(tmp_path: Path):
+    home = Home.at(tmp_path)
+    settings = home.read_or_choose()
+
+    assert platform_variables(home, settings, {})[DEPLOYMENT_VARIABLE] == str(home.deployment_file)
+    assert platform_variables(home, settings, {DEPLOYMENT_VARIABLE: "/mine"})[DEPLOYMENT_VARIABLE] == "/mine"

@@ -1,3 +1,4 @@
+import json
 import socket
 import stat
 from dataclasses import replace
@@ -5,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.home import SOCKET_NAME, SOCKET_PATH_BYTES, Home, free_ports
+from local.home import SOCKET_NAME, SOCKET_PATH_BYTES, Home, Workers, free_ports
 from skillopt_airflow.core.errors import PlatformError
 
 
@@ -53,3 +54,14 @@ def test_sockets_lie_in_the_home_unless_their_path_would_be_too_long(tmp_path: P
     assert long.root not in long.sockets.parents
     assert len(str(long.sockets / SOCKET_NAME)) <= SOCKET_PATH_BYTES
     assert long.sockets != Home(tmp_path / ("b" * 100)).sockets
+
+
+def test_workers_are_remembered_and_a_platform_of_before_has_none(tmp_path: Path):
+    home = Home.at(tmp_path)
+    settings = home.read_or_choose()
+    before = json.loads(home.settings_file.read_text())
+    del before["workers"], before["ports"]["registry"]
+    home.settings_file.write_text(json.dumps(before))
+
+    assert home.read() == settings
+    assert home.write(replace(settings, workers=Workers(3, 2))) == home.read()

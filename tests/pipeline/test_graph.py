@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
-from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag
+from skillopt_airflow.pipeline.night_dag import regate_dag
+from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
 
 SMALL = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 1, "batch_size": 8}})
 
@@ -58,3 +60,30 @@ def test_a_chunk_outlasts_its_items_when_each_hangs_in_a_sandbox_of_its_own(engi
     limit = dag.task_dict["rollout"].execution_timeout
     assert limit is not None
     assert limit.total_seconds() >= 7 * (100 + starting) + 100
+
+
+def test_tasks_that_need_an_engine_have_a_queue_of_their_own() -> None:
+    config = TrainConfig.from_layers(SMALL.model_dump(), {"sandbox": {"queue": "engine"}})
+    for dags, plain in ((config, False), (SMALL, True)):
+        tasks = [*train_dag("searchqa", dags).tasks, *epoch_dag("searchqa", dags).tasks]
+        tasks += evaluate_dag("searchqa", dags).tasks + regate_dag("searchqa", dags).tasks
+        queued = {task.task_id for task in tasks if task.queue == "engine"}
+        needing = {"prepare", "prepare_night", "preflight", "evaluate_seed", "publication.measure", "step_01.rollout"}
+        assert queued == set() if plain else needing <= queued
+        assert not {"report", "finish", "step_01.gate", "step_01.update", "publication.publish"} & queued
+
+
+def test_approvals_name_who_may_approve() -> None:
+    rules = {"publishing": {"approvers": ["ada", "grace"]}}
+    named = train_dag("searchqa", TrainConfig.from_layers(SMALL.model_dump(), rules))
+    assert named.task_dict["publication.approve"].assigned_users == [
+        {"id": user, "name": user} for user in ("ada", "grace")
+    ]
+    assert not train_dag("searchqa", SMALL).task_dict["publication.approve"].assigned_users
+
+
+def test_tasks_that_ask_the_optimizer_have_a_pool_of_their_own() -> None:
+    config = TrainConfig.from_layers(SMALL.model_dump(), {"model": {"optimizer_pool": "writers"}})
+    tasks = [*epoch_dag("searchqa", config).tasks, *epoch_end_dag("searchqa", config).tasks]
+    pooled = {task.task_id for task in tasks if task.pool == "writers"}
+    assert pooled == {"step_01.update", "slow_update.slow_update", "meta_reflect.meta_reflect"}

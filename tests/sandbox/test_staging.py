@@ -1,5 +1,7 @@
 import os
 import stat
+import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +13,15 @@ import pytest
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.rollout.program import Job
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.sandbox.staging import ContainerFolder, container_user, remove, staged
+from skillopt_airflow.sandbox.staging import (
+    ABANDONED_SECONDS,
+    HELD,
+    PREFIX,
+    ContainerFolder,
+    container_user,
+    remove,
+    staged,
+)
 
 
 @pytest.fixture
@@ -130,6 +140,28 @@ def nested(folder: Path, depth: int) -> None:
         os.close(os.open("file", os.O_CREAT, dir_fd=inner))
         descriptor = inner
     os.close(descriptor)
+
+
+def test_folders_of_killed_tasks_are_swept_and_those_of_living_ones_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    hour_ago = time.time() - ABANDONED_SECONDS - 1
+
+    def killed(name, *, old):
+        folder = tmp_path / f"{PREFIX}{name}"
+        (folder / "gateway").mkdir(parents=True)
+        (folder / HELD).touch()
+        if old:
+            os.utime(folder / HELD, (hour_ago, hour_ago))
+        return folder
+
+    abandoned, recent, foreign = killed("old", old=True), killed("new", old=False), tmp_path / f"{PREFIX}image-1"
+    foreign.mkdir()
+    with staged() as living:
+        os.utime(living.path / HELD, (hour_ago, hour_ago))
+        with staged():
+            assert living.path.is_dir()
+        assert not abandoned.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {recent.name, foreign.name}
 
 
 def test_folders_in_folders_are_removed_however_deep(workload):

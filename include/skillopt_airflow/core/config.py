@@ -1,7 +1,7 @@
 """Every knob of a training and its default; nothing else in the project holds one.
 
-Layers, later ones win: the defaults of the groups (the paper's protocol), `benchmarks/<name>/benchmark.yaml`,
-a run's overrides.
+Layers, later ones win: the defaults of the groups (the paper's protocol), those of the deployment,
+`benchmarks/<name>/benchmark.yaml`, a run's overrides.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,10 @@ class TrainConfig(Group):
     @property
     def image(self) -> str:
         """Name of the image that rollouts run in."""
-        return HARNESSES[self.model.harness].image if self.sandbox.image is None else self.sandbox.image
+        if self.sandbox.image is not None:
+            return self.sandbox.image
+        own = HARNESSES[self.model.harness].image
+        return own if self.sandbox.registry is None else f"{self.sandbox.registry}/{own}"
 
     @classmethod
     def from_layers(cls, *layers: Mapping[str, Any]) -> "TrainConfig":

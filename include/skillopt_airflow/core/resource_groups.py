@@ -58,6 +58,8 @@ class ModelGroup(Group):
     """Reasoning effort of the optimizer; the provider's default when unset."""
     optimizer_temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     """Sampling temperature of the optimizer; the provider's default when unset."""
+    optimizer_pool: ObjectName = "default_pool"
+    """Airflow pool of the tasks that ask the optimizer; fixed when the DAG is parsed."""
     optimizer_max_tokens: Positive | None = None
     """Most tokens of one answer of the optimizer, its thinking included; the provider's default when unset."""
     optimizer_thinking: Literal["on", "off"] | None = None
@@ -164,6 +166,9 @@ class SandboxGroup(Group):
     """Image of the model gateway where it cannot run inside the task: beside a remote engine's containers, in a pod."""
     image: ObjectName | None = None
     """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
+    registry: ObjectName | None = None
+    """Registry, or a part of one, that has the project's own images, such as registry.example.com/skillopt; the
+    engine's own images are meant when unset."""
     pull: Literal["missing", "always", "never"] = "missing"
     """Pull the image from its registry if it is missing, always or never."""
     items_per_container: Positive = 2000
@@ -197,6 +202,9 @@ class SandboxGroup(Group):
     """Days after which the cleanup removes an item's image that no task has used since."""
     pool: ObjectName = "default_pool"
     """Airflow pool of the tasks that run containers; fixed when the DAG is parsed."""
+    queue: ObjectName | None = None
+    """Queue of the tasks that need a Docker engine, for executors whose workers listen to queues; the executor's
+    default when unset. Fixed when the DAG is parsed."""
 
 
 class StorageGroup(Group):

@@ -25,6 +25,9 @@ class PublishingGroup(Group):
     """Ask a person for approval in Airflow's UI."""
     approval_hours: Annotated[float, Field(gt=0.0)] = 24.0
     """Hours after which what nobody approved is rejected; fixed when the DAG is parsed."""
+    approvers: tuple[ObjectName, ...] = ()
+    """Ids of the users of Airflow who may approve, such as their names in the simple auth manager; everybody who may
+    act on the task when empty. Fixed when the DAG is parsed."""
 
 
 class RegateGroup(Group):

@@ -10,12 +10,15 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from skillopt_airflow.core.budget import Prices, Role
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.resource_groups import ModelGroup, SandboxGroup, StorageGroup
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.search_group import SearchGroup
 from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.pipeline.many_hosts import check_code, check_image
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.deployment_file import check_allowed
 from skillopt_airflow.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
@@ -158,7 +161,9 @@ class AirflowConnections:
         if config.sandbox.engine == "kubernetes":
             return pinned(config.image)
         check_engine(config.sandbox)
-        return image_digest(config.image, config.sandbox)
+        digest = image_digest(config.image, config.sandbox)
+        check_image(config, digest)
+        return digest
 
 
 def _models(model: ModelGroup) -> dict[Role, tuple[str, str | None]]:
@@ -173,8 +178,18 @@ def _models(model: ModelGroup) -> dict[Role, tuple[str, str | None]]:
 
 
 def open_run(ref: "RunRef | JsonObject") -> TrainingRun:
-    """Open the run behind a task's reference."""
-    return TrainingRun(RunRef.model_validate(ref), AirflowConnections())
+    """Open the run behind a task's reference.
+
+    Raises:
+        ConfigError: it leads to what no run may name, since the DAG of an epoch can be triggered by hand; or this
+            worker's code is not that which prepared the run.
+    """
+    opened = RunRef.model_validate(ref)
+    check_code(opened.benchmark, opened.code)
+    own = benchmark_config(opened.benchmark)
+    layers = {"storage": opened.storage.model_dump()}, nest(opened.overrides)
+    check_allowed(TrainConfig.from_layers(own.model_dump(), *layers), own)
+    return TrainingRun(opened, AirflowConnections())
 
 
 def check_engine(sandbox: SandboxGroup) -> None:

@@ -11,7 +11,7 @@ from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.addresses import evaluate_dag_id
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.failures import wrong_input_fails
-from skillopt_airflow.pipeline.graph import dag_of, evaluations
+from skillopt_airflow.pipeline.graph import dag_of, engine_queue, evaluations
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.scorecard import ScoringRequest
@@ -31,7 +31,7 @@ def evaluate_dag(benchmark: str, config: TrainConfig) -> DAG:
     """Build the DAG: find the skills, roll them out, compare."""
     doc = DOC.format(benchmark=benchmark, bucket=config.storage.bucket, prefix=config.storage.prefix)
     with dag_of(evaluate_dag_id(benchmark), doc, benchmark, config, form=form(config)) as dag:
-        prepared: Any = prepare(benchmark)
+        prepared: Any = prepare.override(**engine_queue(config))(benchmark)
         run = prepared["run"]
         scored = evaluations(config, "rollout", run, prepared)
         chain(scored, score(run))
@@ -62,6 +62,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
     """Settle configuration, items and skills; push the run's reference as XCom `run` and return the chunks."""
     from skillopt_airflow.pipeline.triggered import checked_form, most_mapped, new_run
     from skillopt_airflow.store.keys import scoring_name
+    from skillopt_airflow.training.deployment_file import check_skills
     from skillopt_airflow.training.preparation import prepare_scoring
     from skillopt_airflow.training.scorecard import ScoringRequest
 
@@ -69,6 +70,7 @@ def prepare(benchmark: str) -> list[JsonObject]:
     with wrong_input_fails():
         asked = checked_form(context)
         knobs = {path: value for path, value in asked.items() if path not in ScoringRequest.FORM}
+        check_skills({field: str(asked[field]) for field in ("skill", "compare_to") if asked[field]})
         run, config = new_run(benchmark, scoring_name(context["dag_run"].run_id), knobs)
         chunks = prepare_scoring(run, config, _request(asked), most_mapped())
     context["ti"].xcom_push("run", run.ref.model_dump())

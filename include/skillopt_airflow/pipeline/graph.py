@@ -67,6 +67,7 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
         pool=sandbox.pool,
         max_active_tis_per_dagrun=sandbox.max_containers,
         execution_timeout=timedelta(seconds=seconds),
+        **engine_queue(config),
     ).expand(chunk=chunks)
 
 
@@ -81,7 +82,13 @@ def preflight(config: TrainConfig, run: Any) -> Any:
         chunk=None,
         pool=sandbox.pool,
         execution_timeout=timedelta(seconds=task_seconds(sandbox, 1, start_seconds)),
+        **engine_queue(config),
     )
+
+
+def engine_queue(config: TrainConfig) -> dict[str, str]:
+    """Return the argument of a task that needs an engine; without one, Airflow takes the executor's default queue."""
+    return {} if config.sandbox.queue is None else {"queue": config.sandbox.queue}
 
 
 def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:

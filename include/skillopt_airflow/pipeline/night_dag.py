@@ -13,7 +13,8 @@ from skillopt_airflow.pipeline.addresses import prefixed, regate_dag_id, rollbac
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.alerts import when_late
 from skillopt_airflow.pipeline.failures import wrong_input_fails
-from skillopt_airflow.pipeline.graph import dag_of, rollouts
+from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
+from skillopt_airflow.pipeline.many_hosts import code_version
 from skillopt_airflow.pipeline.publishing import announce, champion_asset
 from skillopt_airflow.training.run import RunRef
 
@@ -62,7 +63,7 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         form=form,
         deadline=when_late(config),
     ) as dag:
-        prepared: Any = prepare_night(benchmark)
+        prepared: Any = prepare_night.override(**engine_queue(config))(benchmark)
         run = prepared["run"]
         measure = rollouts(config, "measure", run, prepared)
         settled: Any = settle_night(run)
@@ -104,7 +105,8 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         config = night_config(benchmark, checked_form(context))
         date = night_date(begin, config)
         name = night_name(date, str(config.model.target))
-        run = open_run(RunRef(benchmark=benchmark, run=name, storage=config.storage))
+        ref = RunRef(benchmark=benchmark, run=name, storage=config.storage, code=code_version(benchmark))
+        run = open_run(ref)
         prepared = prepare_night(run, config, date, base_target(benchmark), most_mapped(), regate_dag_id(benchmark))
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)

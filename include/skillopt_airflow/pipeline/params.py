@@ -10,6 +10,7 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.training.deployment_file import check_allowed
 
 FORM_GROUPS = ("train", "gradient", "optimizer", "evaluation", "model", "data", "budget", "publishing")
 """The groups that the form shows; all the others are reached through `overrides`."""
@@ -22,12 +23,15 @@ FIXED_IN_GRAPH = (
     "regate.on_stale",
     "regate.train_on_decline",
     "publishing.approval_hours",
+    "publishing.approvers",
     "alerts.conn_id",
     "alerts.late_hours",
     "model.batch",
+    "model.optimizer_pool",
     "sandbox.engine",
     "sandbox.max_containers",
     "sandbox.pool",
+    "sandbox.queue",
     "sandbox.timeout",
 )
 """Airflow reads these when it parses the DAG, or another DAG does, so a run cannot change them."""
@@ -86,6 +90,7 @@ def run_config(config: TrainConfig, params: Mapping[str, Any], preset: JsonObjec
         if _value(asked, path) != _value(config, path):
             raise ConfigError(f"{path} is fixed when the DAG is parsed: set it in the benchmark's benchmark.yaml")
     _check_tasks(asked, config)
+    check_allowed(asked, config)
     return asked
 
 

@@ -10,12 +10,14 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import Conflict, DataError, ObjectMissing
 from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.addresses import prefixed, publish_dag_id, rollback_dag_id, train_dag_id
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections, open_run
 from skillopt_airflow.pipeline.failures import wrong_input_fails
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
+from skillopt_airflow.pipeline.many_hosts import code_version
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 
@@ -72,7 +74,7 @@ def rollback_dag(benchmark: str, config: TrainConfig) -> DAG:
         approve = RollbackApproval(
             task_id="approve",
             subject=f"Roll back the champion of {benchmark}?",
-            hours=config.publishing.approval_hours,
+            rules=config.publishing,
             reference=request,
         )
         moved = move_back.override(outlets=[champion_asset(benchmark)])(benchmark, request)
@@ -89,7 +91,7 @@ def publication(benchmark: str, config: TrainConfig, run: Any) -> TaskGroup:
         approve = PublicationApproval(
             task_id="approve",
             subject=f"Publish a new champion of {benchmark}?",
-            hours=config.publishing.approval_hours,
+            rules=config.publishing,
             reference=run,
         )
         published = publish.override(outlets=[champion_asset(benchmark)])(benchmark, run)
@@ -112,16 +114,21 @@ def publish_form(config: TrainConfig) -> dict[str, Param]:
 class Approval(ApprovalOperator):
     """Asks a person in Airflow's UI, if the request wants one; what nobody approves in time is rejected.
 
+    :param rules: how long to wait for an answer, and of whom.
     :param reference: small reference of what is to be approved. (templated)
     """
 
     template_fields = (*ApprovalOperator.template_fields, "reference")
 
-    def __init__(self, *, hours: float, reference: Any, **kwargs: Any) -> None:
+    def __init__(self, *, rules: PublishingGroup, reference: Any, **kwargs: Any) -> None:
         super().__init__(
-            defaults=ApprovalOperator.REJECT, response_timeout=timedelta(hours=hours), execution_timeout=None, **kwargs
+            defaults=ApprovalOperator.REJECT,
+            response_timeout=timedelta(hours=rules.approval_hours),
+            assigned_users=[{"id": user, "name": user} for user in rules.approvers],
+            execution_timeout=None,
+            **kwargs,
         )
-        self.hours = hours
+        self.hours = rules.approval_hours
         self.reference = reference
 
     def wanted(self, context: "Context") -> str:
@@ -190,7 +197,8 @@ def open_finished(benchmark: str) -> JsonObject:
     with wrong_input_fails():
         asked = checked_form(get_current_context())
         storage = params.run_config(benchmark_config(benchmark), asked).storage
-        run = open_run(RunRef(benchmark=benchmark, run=asked["run"], storage=storage))
+        ref = RunRef(benchmark=benchmark, run=asked["run"], storage=storage, code=code_version(benchmark))
+        run = open_run(ref)
         try:
             run.state(run.timeline[-1])
         except ObjectMissing as error:
@@ -255,12 +263,17 @@ def request_rollback(benchmark: str) -> JsonObject:
     """Check what is asked for; return the request, which names the champion that is left."""
     from skillopt_airflow.models import connection
     from skillopt_airflow.pipeline.triggered import checked_form
+    from skillopt_airflow.training.deployment_file import check_allowed
     from skillopt_airflow.training.rollback import rollback_request
 
     context = get_current_context()
     with wrong_input_fails():
         asked = checked_form(context)
-        config = params.run_config(benchmark_config(benchmark), asked)
+        own = benchmark_config(benchmark)
+        config = params.run_config(own, asked)
+        if not asked["approval"]:
+            unasked = config.publishing.model_copy(update={"approval": False})
+            check_allowed(config.model_copy(update={"publishing": unasked}), own)
         target = connection.model_name(config.model.target_conn_id, config.model.target)
         artifacts = published_skills(AirflowConnections(), config.storage, benchmark, target)
         request = rollback_request(

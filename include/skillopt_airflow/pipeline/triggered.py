@@ -17,6 +17,7 @@ from skillopt_airflow.models.providers import check_sampling
 from skillopt_airflow.pipeline import params
 from skillopt_airflow.pipeline.airflow_connections import check_engine, open_run
 from skillopt_airflow.pipeline.batch_rollouts import check_batch
+from skillopt_airflow.pipeline.many_hosts import check_data, code_version
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
 from skillopt_airflow.training.judge_settings import check_judge, judge_use
@@ -40,7 +41,8 @@ def new_run(benchmark: str, name: str, form: Mapping[str, Any]) -> tuple[Trainin
         SkillOptError: of the kind that says what is wrong.
     """
     config = configured(benchmark, form)
-    run = open_run(RunRef(benchmark=benchmark, run=name, storage=config.storage))
+    ref = RunRef(benchmark=benchmark, run=name, storage=config.storage, code=code_version(benchmark))
+    run = open_run(ref)
     check_batch(config, benchmarks.load(benchmark, config.task))
     return run, config
 
@@ -86,6 +88,7 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     check_requirements(model, adapter)
     check_search(config.search, adapter)
     check_judge(config.evaluation, adapter)
+    check_data(benchmark, config)
     named: dict[str, str | None] = {
         "target": connection.model_name(model.target_conn_id, model.target),
         "optimizer": connection.model_name(model.optimizer_conn_id, model.optimizer),

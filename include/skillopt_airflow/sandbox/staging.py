@@ -1,8 +1,10 @@
 """The folders that a container sees: /in with its work, /out for what it leaves, /gateway with the socket."""
 
+import fcntl
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +19,9 @@ Files = Iterable[Mapping[str, bytes]]
 
 PREFIX = "skillopt-"
 SEALED = "sealed"
+HELD = "held"
+"""File that a task locks for as long as it lives."""
+ABANDONED_SECONDS = 3600
 SANDBOX_UID = 10001
 MAX_SOCKET_CHARS = 100
 
@@ -109,12 +114,24 @@ class TaskFolder:
 @contextmanager
 def staged() -> Iterator[TaskFolder]:
     """Create the folder of one attempt, and remove it afterwards."""
+    sweep(Path(_short_folder()))
     folder = TaskFolder(Path(tempfile.mkdtemp(prefix=PREFIX, dir=_short_folder())))
     try:
         _make(folder.gateway)
-        yield folder
+        with (folder.path / HELD).open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield folder
     finally:
         remove(folder.path)
+
+
+def sweep(place: Path) -> None:
+    """Remove the folders of tasks that were killed: their locks are an hour old, and nobody holds them any more."""
+    for lock in place.glob(f"{PREFIX}*/{HELD}"):
+        with suppress(OSError), lock.open() as held:
+            if time.time() - lock.stat().st_mtime > ABANDONED_SECONDS:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove(lock.parent)
 
 
 def write_inputs(workload: Workload, items: Sequence[Item], folder: Path) -> None:
@@ -207,7 +224,7 @@ def container_user() -> str:
     return f"{SANDBOX_UID}:{SANDBOX_UID}" if uid == 0 else f"{uid}:{gid}"
 
 
-def _short_folder() -> str | None:
+def _short_folder() -> str:
     """Return a folder in which a socket's path has at most 107 bytes."""
     usual = tempfile.gettempdir()
     longest = len(os.fsencode(usual)) + len("/skillopt-12345678/gateway/model.sock")

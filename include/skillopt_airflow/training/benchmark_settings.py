@@ -1,15 +1,13 @@
 """The configuration that a benchmark's folder asks for, before a run overrides it, and the presets that it has."""
 
-from pathlib import Path
-from typing import Any
-
-import yaml
 from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.preset import Preset
+from skillopt_airflow.training.deployment_file import deployment
+from skillopt_airflow.training.yaml_file import read_yaml
 
 PRESETS = "presets"
 
@@ -21,9 +19,9 @@ def benchmark_config(benchmark: str) -> TrainConfig:
         ConfigError: naming the file and the key.
     """
     path = benchmarks.folder(benchmark) / "benchmark.yaml"
-    layer = _yaml(path)
+    layer, defaults = read_yaml(path), deployment().defaults
     try:
-        config = TrainConfig.from_layers({} if layer is None else layer)
+        config = TrainConfig.from_layers(defaults, {} if layer is None else layer)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     if config.task is not None and path.with_name("adapter.py").is_file():
@@ -47,15 +45,6 @@ def preset_of(benchmark: str, name: str) -> Preset:
         raise ConfigError(f"preset {name}: {benchmark} has no preset of this name; {has}")
     path = benchmarks.folder(benchmark) / PRESETS / f"{name}.yaml"
     try:
-        return Preset.model_validate(_yaml(path))
+        return Preset.model_validate(read_yaml(path))
     except ValidationError as error:
         raise ConfigError(f"{path}: {error}") from error
-
-
-def _yaml(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: it cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error

@@ -66,6 +66,8 @@ class RunRef(Value):
     """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
     prices: dict[Role, ModelPrice | None] | None = None
     """Prices of these models; None for those of the run."""
+    code: str = Field(default="", exclude_if=lambda version: not version)
+    """Version of the code that prepared it; empty where all tasks run on one host."""
 
 
 class RunRecord(Document):

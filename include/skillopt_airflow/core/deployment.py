@@ -1,0 +1,138 @@
+"""What an administrator settles for a whole Airflow: defaults of knobs, and what who triggers a run may name."""
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from pydantic import Field
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config_group import Group
+
+CONNECTIONS = (
+    "model.target_conn_id",
+    "model.optimizer_conn_id",
+    "model.judge_conn_id",
+    "search.conn_id",
+    "sandbox.docker_conn_id",
+    "sandbox.kubernetes_conn_id",
+    "storage.conn_id",
+)
+IMAGES = ("sandbox.image", "sandbox.gateway_image", "sandbox.registry", "sandbox.item_registry")
+NAMESPACES = ("sandbox.namespace",)
+BUCKETS = ("bucket", "artifact_bucket")
+ADDRESSES = ("data.uri", "data.corpus", "data.split_manifest", "regate.fresh_uri", "train.init_skill")
+S3 = "s3://"
+
+
+class Allowed(Group):
+    """Patterns of what a run may name beside what its benchmark does, in which `*` stands for any characters."""
+
+    connections: tuple[str, ...] = ()
+    """Ids of Airflow connections: of models, the object store, search servers, Docker engines and clusters."""
+    storage: tuple[str, ...] = ()
+    """Where runs and skills are stored, such as s3://team-a/*."""
+    data: tuple[str, ...] = ()
+    """Addresses of data sets, corpora and skills: s3://..., or paths of the workers, which have no folder ..."""
+    images: tuple[str, ...] = ()
+    """Images, and registries of them."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces of the cluster."""
+    unapproved: bool = False
+    """Whether a run may publish without the approval that its benchmark asks for."""
+
+
+class Deployment(Group):
+    """The content of an administrator's file."""
+
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    """Knobs by group, as in a benchmark.yaml, which wins over them."""
+    allowed: Allowed | Literal["everything"] = Allowed()
+    """What a run may name that its benchmark.yaml and these defaults do not."""
+    shared_folders: tuple[str, ...] = ()
+    """Patterns of paths that all hosts have in common, for data that is not in S3."""
+
+
+def not_allowed(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> list[str]:
+    """Return a sentence for each knob that a run asks for and may not name.
+
+    Args:
+        asked: the configuration of the run.
+        own: that of the benchmark, or of the finished run that is asked again: what it names, everybody may.
+        allowed: what else they may.
+    """
+    return [
+        *_unlisted(CONNECTIONS, "connections", allowed.connections, asked, own),
+        *_unlisted(IMAGES, "images", allowed.images, asked, own),
+        *_unlisted(NAMESPACES, "namespaces", allowed.namespaces, asked, own),
+        *_foreign_buckets(asked, own, allowed.storage),
+        *(
+            sentence
+            for path in ADDRESSES
+            if _value(asked, path) != _value(own, path)
+            for sentence in address_not_allowed(path, _value(asked, path), allowed)
+        ),
+        *_unapproved(asked, own, allowed),
+    ]
+
+
+def address_not_allowed(path: str, address: str, allowed: Allowed) -> list[str]:
+    """Return the sentence about an address of data or a skill which may not be named; none if it may.
+
+    A path that stays below the benchmark's folder may be, and what is no address.
+
+    Args:
+        path: what asks for it, such as data.uri.
+        address: an s3:// or file:// address or a path; of a skill also its text or its version.
+        allowed: what may be named.
+    """
+    if path not in ADDRESSES[:-1] and not address.startswith(S3):
+        return []
+    meant = _plain(address)
+    if not address or not meant.startswith((S3, "/", "..")) or _matches(meant, allowed.data):
+        return []
+    return [_sentence(path, meant, "data", allowed.data)]
+
+
+def _unlisted(
+    paths: Sequence[str], kind: str, patterns: Sequence[str], asked: TrainConfig, own: TrainConfig
+) -> Iterator[str]:
+    for path in paths:
+        value = _value(asked, path)
+        if value != _value(own, path) and not _matches(value, patterns):
+            yield _sentence(path, value, kind, patterns)
+
+
+def _foreign_buckets(asked: TrainConfig, own: TrainConfig, patterns: Sequence[str]) -> Iterator[str]:
+    for bucket in BUCKETS:
+        place, before = (f"{S3}{getattr(each.storage, bucket)}/{each.storage.prefix}" for each in (asked, own))
+        if place != before and not _matches(place, patterns):
+            yield _sentence(f"storage.{bucket} and storage.prefix", place, "storage", patterns)
+
+
+def _unapproved(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> Iterator[str]:
+    if own.publishing.approval and not asked.publishing.approval and not allowed.unapproved:
+        yield "publishing.approval = False: the benchmark asks for an approval; allowed.unapproved lets runs do without"
+
+
+def _sentence(path: str, value: str, kind: str, patterns: Sequence[str]) -> str:
+    listed = f"allowed.{kind} has {', '.join(patterns)}" if patterns else f"allowed.{kind} has nothing"
+    return f"{path} = {value!r}: a run may name what benchmark.yaml names, and what an administrator lists; {listed}"
+
+
+def _matches(value: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def _plain(address: str) -> str:
+    """Return an address without steps out of the folder that it seems to be in."""
+    scheme, found, rest = address.removeprefix("file://").partition("://")
+    return f"{scheme}://{posixpath.normpath(rest)}" if found else posixpath.normpath(scheme)
+
+
+def _value(config: TrainConfig, path: str) -> str:
+    """Return the value of a knob; an unset one is empty."""
+    group, key = path.split(".")
+    value = getattr(getattr(config, group), key)
+    return "" if value is None else str(value)

@@ -1,0 +1,111 @@
+"""What a run needs where its tasks run on several hosts; where LocalExecutor runs them, nothing."""
+
+import hashlib
+import os
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.training.deployment_file import VARIABLE, deployment
+
+ONE_HOST = ("LocalExecutor", "SequentialExecutor")
+S3 = "s3://"
+CODE = ("*.py", "*.md", "*.html")
+"""Files of the package that decide what a task does."""
+OF_BENCHMARK = ("*.py", "*.yaml", "presets/*.yaml", "guidance/*.md")
+
+
+def is_spread() -> bool:
+    """Return whether tasks may run on several hosts: the executor is another one than LocalExecutor."""
+    from airflow.sdk.configuration import conf
+
+    executors = str(conf.get("core", "executor", fallback=ONE_HOST[0])).split(",")
+    return any(not executor.strip().endswith(ONE_HOST) for executor in executors)
+
+
+def check_data(benchmark: str, config: TrainConfig) -> None:
+    """Refuse data that only one host may have; what a benchmark's folder holds, all have.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    if not is_spread():
+        return
+    shared, folder = deployment().shared_folders, benchmarks.folder(benchmark)
+    for key, address in (
+        ("data.uri", config.data.uri),
+        ("data.corpus", config.data.corpus),
+        ("data.split_manifest", config.data.split_manifest),
+        ("regate.fresh_uri", config.regate.fresh_uri),
+    ):
+        if address is None or address.startswith(S3):
+            continue
+        path = os.path.normpath(folder / address.removeprefix("file://"))
+        if not Path(path).is_relative_to(folder) and not any(fnmatchcase(path, pattern) for pattern in shared):
+            raise ConfigError(
+                f"{key} = {address}: the tasks run on several hosts, which may not all have this folder: put the data "
+                f"into S3 or the benchmark's folder, or list the folder under shared_folders in the file that "
+                f"{VARIABLE} names"
+            )
+
+
+def check_image(config: TrainConfig, digest: str) -> None:
+    """Refuse an image that no registry has, where each worker asks an engine of its own.
+
+    Args:
+        config: names the image.
+        digest: what the engine of this worker knows it by.
+
+    Raises:
+        ConfigError: naming the image and what to do.
+    """
+    if is_spread() and config.sandbox.docker_conn_id is None and "@sha256:" not in digest:
+        raise ConfigError(
+            f"the sandbox image {config.image} has no digest, so it was built on this worker's engine and may be "
+            "another one on the next: push it to a registry, and name that in sandbox.registry, or the image in "
+            "sandbox.image"
+        )
+
+
+def code_version(benchmark: str) -> str:
+    """Return a hash of the code and settings that this worker has for the benchmark; empty where there is one host."""
+    return _version(benchmark) if is_spread() else ""
+
+
+def check_code(benchmark: str, version: str) -> None:
+    """Refuse to go on with a run that was begun by other code than this worker's.
+
+    Args:
+        benchmark: the run's.
+        version: as `code_version` was when the run was prepared; empty if it was prepared on the only host.
+
+    Raises:
+        ConfigError: saying what to do.
+    """
+    if version and (own := code_version(benchmark)) and own != version:
+        raise ConfigError(
+            f"this worker has other code or settings ({own}) than the one that prepared the run ({version}): install "
+            "one version on all workers, then clear the run's first task; it goes on from what is stored"
+        )
+
+
+@cache
+def _version(benchmark: str) -> str:
+    package, folder = Path(benchmarks.__file__).parent, benchmarks.folder(benchmark)
+    carried = package / "project"
+    files = [path for pattern in CODE for path in package.rglob(pattern) if not path.is_relative_to(carried)]
+    named = {path.relative_to(package).as_posix(): path for path in files}
+    named |= {
+        f"benchmark/{path.relative_to(folder).as_posix()}": path
+        for pattern in OF_BENCHMARK
+        for path in folder.glob(pattern)
+    }
+    named |= {"seed": benchmarks.seed_skill(benchmark), "deployment": Path(os.environ.get(VARIABLE, os.devnull))}
+    digest = hashlib.sha256()
+    for name, path in sorted(named.items()):
+        content = path.read_bytes() if path.exists() else b""
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:12]

@@ -1,0 +1,61 @@
+"""The administrator's file, which the environment of Airflow's processes names."""
+
+import os
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.deployment import Allowed, Deployment, address_not_allowed, not_allowed
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.training.yaml_file import read_yaml
+
+VARIABLE = "SKILLOPT_DEPLOYMENT"
+"""Environment variable: path of the file; without one there are no defaults, and runs name what their benchmark
+does."""
+
+
+def deployment() -> Deployment:
+    """Read the administrator's file.
+
+    Raises:
+        ConfigError: it is not there, or holds something else; the text names the key.
+    """
+    path = os.environ.get(VARIABLE, "")
+    if not path:
+        return Deployment()
+    try:
+        return Deployment.model_validate(read_yaml(Path(path)) or {})
+    except ValidationError as error:
+        raise ConfigError(f"{VARIABLE}: {path}: {error}") from error
+
+
+def check_allowed(asked: TrainConfig, own: TrainConfig) -> None:
+    """Refuse a run that names what whoever triggers it may not.
+
+    Args:
+        asked: the configuration of the run.
+        own: that of the benchmark, or of the finished run that is asked again.
+
+    Raises:
+        ConfigError: a line for each such knob.
+    """
+    allowed = deployment().allowed
+    _refuse([] if isinstance(allowed, str) else not_allowed(asked, own, allowed))
+
+
+def check_skills(skills: dict[str, str]) -> None:
+    """Refuse s3:// addresses of skills, by what asks for each, which whoever triggers a run may not name.
+
+    Raises:
+        ConfigError: a line for each of them.
+    """
+    allowed = deployment().allowed
+    if isinstance(allowed, Allowed):
+        _refuse([line for path, skill in skills.items() for line in address_not_allowed(path, skill, allowed)])
+
+
+def _refuse(sentences: list[str]) -> None:
+    if sentences:
+        where = os.environ.get(VARIABLE, "") or f"the file that {VARIABLE} names"
+        raise ConfigError("\n".join(f"{sentence} (in {where})" for sentence in sentences))

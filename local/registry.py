@@ -1,0 +1,75 @@
+"""A registry of the platform's images, from which the workers' engines pull them by digest."""
+
+import json
+import shutil
+from collections.abc import Callable
+from threading import Event
+
+import docker
+import httpx
+from docker.errors import DockerException
+
+from local import image, services
+from local.engine import install_packages
+from local.environment import registry_address
+from local.home import Home, Settings
+from skillopt_airflow.core.errors import ImageMissing
+
+NAME = "registry"
+PACKAGE = PROGRAM = "docker-registry"
+START_SECONDS = 60.0
+
+
+def ensure(
+    home: Home, settings: Settings, variables: dict[str, str], cancelled: Event, report: Callable[[str], None]
+) -> None:
+    """Have the registry run, on loopback, where engines need no certificate of it.
+
+    Raises:
+        EngineUnavailable: the package cannot be installed.
+        PlatformError: it does not start; the text has the last lines of its log.
+    """
+    if shutil.which(PROGRAM) is None:
+        report(f"installing {PACKAGE}")
+        install_packages(PACKAGE)
+    folder = home.root / "registry"
+    folder.mkdir(exist_ok=True)
+    configuration = folder / "config.yml"
+    storage = {"filesystem": {"rootdirectory": str(folder)}, "delete": {"enabled": True}}
+    # JSON is YAML.
+    http = {"addr": registry_address(settings)}
+    configuration.write_text(json.dumps({"version": 0.1, "storage": storage, "http": http}))
+    service = services.Service(NAME, (PROGRAM, "serve", str(configuration)), variables | http)
+    services.ensure(home, service, lambda: is_ready(settings), cancelled, START_SECONDS)
+
+
+def is_ready(settings: Settings) -> bool:
+    """Return whether the registry answers."""
+    try:
+        return httpx.get(f"http://{registry_address(settings)}/v2/", timeout=5, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+def push(settings: Settings, docker_host: str) -> None:
+    """Push every image of the project's that the engine has.
+
+    Raises:
+        ImageMissing: with what engine or registry said.
+    """
+    try:
+        client = docker.DockerClient(base_url=docker_host, timeout=image.BUILD_SECONDS)
+    except DockerException as error:
+        raise ImageMissing(f"no image can be pushed: no engine answers at {docker_host}: {error}") from error
+    try:
+        for recipe in image.RECIPES.values():
+            for built in client.images.list(name=recipe.image):
+                name, _, tag = f"{registry_address(settings)}/{recipe.image}".rpartition(":")
+                built.tag(name, tag)
+                for event in client.images.push(name, tag, stream=True, decode=True):
+                    if "error" in event:
+                        raise ImageMissing(f"{name}:{tag} could not be pushed: {event['error']}")
+    except DockerException as error:
+        raise ImageMissing(f"an image could not be pushed from {docker_host}: {error}") from error
+    finally:
+        client.close()

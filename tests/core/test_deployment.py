@@ -1,0 +1,130 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.deployment import (
+    ADDRESSES,
+    CONNECTIONS,
+    IMAGES,
+    Allowed,
+    Deployment,
+    address_not_allowed,
+    not_allowed,
+)
+
+OWN = TrainConfig()
+NOBODY = Allowed()
+
+
+def asked(**knobs: Any) -> TrainConfig:
+    return TrainConfig.from_layers(nest({path.replace("__", "."): value for path, value in knobs.items()}))
+
+
+def test_what_the_benchmark_names_everybody_may() -> None:
+    own = asked(data__uri="s3://team/data", sandbox__image="team/image", storage__bucket="team")
+    assert not_allowed(own, own, NOBODY) == []
+
+
+def test_knobs_that_name_nothing_are_free() -> None:
+    assert not_allowed(asked(train__num_epochs=1, sandbox__memory="1g", model__target="other"), OWN, NOBODY) == []
+
+
+@pytest.mark.parametrize("path", [*CONNECTIONS, *IMAGES, "sandbox.namespace"])
+def test_a_foreign_name_is_refused_until_it_is_listed(path: str) -> None:
+    kind = {"connections": CONNECTIONS, "images": IMAGES, "namespaces": ("sandbox.namespace",)}
+    [listed] = [name for name, paths in kind.items() if path in paths]
+    tools = {"model.harness": "tools", "model.max_turns": 9} if path == "search.conn_id" else {}
+    theirs = TrainConfig.from_layers(nest({path: "theirs"} | tools))
+    [sentence] = not_allowed(theirs, OWN, NOBODY)
+    assert sentence.startswith(f"{path} = 'theirs': ")
+    assert sentence.endswith(f"allowed.{listed} has nothing")
+    assert not_allowed(theirs, OWN, Allowed.model_validate({listed: ["the*"]})) == []
+
+
+def test_leaving_out_what_the_benchmark_names_is_another_choice() -> None:
+    [sentence] = not_allowed(OWN, asked(sandbox__docker_conn_id="theirs"), NOBODY)
+    assert sentence.startswith("sandbox.docker_conn_id = ''")
+
+
+@pytest.mark.parametrize("key", ["bucket", "artifact_bucket"])
+def test_a_foreign_bucket(key: str) -> None:
+    theirs = TrainConfig.from_layers({"storage": {key: "theirs"}})
+    [sentence] = not_allowed(theirs, OWN, NOBODY)
+    assert sentence.startswith(f"storage.{key} and storage.prefix = 's3://theirs/'")
+    assert not_allowed(theirs, OWN, Allowed(storage=("s3://theirs/*",))) == []
+
+
+def test_a_prefix_belongs_to_its_bucket() -> None:
+    theirs = asked(storage__prefix="a/b/")
+    assert len(not_allowed(theirs, OWN, Allowed(storage=("s3://skillopt/c/*",)))) == 2
+    assert not_allowed(theirs, OWN, Allowed(storage=("s3://skillopt/a/*", "s3://skillopt-artifacts/a/*"))) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "free"),
+    [
+        ("sample", True),
+        ("./sample/../other.json", True),
+        ("sample/../../../secrets", False),
+        ("/etc", False),
+        ("file:///etc", False),
+        ("s3://theirs/data", False),
+        ("s3://ours/data", True),
+        ("s3://ours/../theirs", False),
+        ("/srv/ours/data.json", True),
+        ("/srv/ours/../theirs.json", False),
+        ("file:///srv/ours/data.json", True),
+    ],
+)
+def test_addresses_of_data(address: str, free: bool) -> None:
+    allowed = Allowed(data=("s3://ours/*", "/srv/ours/*"))
+    assert (not not_allowed(asked(data__uri=address), OWN, allowed)) == free
+
+
+@given(st.lists(st.sampled_from(["..", ".", "a", "ours"]), max_size=8))
+def test_no_way_of_writing_a_path_leads_out(parts: list[str]) -> None:
+    """A path that passes stays in the benchmark's folder, wherever its steps lead."""
+    place: list[str] = []
+    outside = False
+    for part in parts:
+        if part == "..":
+            outside = outside or not place
+            place = place[:-1]
+        elif part != ".":
+            place.append(part)
+    refused = bool(address_not_allowed("data.uri", "/".join(parts), NOBODY))
+    assert refused == outside
+
+
+def test_a_skill_is_an_address_only_in_s3() -> None:
+    for text in ("seed", "champion", "/ is a slash", "../ leads up", "# Answer briefly"):
+        assert address_not_allowed("train.init_skill", text, NOBODY) == []
+    assert address_not_allowed("skill", "s3://theirs/skill.md", NOBODY)
+    assert not address_not_allowed("skill", "s3://ours/skill.md", Allowed(data=("s3://ours/*",)))
+
+
+def test_an_approval_that_the_benchmark_asks_for() -> None:
+    own, without = asked(publishing__approval=True), asked(publishing__approval=False)
+    assert "publishing.approval = False" in not_allowed(without, own, NOBODY)[0]
+    assert not_allowed(without, own, Allowed(unapproved=True)) == []
+    assert not_allowed(own, without, NOBODY) == []
+
+
+def test_every_knob_that_names_something_outside_is_known() -> None:
+    """A new one belongs into one of the lists."""
+    from skillopt_airflow.core.config import fields_by_path
+
+    outside = ("conn_id", "image", "registry", "bucket", "uri", "corpus", "manifest", "namespace")
+    fixed = {"alerts.conn_id"}
+    known = {*CONNECTIONS, *IMAGES, *ADDRESSES, "sandbox.namespace", "storage.bucket", "storage.artifact_bucket"}
+    assert {path for path in fields_by_path() if path.endswith(outside)} - fixed <= known
+
+
+def test_the_file_is_closed_to_unknown_keys() -> None:
+    assert Deployment.model_validate({"allowed": "everything"}).allowed == "everything"
+    with pytest.raises(ValidationError):
+        Deployment.model_validate({"allowed": {"conections": ["a"]}})

@@ -1,0 +1,95 @@
+from pathlib import Path
+
+import pytest
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.pipeline import many_hosts
+from skillopt_airflow.pipeline.airflow_connections import open_run
+from skillopt_airflow.training.deployment_file import VARIABLE
+
+EXECUTOR = "AIRFLOW__CORE__EXECUTOR"
+
+
+@pytest.fixture(autouse=True)
+def spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(EXECUTOR, "CeleryExecutor")
+    monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_S3", "aws://key:secret@/?region_name=us-east-1")
+    many_hosts._version.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("executor", "is_spread"),
+    [
+        ("LocalExecutor", False),
+        ("airflow.executors.local_executor.LocalExecutor", False),
+        ("CeleryExecutor", True),
+        ("LocalExecutor,KubernetesExecutor", True),
+        ("airflow.providers.celery.executors.celery_executor.CeleryExecutor", True),
+    ],
+)
+def test_which_executors_have_several_hosts(monkeypatch: pytest.MonkeyPatch, executor: str, is_spread: bool) -> None:
+    monkeypatch.setenv(EXECUTOR, executor)
+    assert many_hosts.is_spread() is is_spread
+
+
+def config(**knobs: object) -> TrainConfig:
+    return TrainConfig.from_layers(nest({path.replace("__", "."): value for path, value in knobs.items()}))
+
+
+@pytest.mark.parametrize("key", ["data__uri", "data__corpus", "regate__fresh_uri"])
+def test_data_of_one_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str) -> None:
+    for everywhere in ("s3://bucket/data", "sample", str(benchmarks.folder("searchqa") / "sample")):
+        many_hosts.check_data("searchqa", config(**{key: everywhere}))
+    for address in ("/srv/data", "file:///srv/data", "../officeqa/sample"):
+        with pytest.raises(ConfigError, match=f"^{key.replace('__', '.')} = {address}: .*put the data into S3"):
+            many_hosts.check_data("searchqa", config(**{key: address}))
+    (tmp_path / "deployment.yaml").write_text("shared_folders: [/srv/*]")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
+    many_hosts.check_data("searchqa", config(**{key: "/srv/data"}))
+    monkeypatch.setenv(EXECUTOR, "LocalExecutor")
+    many_hosts.check_data("searchqa", config(**{key: "/other"}))
+
+
+def test_an_image_that_one_engine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    many_hosts.check_image(config(), "registry/skillopt-sandbox@sha256:1f")
+    with pytest.raises(ConfigError, match=r"skillopt-sandbox:latest has no digest.*push it to a registry"):
+        many_hosts.check_image(config(), "sha256:1f")
+    # All workers ask the same engine.
+    many_hosts.check_image(config(sandbox__docker_conn_id="engine"), "sha256:1f")
+    monkeypatch.setenv(EXECUTOR, "LocalExecutor")
+    many_hosts.check_image(config(), "sha256:1f")
+
+
+def test_a_run_of_other_code_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own = many_hosts.code_version("searchqa")
+    reference = {"benchmark": "searchqa", "run": "one", "storage": {}}
+    for version in ("", own):
+        assert open_run({**reference, "code": version}).ref.code == version
+    with pytest.raises(ConfigError, match=rf"other code or settings \({own}\) than .* \(0123456789ab\): install"):
+        open_run({**reference, "code": "0123456789ab"})
+    # A deployment that settles something else is another version, too.
+    (tmp_path / "deployment.yaml").write_text("allowed: everything\ndefaults: {train: {seed: 7}}")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
+    many_hosts._version.cache_clear()
+    assert many_hosts.code_version("searchqa") != own
+
+
+def test_a_benchmark_has_its_own_version_and_one_host_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert many_hosts.code_version("searchqa") != many_hosts.code_version("officeqa")
+    monkeypatch.setenv(EXECUTOR, "LocalExecutor")
+    assert many_hosts.code_version("searchqa") == ""
+    # What was prepared on many hosts can be looked at from one.
+    open_run({"benchmark": "searchqa", "run": "one", "storage": {}, "code": "0123456789ab"})
+
+
+def test_a_reference_by_hand_leads_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The DAG of an epoch takes its run from the conf, which may be anybody's."""
+    monkeypatch.delenv(VARIABLE)
+    reference = {"benchmark": "searchqa", "run": "one", "storage": {}}
+    open_run(reference)
+    with pytest.raises(ConfigError, match=r"storage.bucket and storage.prefix = 's3://theirs/'"):
+        open_run({**reference, "storage": {"bucket": "theirs"}})
+    with pytest.raises(ConfigError, match=r"model.target_conn_id = 'theirs'"):
+        open_run({**reference, "overrides": {"model.target_conn_id": "theirs"}})

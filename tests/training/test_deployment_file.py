@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import pytest
+
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.deployment_file import VARIABLE, check_allowed, check_skills, deployment
+
+THEIRS = TrainConfig.from_layers({"storage": {"conn_id": "theirs"}})
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "deployment.yaml"
+    monkeypatch.setenv(VARIABLE, str(path))
+    return path
+
+
+def test_without_a_file_runs_name_what_their_benchmark_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    assert benchmark_config("searchqa").sandbox.queue is None
+    check_allowed(TrainConfig(), TrainConfig())
+    with pytest.raises(ConfigError, match=r"storage.conn_id = 'theirs'.*the file that SKILLOPT_DEPLOYMENT names"):
+        check_allowed(THEIRS, TrainConfig())
+
+
+def test_everything_is_allowed_where_the_file_says_so(file: Path) -> None:
+    file.write_text("allowed: everything")
+    check_allowed(THEIRS, TrainConfig())
+    check_skills({"skill": "s3://theirs/skill.md"})
+
+
+def test_a_list(file: Path) -> None:
+    file.write_text("allowed: {connections: [theirs], data: ['s3://ours/*']}")
+    check_allowed(THEIRS, TrainConfig())
+    check_skills({"skill": "s3://ours/skill.md", "compare_to": "seed"})
+    with pytest.raises(ConfigError, match=r"compare_to = 's3://theirs/skill.md'"):
+        check_skills({"skill": "seed", "compare_to": "s3://theirs/skill.md"})
+
+
+def test_defaults_lie_below_what_a_benchmark_says(file: Path) -> None:
+    file.write_text("defaults: {sandbox: {queue: engine, memory: 3g}, train: {batch_size: 7}}")
+    config = benchmark_config("swebench")
+    assert config.sandbox.queue == "engine"
+    file.write_text("defaults: {data: {split_ratio: '1:1:1'}, sandbox: {registry: registry.example.com}}")
+    assert benchmark_config("searchqa").image == "registry.example.com/skillopt-sandbox:latest"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [("allowed: {a: 1}", "allowed"), ("a: 1", "a\n"), ("- 1", "deployment"), ("a: [", "not YAML")]
+)
+def test_a_file_of_something_else(file: Path, content: str, says: str) -> None:
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=says):
+        deployment()
+
+
+def test_a_file_that_is_not_there(file: Path) -> None:
+    with pytest.raises(ConfigError, match=f"{file}: it cannot be read"):
+        deployment()
+
+
+def test_an_empty_file(file: Path) -> None:
+    file.write_text("# nothing yet\n")
+    assert deployment().defaults == {}
