@@ -11,7 +11,7 @@ help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 venv:
-	@local/bootstrap.sh $(VENV) requirements.txt
+	@local/bootstrap.sh $(VENV) requirements-local.txt
 
 up: venv  ## start the local platform: database, S3 server, model stand-in, Docker engine, Airflow; EXECUTOR=celery WORKERS=3
 	@$(PYTHON) -m local up $(if $(EXECUTOR),--executor $(EXECUTOR)) $(if $(WORKERS),--workers $(WORKERS)) \
@@ -88,8 +88,9 @@ format: venv  ## format the code and fix what ruff can fix
 
 COMPILE := $(VENV)/bin/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
 
-lock: venv  ## make requirements.txt from pyproject.toml, and by it the locks of the images
-	$(COMPILE) --all-extras pyproject.toml -o requirements.txt
+lock: venv  ## make the locks from pyproject.toml: of production, with what the platform here and the tests add, of the images
+	$(COMPILE) --no-annotate --extra celery pyproject.toml -o requirements.txt
+	$(COMPILE) --no-annotate --all-extras -c requirements.txt pyproject.toml -o requirements-local.txt
 	$(COMPILE) --no-annotate -c requirements.txt docker/sandbox-requirements.in -o docker/sandbox-requirements.txt
 	$(COMPILE) --no-annotate -c requirements.txt docker/gateway-requirements.in -o docker/gateway-requirements.txt
 	$(COMPILE) --no-annotate --no-deps docker/alfworld-requirements.in -o docker/alfworld-requirements.txt

@@ -24,7 +24,7 @@ find_python() {
     fail "no Python 3.11, 3.12 or 3.13 found; install one (Debian, Ubuntu: apt install python3 python3-venv) or name it with PYTHON3=/path/to/python3"
 }
 
-stamp="$venv/lock-$(cat "$lock" pyproject.toml | sha256sum | cut -c1-16)"
+stamp="$venv/lock-$(cat requirements*.txt pyproject.toml | sha256sum | cut -c1-16)"
 if [ -e "$stamp" ] && "$venv/bin/python" -c '' 2>/dev/null; then
     exit 0
 fi
