@@ -10,6 +10,7 @@ from bench import (
     households,
     large,
     latency,
+    many_benchmarks,
     night_alarms,
     overhead,
     picture_memory,
@@ -18,11 +19,13 @@ from bench import (
     searchqa,
     side_by_side,
     truth,
+    worker_throughput,
     world,
 )
 from skillopt_airflow.core.errors import SkillOptError
 
 MEASUREMENTS: Mapping[str, Callable[[], None]] = {
+    "benchmarks": many_benchmarks.measure,
     "early_reject": early_reject.measure,
     "gateway": gateway.measure,
     "households": households.measure,
@@ -36,6 +39,7 @@ MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "screen": screen.measure,
     "searchqa": searchqa.measure,
     "truth": truth.measure,
+    "workers": worker_throughput.measure,
     "world": world.measure,
     "world_small": world.measure_small,
 }

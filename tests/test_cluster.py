@@ -81,6 +81,9 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
+    # Runs and faults of tests that were interrupted would go on.
+    for folder in ("postgres", "s3", "broker", "workers"):
+        shutil.rmtree(HOME / folder, ignore_errors=True)
     control(HOME, "up", *CLUSTER)
     made = Cluster(RunningPlatform(HOME))
     try:

@@ -1,0 +1,94 @@
+"""Rollouts a second over Celery workers on hosts of their own, one, two and four of them."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+from bench import tables
+from bench.checkout import PLACE, Checkout, checkout, environment
+from bench.cpu_seconds import metered
+from bench.latency import Steady
+from bench.world_model import World
+from local.environment import UNCHECKED_KEY
+from local.served import served
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.store.keys import RunKeys, scoring_name
+
+NAME = "spread"
+LATENCY = 1.0
+COUNTS = (1, 2, 4)
+CALLS = 16
+"""In flight, of each worker."""
+SECONDS = 40
+"""That the calls of an evaluation take at the least."""
+HEADER = (
+    "workers",
+    "items",
+    "chunks",
+    "rollouts, s",
+    "rollouts a second",
+    "share of linear",
+    "share of the calls' own",
+    "cores in use",
+)
+NOTE = (
+    f"`evaluate_<benchmark>` of one skill on a server that takes {LATENCY:g} s for every call, with {CALLS} calls in "
+    "flight and one container for each worker; all workers are on the machine named above, each with mounts, processes "
+    "and a Docker engine of its own, and share its cores with Airflow, the broker and the server. Rollouts last from "
+    "the start of the first chunk's task to the last row; the calls' own rate is calls in flight / latency. The cores "
+    "in use are the CPU seconds of all processes of the platform over the whole DAG run, by its length."
+)
+
+
+def measure() -> None:
+    """Evaluate with one number of workers after the other, each with items in proportion."""
+    world = World()
+    with served(Steady(world, LATENCY, slots=2 * CALLS * max(COUNTS))) as server:
+        connection = {"conn_type": "pydanticai", "host": server.base_url, "password": UNCHECKED_KEY}
+        connections = {NAME: json.dumps(connection | {"extra": {"model": "openai-chat:world"}})}
+        layer = {
+            "data": {"uri": "items", "split_mode": "split_dir"},
+            "model": {"target_conn_id": NAME, "optimizer_conn_id": NAME},
+            "sandbox": {"max_containers": max(COUNTS), "items_per_container": CALLS * SECONDS},
+        }
+        with checkout({NAME: layer}, **connections) as place:
+            for split, count in {Split.TRAIN: 40, Split.VAL: 40, Split.TEST: CALLS * SECONDS * max(COUNTS)}.items():
+                path = PLACE / "benchmarks" / NAME / "items" / split / "items.json"
+                path.parent.mkdir(parents=True)
+                records = [world.record(f"{split}-{index}") for index in range(count)]
+                path.write_text(json.dumps(records), encoding="utf-8")
+            rows = list[tuple[object, ...]]()
+            for count in COUNTS:
+                _have_workers(count, connections)
+                rows.append(_row(place, count, rows))
+    tables.write("workers", "Rollouts over several workers", NOTE, HEADER, rows)
+
+
+def _have_workers(count: int, connections: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "local", "up", "--executor", "celery", "--workers", str(count)]
+    subprocess.run(command, cwd=PLACE, env=environment(PLACE, connections), check=True)
+
+
+def _row(place: Checkout, workers: int, before: list[tuple[object, ...]]) -> tuple[object, ...]:
+    items = CALLS * SECONDS * workers
+    knobs = {
+        "skill": "seed",
+        "compare_to": None,
+        "evaluation.test_limit": items,
+        "model.concurrency": CALLS * workers,
+        # Rollouts with other settings are others, so that none of a smaller evaluation is reused.
+        "overrides": {"model.max_tokens": 1000 + workers},
+    }
+    with metered(place.home) as meter:
+        began = time.monotonic()
+        run_id = place.run(f"evaluate_{NAME}", knobs)
+        wall = time.monotonic() - began
+    chunks = [row for rows in place.timings(RunKeys("", NAME, scoring_name(run_id))).values() for row in rows]
+    seconds = max(row.ended for row in chunks) - min(row.started for row in chunks)
+    rate = items / seconds
+    first = float(str(before[0][4])) if before else rate
+    shares = (rate / (first * workers), rate * LATENCY / (CALLS * workers))
+    used = f"{meter.seconds / wall:.1f} of {os.cpu_count()}"
+    return (workers, items, len(chunks), f"{seconds:.1f}", f"{rate:.1f}", *(f"{share:.2f}" for share in shares), used)
