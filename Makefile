@@ -63,7 +63,7 @@ platform-tests: venv  ## tests that need a Docker engine or the whole platform
 	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
 
 cluster-tests: venv  ## trainings over Celery workers on hosts of their own, with faults; needs root, not part of `make test`
-	$(PYTHON) -m pytest -m cluster tests/test_cluster.py
+	$(PYTHON) -m pytest -rP -m cluster tests/test_cluster.py
 
 nights-tests: venv  ## sixty nights of re-gating on the whole platform; not part of `make test`
 	$(PYTHON) -m pytest -m nights

@@ -112,7 +112,8 @@ def _places() -> list[Path]:
     """Return the folders that are listed, each once, whatever they hold."""
     listed = [entry.strip() for entry in os.environ.get(LIST_VARIABLE, "").split(",")]
     # A name is a path relative to benchmarks/; an absolute path stays what it is.
-    places = [Path(os.path.normpath(project() / "benchmarks" / entry)) for entry in listed if entry]
+    own = project() / "benchmarks"
+    places = [Path(os.path.normpath(own / entry)) for entry in listed if entry]
     return list(dict.fromkeys(places)) if places else _own()
 
 

@@ -142,26 +142,33 @@ def nested(folder: Path, depth: int) -> None:
     os.close(descriptor)
 
 
-def test_folders_of_killed_tasks_are_swept_and_those_of_living_ones_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+@pytest.fixture
+def short_path(tmp_path_factory):
+    """A temporary folder in which a socket's path is not too long."""
+    with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp().parents[1]) as folder:
+        yield Path(folder)
+
+
+def test_folders_of_killed_tasks_are_swept_and_those_of_living_ones_stay(short_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(short_path))
     hour_ago = time.time() - ABANDONED_SECONDS - 1
 
     def killed(name, *, old):
-        folder = tmp_path / f"{PREFIX}{name}"
+        folder = short_path / f"{PREFIX}{name}"
         (folder / "gateway").mkdir(parents=True)
         (folder / HELD).touch()
         if old:
             os.utime(folder / HELD, (hour_ago, hour_ago))
         return folder
 
-    abandoned, recent, foreign = killed("old", old=True), killed("new", old=False), tmp_path / f"{PREFIX}image-1"
+    abandoned, recent, foreign = killed("old", old=True), killed("new", old=False), short_path / f"{PREFIX}image-1"
     foreign.mkdir()
     with staged() as living:
         os.utime(living.path / HELD, (hour_ago, hour_ago))
         with staged():
             assert living.path.is_dir()
         assert not abandoned.exists()
-    assert {path.name for path in tmp_path.iterdir()} == {recent.name, foreign.name}
+    assert {path.name for path in short_path.iterdir()} == {recent.name, foreign.name}
 
 
 def test_folders_in_folders_are_removed_however_deep(workload):

@@ -1,11 +1,13 @@
 """The form of a run in the Airflow UI, made from the configuration, and back to overrides."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from airflow.sdk import Param
 
 from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.config_group import Group
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.resource_groups import StorageGroup
@@ -52,7 +54,7 @@ def form(config: TrainConfig, presets: Sequence[str] = ()) -> dict[str, Param]:
     for group in FORM_GROUPS:
         knobs = getattr(config, group)
         values = knobs.model_dump(mode="json")
-        for key, schema in type(knobs).model_json_schema()["properties"].items():
+        for key, schema in _properties(type(knobs)).items():
             path = f"{group}.{key}"
             if path not in FIXED_IN_GRAPH:
                 fields[path] = Param(values[key], title=path, section=group, **_field_schema(schema))
@@ -64,6 +66,13 @@ def form(config: TrainConfig, presets: Sequence[str] = ()) -> dict[str, Param]:
         description='Any other key by its path, such as {"sandbox.memory": "1g"}; wins over the fields above.',
     )
     return fields
+
+
+@cache
+def _properties(group: type[Group]) -> Mapping[str, Any]:
+    """Return the JSON schemas of a group's knobs, which all forms of all benchmarks have in common."""
+    properties: Mapping[str, Any] = group.model_json_schema()["properties"]
+    return properties
 
 
 def run_config(config: TrainConfig, params: Mapping[str, Any], preset: JsonObject | None = None) -> TrainConfig:
