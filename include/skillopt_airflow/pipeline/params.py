@@ -52,7 +52,7 @@ def form(config: TrainConfig, presets: Sequence[str] = ()) -> dict[str, Param]:
             description="Settings that belong together. Fields below that differ from their defaults win over it.",
         )
     for group in FORM_GROUPS:
-        knobs = getattr(config, group)
+        knobs: Group = getattr(config, group)
         values = knobs.model_dump(mode="json")
         for key, schema in _properties(type(knobs)).items():
             path = f"{group}.{key}"
