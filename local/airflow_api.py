@@ -45,11 +45,11 @@ class AirflowApi:
         body: Row = {"logical_date": None, "conf": dict(conf) if conf is not None else {}}
         if run_id is not None:
             body["dag_run_id"] = run_id
-        return str(self._request("POST", f"/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
+        return str(self.request("POST", f"/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 
     def run(self, dag_id: str, run_id: str) -> Row:
         """Return one run, with its `state`."""
-        return self._request("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
+        return self.request("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
 
     def runs(self, dag_id: str) -> list[Row]:
         """Return all runs of a DAG, the newest first."""
@@ -62,7 +62,7 @@ class AirflowApi:
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int, map_index: int = -1) -> list[str]:
         """Return the lines of one try's log."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
-        content = self._request("GET", path, params={"map_index": map_index, "full_content": True})["content"]
+        content = self.request("GET", path, params={"map_index": map_index, "full_content": True})["content"]
         return [line if isinstance(line, str) else _log_line(line) for line in content]
 
     def import_errors(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ class AirflowApi:
             PlatformError: it did not in time; the text has the files that do not load.
         """
         deadline = time.monotonic() + seconds
-        while self._send("GET", f"/dags/{dag_id}").status_code != httpx.codes.OK:
+        while self.send("GET", f"/dags/{dag_id}").status_code != httpx.codes.OK:
             if time.monotonic() > deadline:
                 broken = [f"{name}: {trace}" for name, trace in self.import_errors().items()]
                 raise PlatformError("\n".join([f"the DAG {dag_id} did not appear in {seconds:.0f} s", *broken]))
@@ -105,21 +105,23 @@ class AirflowApi:
                 raise PlatformError(f"{dag_id} {run_id} is still {run['state']} after {seconds:.0f} s")
             time.sleep(POLL_SECONDS)
 
-    def _pages(self, path: str, key: str, params: Mapping[str, Any]) -> list[Row]:
-        rows: list[Row] = []
-        while True:
-            page = self._request("GET", path, params={**params, "limit": PAGE, "offset": len(rows)})
-            rows += page[key]
-            if not page[key] or len(rows) >= page["total_entries"]:
-                return rows
+    def request(self, method: str, path: str, **options: Any) -> Row:
+        """Return the JSON object that an endpoint below /api/v2 answers with.
 
-    def _request(self, method: str, path: str, **options: Any) -> Row:
-        answer = self._send(method, path, **options)
+        Raises:
+            PlatformError: Airflow refused; the text says why.
+        """
+        answer = self.send(method, path, **options)
         if answer.is_error:
             raise PlatformError(f"Airflow refused {method} {path} with {answer.status_code}: {_detail(answer)}")
         return dict(answer.json())
 
-    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Return the answer of an endpoint below /api/v2, whatever its status.
+
+        Raises:
+            PlatformError: no answer comes.
+        """
         try:
             if "authorization" not in self._client.headers:
                 self._log_in()
@@ -130,6 +132,14 @@ class AirflowApi:
         except httpx.TransportError as error:
             raise PlatformError(f"Airflow at {self._client.base_url} does not answer: {error}") from error
         return answer
+
+    def _pages(self, path: str, key: str, params: Mapping[str, Any]) -> list[Row]:
+        rows: list[Row] = []
+        while True:
+            page = self.request("GET", path, params={**params, "limit": PAGE, "offset": len(rows)})
+            rows += page[key]
+            if not page[key] or len(rows) >= page["total_entries"]:
+                return rows
 
     def _log_in(self) -> None:
         answer = self._client.post("/auth/token", json=self._login)

@@ -16,17 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 from platform_control import PROJECT, RunningPlatform, control
 
 from local import services
 from local.engine import install_packages
-from local.environment import REGION, UNCHECKED_KEY, airflow_url
+from local.environment import REGION, UNCHECKED_KEY
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.scorecard import Scorecard
-from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, executions, token
+from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, executions
 from tests.training.test_nights import healthy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
@@ -331,12 +330,11 @@ def night(cluster: Cluster, run: TrainedRun) -> Any:
     overrides = {"storage.prefix": run.prefix, "regate.fresh_uri": f"s3://skillopt/{run.prefix}fresh"}
     name = f"night-{run.run_id}"
     body = {"logical_date": f"{DAY_AFTER}T00:00:00Z", "dag_run_id": name, "conf": {"overrides": overrides}}
-    headers = {"Authorization": f"Bearer {token(cluster.running)}"}
-    url = f"{airflow_url(cluster.running.settings)}/api/v2/dags/regate_searchqa"
-    httpx.patch(url, headers=headers, json={"is_paused": False}).raise_for_status()
-    httpx.post(f"{url}/dagRuns", headers=headers, json=body).raise_for_status()
-    state = cluster.running.api.wait("regate_searchqa", name, seconds=SECONDS)
-    rows = {row["task_id"]: row["state"] for row in cluster.running.api.task_instances("regate_searchqa", name)}
+    api = cluster.running.api
+    api.request("PATCH", "/dags/regate_searchqa", json={"is_paused": False})
+    api.request("POST", "/dags/regate_searchqa/dagRuns", json=body)
+    state = api.wait("regate_searchqa", name, seconds=SECONDS)
+    rows = {row["task_id"]: row["state"] for row in api.task_instances("regate_searchqa", name)}
     assert (state, rows["settle_night"]) == ("success", "success"), rows
     [key] = [key for key in store.list_keys(run.prefix) if key.endswith(f"date={NIGHT}/night.json")]
     measured = json.loads(store.get_text(key))

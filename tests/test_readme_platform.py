@@ -14,6 +14,7 @@ from airflow.cli.cli_parser import get_parser
 from command_blocks import BLOCKS, PROJECT, Block, typed
 from shared_resource import alone
 
+from local.airflow_api import REQUEST_SECONDS
 from local.environment import airflow_url
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, RunKeys, run_name
@@ -45,7 +46,8 @@ def airflow(platform: Any) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {token(platform)}"}
     for dag in (DAG, *SCHEDULED):
         platform.api.wait_for_dag(dag)
-    with httpx.Client(base_url=f"{airflow_url(platform.settings)}/api/v2", headers=headers, timeout=60) as client:
+    address = f"{airflow_url(platform.settings)}/api/v2"
+    with httpx.Client(base_url=address, headers=headers, timeout=REQUEST_SECONDS) as client:
         yield client
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from local.airflow_api import REQUEST_SECONDS
 from local.environment import airflow_url
 from skillopt_airflow.training.scorecard import Scorecard
 from tests.pipeline.trained_run import DAG, TrainedRun, token
@@ -90,8 +91,8 @@ def test_the_same_skill_scores_the_same_in_every_harness(platform: Any, full: Tr
 
 def test_the_tab_of_a_run_shows_its_report_to_who_is_logged_in(platform: Any, full: TrainedRun) -> None:
     url = f"{airflow_url(platform.settings)}/skillopt/dag_runs/{DAG}/{full.run_id}/report"
-    assert httpx.get(url).status_code == 401
-    page = httpx.get(url, headers={"Authorization": f"Bearer {token(platform)}"})
+    assert httpx.get(url, timeout=REQUEST_SECONDS).status_code == 401
+    page = httpx.get(url, headers={"Authorization": f"Bearer {token(platform)}"}, timeout=REQUEST_SECONDS)
     assert page.status_code == 200
     assert "<svg" in page.text
     assert full.keys.run in page.text

@@ -9,12 +9,11 @@ from datetime import datetime
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-import httpx
 import pytest
 
-from local.environment import airflow_url, s3_url
+from local.environment import s3_url
 from tests.gateway.foreign_server import ForeignServer, serving
-from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, create_connection, token
+from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, create_connection
 from tests.store.killing_proxy import KillingProxy, proxied
 
 pytestmark = pytest.mark.platform
@@ -122,11 +121,7 @@ def _time(moment: str) -> float:
 
 
 def _create_read_only(platform: Any, endpoint: str) -> None:
-    headers, url = (
-        {"Authorization": f"Bearer {token(platform)}"},
-        f"{airflow_url(platform.settings)}/api/v2/connections",
-    )
-    httpx.delete(f"{url}/skillopt_read_only", headers=headers)
+    platform.api.send("DELETE", "/connections/skillopt_read_only")
     extra = json.dumps({"region_name": "us-east-1", "endpoint_url": endpoint})
     body = {"connection_id": "skillopt_read_only", "conn_type": "aws", "login": "test", "password": "test"}
-    httpx.post(url, headers=headers, json=body | {"extra": extra}).raise_for_status()
+    platform.api.request("POST", "/connections", json=body | {"extra": extra})

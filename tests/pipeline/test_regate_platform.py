@@ -240,10 +240,8 @@ def test_a_demotion_that_wants_an_approval_is_a_rollback_of_its_own(platform: An
     # The night is over; who has to approve finds a DAG run that waits.
     asked = f"demote__{row.night.run}"
     wait_for_task(platform, ROLLBACK, asked, "approve", "awaiting_input")
-    headers = {"Authorization": f"Bearer {token(platform)}"}
-    address = f"{airflow_url(platform.settings)}/api/v2/dags/{ROLLBACK}/dagRuns/{asked}"
-    answer = {"chosen_options": ["Approve"]}
-    httpx.patch(f"{address}/taskInstances/approve/-1/hitlDetails", headers=headers, json=answer).raise_for_status()
+    task = f"/dags/{ROLLBACK}/dagRuns/{asked}/taskInstances/approve/-1"
+    platform.api.request("PATCH", f"{task}/hitlDetails", json={"chosen_options": ["Approve"]})
     assert platform.api.wait(ROLLBACK, asked, seconds=120) == "success"
     alias = month.artifacts.champion.read()
     assert alias is not None

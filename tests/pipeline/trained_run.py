@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pandas as pd
 
+from local.airflow_api import REQUEST_SECONDS
 from local.environment import airflow_url
 from local.home import ADMIN
 from skillopt_airflow.core.run_history import History
@@ -96,12 +97,10 @@ class TrainedRun:
 
 def create_connection(platform: Any, conn_id: str, host: str, model: str, password: str = "") -> None:
     """Through the REST API, as the UI's form does; an earlier one of the same name gives way."""
-    headers = {"Authorization": f"Bearer {token(platform)}"}
-    url = f"{airflow_url(platform.settings)}/api/v2/connections"
-    httpx.delete(f"{url}/{conn_id}", headers=headers)
+    platform.api.send("DELETE", f"/connections/{conn_id}")
     body = {"connection_id": conn_id, "conn_type": "pydanticai", "host": host, "extra": json.dumps({"model": model})}
     body |= {"password": password} if password else {}
-    httpx.post(url, headers=headers, json=body).raise_for_status()
+    platform.api.request("POST", "/connections", json=body)
 
 
 def wait_for_task(platform: Any, dag_id: str, run_id: str, task_id: str, state: str, seconds: float = 300) -> None:
@@ -118,14 +117,13 @@ def wait_for_task(platform: Any, dag_id: str, run_id: str, task_id: str, state: 
 
 def set_paused(platform: Any, dag_id: str, *, paused: bool) -> None:
     """As the switch in the UI; a paused DAG's runs wait."""
-    headers = {"Authorization": f"Bearer {token(platform)}"}
-    url = f"{airflow_url(platform.settings)}/api/v2/dags/{dag_id}"
-    httpx.patch(url, headers=headers, json={"is_paused": paused}).raise_for_status()
+    platform.api.request("PATCH", f"/dags/{dag_id}", json={"is_paused": paused})
 
 
 def token(platform: Any) -> str:
     login = {"username": ADMIN, "password": platform.settings.password}
-    answer = httpx.post(f"{airflow_url(platform.settings)}/auth/token", json=login).raise_for_status()
+    url = f"{airflow_url(platform.settings)}/auth/token"
+    answer = httpx.post(url, json=login, timeout=REQUEST_SECONDS).raise_for_status()
     issued: str = answer.json()["access_token"]
     return issued
 
