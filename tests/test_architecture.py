@@ -195,7 +195,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.training.judge_settings": "tests/training/test_answer_judge.py",
     "skillopt_airflow.training.trial": "tests/local/test_try_benchmark.py",
     "skillopt_airflow.training.workload": "tests/training/test_chunk_workload.py",
-    "skillopt_airflow.ui.message_page": "tests/ui/test_dag_run_tab.py",
     "skillopt_airflow.rollout.repository": "tests/rollout/test_repository_in_containers.py",
     "skillopt_airflow.sandbox.docker_exec": "tests/sandbox/test_judge_container.py",
     "skillopt_airflow.sandbox.item_setup": "tests/rollout/test_repository_in_containers.py",

@@ -3,8 +3,9 @@
 from airflow.plugins_manager import AirflowPlugin
 
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
+from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.quality_tab import QUALITY_TAB
-from skillopt_airflow.ui.reports import REPORT_TAB, app
+from skillopt_airflow.ui.reports import REPORT_TAB
 
 
 class SkillOptPlugin(AirflowPlugin):

@@ -13,7 +13,9 @@ from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import RunKeys, night_name, scoring_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
-from skillopt_airflow.ui.reports import DagRunRow, app, may_read_dag_run, message_page, row_of, stored_page
+from skillopt_airflow.ui.access import may_read_dag_run
+from skillopt_airflow.ui.pages import app, message_page
+from skillopt_airflow.ui.reports import DagRunRow, row_of, stored_page
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of
 
 QUALITY_ROUTE = "/dag_runs/{dag_id}/{run_id}/quality"
@@ -68,5 +70,5 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
             config = night_config(name, {"target": None, "overrides": None} | row.conf)
             night = night_name(night_date(row.night, config), str(config.model.target))
             return RunRef(benchmark=name, run=night, storage=config.storage)
-    checking = (dag(name) for name in benchmarks.names() for dag in (train_dag_id, evaluate_dag_id, regate_dag_id))
+    checking = (dag("<benchmark>") for dag in (train_dag_id, evaluate_dag_id, regate_dag_id))
     raise DataError(f"Data are checked by trainings, evaluations and nights: {', '.join(checking)}.")
