@@ -39,7 +39,7 @@ HOSTILE: Mapping[str, str] = {
     "comment": "<!-- --!> <!--> <script>alert(1)</script> <![CDATA[ ]]> <?php ?>",
     "template": "{{ 7 * 7 }} {% for x in ().__class__.__bases__ %}{{ x }}{% endfor %} {# gone #} ${7*7} <%= 7*7 %>",
     "format": "{0} {title} %s %(name)s %n {up}",
-    "markdown": "# heading\n\n[click](javascript:alert(1)) ![x](x\"onerror=alert(1)) <b>bold</b>\n\n```\ncode\n```\n| a | b |",
+    "markdown": '# heading\n\n[click](javascript:alert(1)) ![x](x"onerror=alert(1)) <b>bold</b>\n\n```\ncode\n```',
     "entities": "&lt;script&gt;alert(1)&lt;/script&gt; &#60;script&#62; &amp;lt;b&amp;gt; &NewLine;",
     "controls": "a\x00b\x01\x08\x0b\x0c\x1b[31mred\x1b[0m\x7f\x80\x9bend",
     "right_to_left": "abc \u202etxt.exe\u202c \u2066\u2067inside\u2069 \u200f\u200e\u061c back",
