@@ -38,6 +38,7 @@ from skillopt_airflow.training.batch_job import BatchJob
 from skillopt_airflow.training.imported import ImportedRun
 from skillopt_airflow.training.night import LedgerRow
 from skillopt_airflow.training.night_plan import Contest
+from skillopt_airflow.training.night_series import NightSeries
 from skillopt_airflow.training.publication import PublishContest, gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.rollout_plan import RolloutPlan
@@ -142,6 +143,7 @@ MADE: dict[type[Document], dict[str, Any]] = {
         "passed": False,
     },
     NightIndex: {"nights": []},
+    NightSeries: {"points": []},
     FoundAnswer: {"asked": "who", "answer": [{"title": "a page"}]},
     StoredMiss: {"unusable": "why"},
     StoredReply: {"text": "said"},

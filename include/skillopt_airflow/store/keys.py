@@ -46,6 +46,11 @@ def partition_name(value: str) -> str:
     return unquote(value)
 
 
+def target_of(folder: str) -> str:
+    """Return the target model of a folder of published skills, or of one of nights, by the folder's own name."""
+    return partition_name(folder.removeprefix("target="))
+
+
 class Below:
     """A key at a fixed place below the `folder` of whatever has it as an attribute."""
 
@@ -240,6 +245,11 @@ class RegateKeys:
         """Return the key of all nights together, which saves reading them one by one."""
         return f"{self.folder}nights.json"
 
+    @property
+    def series(self) -> str:
+        """Return the key of what charts and lists show of all nights."""
+        return f"{self.folder}series.json"
+
     def paired(self, date: str) -> str:
         """Return the key of the scores behind it, one row an item."""
         return f"{self._of(date)}paired.parquet"
@@ -391,7 +401,7 @@ class ArtifactKeys:
     @property
     def folder(self) -> str:
         """Return the prefix of versions and aliases."""
-        return f"{self.prefix}skills/{partition_value(self.benchmark)}/{partition_value(self.target)}/"
+        return f"{self.of_benchmark(self.prefix, self.benchmark)}{partition_value(self.target)}/"
 
     versions = Below("versions/")
     """Prefix of all versions."""
@@ -409,9 +419,14 @@ class ArtifactKeys:
         return f"{self.looks(fingerprint)}{number:06d}.json"
 
     @staticmethod
+    def of_benchmark(prefix: str, benchmark: str) -> str:
+        """Return the prefix of what is published for all targets; a folder a target."""
+        return f"{prefix}skills/{partition_value(benchmark)}/"
+
+    @staticmethod
     def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:
         """Return the targets that have published skills among the keys."""
-        folder = f"{prefix}skills/{partition_value(benchmark)}/"
+        folder = ArtifactKeys.of_benchmark(prefix, benchmark)
         found = {key.removeprefix(folder).partition("/")[0] for key in keys if key.startswith(folder)}
         return sorted(partition_name(value) for value in found)
 

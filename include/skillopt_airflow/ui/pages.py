@@ -19,9 +19,14 @@ from skillopt_airflow.report import summary
 from skillopt_airflow.report.html_pages import STYLESHEET, html_environment
 
 HERE = Path(__file__).parent
-STATIC: Mapping[str, Path] = {"pages.css": STYLESHEET, "pages.js": HERE / "static" / "pages.js"}
-"""All that a page loads; a name below /static."""
-MEDIA = {".css": "text/css", ".js": "text/javascript"}
+STATIC: Mapping[str, Path] = {
+    "pages.css": STYLESHEET,
+    "pages.js": HERE / "static" / "pages.js",
+    "skills.svg": HERE / "static" / "skills.svg",
+    "skills-dark.svg": HERE / "static" / "skills-dark.svg",
+}
+"""All that a page or Airflow's navigation loads; a name below /static."""
+MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PRIVATE = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -77,7 +82,7 @@ def message_page(status: int, title: str, text: str) -> HTMLResponse:
 
 @app.get("/static/{name}")
 def static(name: str) -> FileResponse:
-    """Return the stylesheet or the script; they hold nothing of anybody, so no login is asked for.
+    """Return the stylesheet, the script or an icon; they hold nothing of anybody, so no login is asked for.
 
     Raises:
         HTTPException: 404, there is no other file.

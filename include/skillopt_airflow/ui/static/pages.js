@@ -48,6 +48,19 @@
     outside.click();
   }
 
+  async function copy(event) {
+    const button = event.target instanceof Element ? event.target.closest("button[data-copy]") : null;
+    if (button === null) return;
+    const text = document.getElementById(button.dataset.copy).textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+      button.textContent = "Selected: copy it with the keyboard";
+    }
+  }
+
   function renew(region, fresh) {
     const focused = region.contains(document.activeElement) ? document.activeElement.id : "";
     for (const open of region.querySelectorAll("details[open][id]")) {
@@ -88,6 +101,8 @@
   addEventListener("DOMContentLoaded", () => {
     localise(document);
     document.addEventListener("click", follow);
+    document.addEventListener("click", copy);
+    for (const button of document.querySelectorAll("button[data-copy]")) button.hidden = false;
     later();
   });
 })();
