@@ -63,70 +63,96 @@ class Diff(NamedTuple):
     """Why there is none; empty if there is."""
 
 
+class Found(NamedTuple):
+    """What was read for a page."""
+
+    target: str
+    targets: Sequence[str]
+    """All of the benchmark."""
+    details: "SkillDetails"
+    diff: Diff | None
+    lines: Sequence[OriginLine]
+
+
+class Compared(NamedTuple):
+    """The versions that an address asks to compare; empty for those that explain the champion."""
+
+    before: str
+    after: str
+
+
+def compared(
+    before: Annotated[str, Query(alias="from", max_length=MOST_NAME)] = "",
+    after: Annotated[str, Query(alias="to", max_length=MOST_NAME)] = "",
+) -> Compared:
+    """Return what an address asks for."""
+    return Compared(before, after)
+
+
 @app.get("/skills/{benchmark}", dependencies=[Depends(may_read)])
 def skill(
     request: Request,
     benchmark: str,
     user: GetUserDep,
     session: SessionDep,
+    versions: Annotated[Compared, Depends(compared)],
     target: Annotated[str, Query(max_length=MOST_NAME)] = "",
-    before: Annotated[str, Query(alias="from", max_length=MOST_NAME)] = "",
-    after: Annotated[str, Query(alias="to", max_length=MOST_NAME)] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
     """Return the page of a benchmark's skill for a target model: the named one, or else the first that there is."""
-    from skillopt_airflow.training.skill_details import Window, read_details
-    from skillopt_airflow.training.skill_overview import targets
-
     try:
-        config = benchmark_config(benchmark)
-        buckets = buckets_of(config)
-        known = targets(buckets, benchmark)
-        if not known:
-            return page(request, "no_skill.html", benchmark=benchmark, train_dag=train_dag_id(benchmark))
-        chosen = target or known[0]
-        if chosen not in known:
-            return message_page(404, "No such skill", f"{benchmark} has neither versions nor nights for that model.")
-        window = Window((number - 1) * VERSIONS, VERSIONS, MOVES, NIGHTS, CHANGES)
-        with ThreadPoolExecutor(THREADS) as pool:
-            details = read_details(buckets, benchmark, chosen, config.regate.alpha, window, pool)
-        artifacts = buckets.published(benchmark, chosen)
-        diff = diff_between(artifacts, benchmark, details, before, after)
-        lines = champion_lines(benchmark, details)
+        found = read(benchmark, target, versions, number)
     except (SkillOptError, AirflowException) as error:
         return message_page(502, "The skill cannot be read", str(error))
-    champion = details.champion
+    if found is None and target:
+        return message_page(404, "No such skill", f"{benchmark} has neither versions nor nights for that model.")
+    if found is None:
+        return page(request, "no_skill.html", benchmark=benchmark, train_dag=train_dag_id(benchmark))
+    details, champion = found.details, found.details.champion
+    version, trained_by = (champion.alias.version, champion.manifest.run) if champion else ("", "")
     asking = readable_dags([dag(benchmark) for dag in (train_dag_id, publish_dag_id, rollback_dag_id)], user)
     return page(
         request,
         "skill.html",
         plots=True,
         benchmark=benchmark,
-        target=chosen,
-        targets=known,
-        details=details,
+        **found._asdict(),
         champion=champion,
         night=details.nights[-1] if details.nights else None,
         chart=chart(details),
-        diff=diff,
         choices=[*details.versions[:MOST_CHOICES], SEED],
-        lines=lines,
+        lines_left=champion.skill.removesuffix("\n").count("\n") + 1 - len(found.lines) if champion else 0,
         shapes=SHAPES,
-        approvals=[one for one in waiting_approvals(session, asking) if one.target in ("", chosen)],
-        forms=forms_of(
-            benchmark,
-            chosen,
-            champion.alias.version if champion else "",
-            champion.manifest.run if champion else "",
-            older(details),
-        ),
+        approvals=[one for one in waiting_approvals(session, asking) if one.target in ("", found.target)],
+        forms=forms_of(benchmark, found.target, version, trained_by, older(details)),
         regate_dag=regate_dag_id(benchmark),
         train_dag=train_dag_id(benchmark),
         number=number,
         last=max(1, -(-len(details.versions) // VERSIONS)),
-        lines_left=champion.skill.removesuffix("\n").count("\n") + 1 - len(lines) if champion else 0,
         matrices=(),
     )
+
+
+def read(benchmark: str, target: str, versions: Compared, number: int) -> Found | None:
+    """Read the page of a target model, the first one if none is named; None if it has neither versions nor nights.
+
+    Raises:
+        SkillOptError: the configuration or an object is not what it should be; the text names it.
+    """
+    from skillopt_airflow.training.skill_details import Window, read_details
+    from skillopt_airflow.training.skill_overview import targets
+
+    config = benchmark_config(benchmark)
+    buckets = buckets_of(config)
+    known = targets(buckets, benchmark)
+    chosen = target or next(iter(known), "")
+    if chosen not in known:
+        return None
+    window = Window((number - 1) * VERSIONS, VERSIONS, MOVES, NIGHTS, CHANGES)
+    with ThreadPoolExecutor(THREADS) as pool:
+        details = read_details(buckets, benchmark, chosen, config.regate.alpha, window, pool)
+    diff = diff_between(buckets.published(benchmark, chosen), benchmark, details, versions.before, versions.after)
+    return Found(chosen, known, details, diff, champion_lines(benchmark, details))
 
 
 def chart(details: "SkillDetails") -> str:
