@@ -191,7 +191,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.training.preparation": "tests/test_training_loop.py",
     "skillopt_airflow.training.run": "tests/training/test_data_items.py",
     "skillopt_airflow.training.steps": "tests/test_training_loop.py",
-    "skillopt_airflow.training.transfer": "tests/training/test_nights.py",
+    "skillopt_airflow.training.target_change": "tests/training/test_nights.py",
     "skillopt_airflow.training.judge_settings": "tests/training/test_answer_judge.py",
     "skillopt_airflow.training.trial": "tests/local/test_try_benchmark.py",
     "skillopt_airflow.training.workload": "tests/training/test_chunk_workload.py",

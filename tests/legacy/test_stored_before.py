@@ -46,8 +46,8 @@ from skillopt_airflow.training.run import RunRecord
 from skillopt_airflow.training.run_search import FoundAnswer
 from skillopt_airflow.training.scorecard import Scorecard
 from skillopt_airflow.training.seed_and_final import seed_plan
+from skillopt_airflow.training.target_change import TargetChangeReport
 from skillopt_airflow.training.timing import StageTiming
-from skillopt_airflow.training.transfer import TransferReport
 from tests.store.conftest import aws_variables, s3_client, s3_endpoint, store
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import Training
@@ -148,7 +148,7 @@ MADE: dict[type[Document], dict[str, Any]] = {
     StoredMiss: {"unusable": "why"},
     StoredReply: {"text": "said"},
     Told: {"run": "r"},
-    TransferReport: {
+    TargetChangeReport: {
         "benchmark": "b",
         "old_target": "o",
         "new_target": "n",

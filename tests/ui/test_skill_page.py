@@ -9,7 +9,7 @@ from lxml import html
 
 from bench import page_data
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
-from skillopt_airflow.training.transfer import Pooled, TransferReport
+from skillopt_airflow.training.target_change import Pooled, TargetChangeReport
 from skillopt_airflow.ui import skill_page
 from skillopt_airflow.ui.plugin import app
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
@@ -191,8 +191,8 @@ def test_a_skill_under_another_model(browser: TestClient, shelf: Shelf) -> None:
     )
     pooled = Pooled(old=night.against_seed, new=night.against_seed, old_e_value=1.0, new_e_value=2.0)
     names = {"benchmark": "searchqa", "old_target": TARGET, "new_target": "z:new", "champion": night.champion.version}
-    report = TransferReport(**names, nights=(), pooled=pooled)
-    shelf.runs.put_model(f"{RegateKeys('', 'searchqa', 'z:new').transfer(TARGET)}.json", report)
+    report = TargetChangeReport(**names, nights=(), pooled=pooled)
+    shelf.runs.put_model(f"{RegateKeys('', 'searchqa', 'z:new').target_change(TARGET)}.json", report)
     for target in (TARGET, "z:new"):
         [row] = rows(shown(browser, target=target), "transfer")
         assert re.search(r"z:new v0001 0 [+−]\d\.\d{4} \([+−]\d\.\d{4} to [+−]\d\.\d{4}\)", row)

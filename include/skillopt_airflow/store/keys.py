@@ -274,8 +274,11 @@ class RegateKeys:
         """Return the prefix of the nights of all targets."""
         return f"{prefix}regate/{_partitions({'benchmark': benchmark})}"
 
-    def transfer(self, other: str) -> str:
-        """Return the key of the comparison with another target's nights, without a suffix."""
+    def target_change(self, other: str) -> str:
+        """Return the key, without a suffix, of the report on the change from another target to this one.
+
+        Its folder is named otherwise because the key of a stable document stays.
+        """
         return f"{self.folder}transfer/{partition_value(other)}"
 
 

@@ -17,7 +17,7 @@ from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.training.night import DEMOTED
 from skillopt_airflow.training.night_series import read_series
 from skillopt_airflow.training.skill_overview import Buckets, Champion, StatedScore, champion_of, stated_score
-from skillopt_airflow.training.transfer import TransferReport
+from skillopt_airflow.training.target_change import TargetChangeReport
 
 
 class Move(NamedTuple):
@@ -55,7 +55,7 @@ class SkillDetails(NamedTuple):
     """Some of these."""
     nights: Sequence[NightPoint]
     """In the order in which they were settled."""
-    changes: Sequence[TransferReport]
+    changes: Sequence[TargetChangeReport]
     """Of nights under this model and another one."""
 
 
@@ -141,16 +141,16 @@ def _row(version: str, published: PublishedSkill | None, older: str, before: Pub
     )
 
 
-def _changes(buckets: Buckets, keys: RegateKeys, most: int) -> list[TransferReport]:
+def _changes(buckets: Buckets, keys: RegateKeys, most: int) -> list[TargetChangeReport]:
     """Return the reports of nights under this model and others, whichever of the two came first."""
-    suffix = f"{keys.transfer(keys.target)}.json".removeprefix(keys.folder)
-    own = [key for key in buckets.runs.list_keys(keys.transfer("")) if key.endswith(".json")]
+    suffix = f"{keys.target_change(keys.target)}.json".removeprefix(keys.folder)
+    own = [key for key in buckets.runs.list_keys(keys.target_change("")) if key.endswith(".json")]
     folders = buckets.runs.list_folders(RegateKeys.of_benchmark(buckets.prefix, keys.benchmark))
     others = [f"{RegateKeys.of_benchmark(buckets.prefix, keys.benchmark)}{folder}/{suffix}" for folder in folders]
     found = []
     for key in [*own, *others][: 2 * most]:
         try:
-            found.append(buckets.runs.get_model(key, TransferReport))
+            found.append(buckets.runs.get_model(key, TargetChangeReport))
         except ObjectMissing:
             continue
     return found[:most]
