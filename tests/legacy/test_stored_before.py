@@ -22,6 +22,7 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.screening import Screening
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.transfer_matrix import TransferMatrix
 from skillopt_airflow.core.types import Patch, Split
 from skillopt_airflow.optimizer.comparison import Comparison
 from skillopt_airflow.optimizer.learning_rate import ChosenRate
@@ -148,6 +149,38 @@ MADE: dict[type[Document], dict[str, Any]] = {
     StoredMiss: {"unusable": "why"},
     StoredReply: {"text": "said"},
     Told: {"run": "r"},
+    TransferMatrix: {
+        "benchmark": "b",
+        "run": "r",
+        "created": "2026-11-24T00:00:00Z",
+        "split": "test",
+        "metric": "hard",
+        "items": 2,
+        "draws": 1,
+        "min_coverage": 0.95,
+        "skills": [{"source": "seed", "sha256": "s", "tokens": 10}],
+        "cells": [
+            {
+                "target": "t",
+                "harness": "chat",
+                "skills": [
+                    {
+                        "score": None,
+                        "low": None,
+                        "high": None,
+                        "items": 1,
+                        "coverage": 0.5,
+                        "failures": {"timeout": 1},
+                        "missing": 0,
+                        "reason": {"status": "timeout", "error": "", "count": 1, "items": 2, "item_id": "i"},
+                        "cost": {"rollouts": 1, "calls": 1, "prompt_tokens": 10, "completion_tokens": 1, "usd": None},
+                        "against_first": None,
+                    }
+                ],
+            }
+        ],
+        "spent": {"calls": 2, "tokens": 11, "usd": None},
+    },
     TargetChangeReport: {
         "benchmark": "b",
         "old_target": "o",

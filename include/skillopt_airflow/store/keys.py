@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -28,6 +29,11 @@ def run_name(dag_run_id: str) -> str:
 def scoring_name(dag_run_id: str) -> str:
     """Return the name of a run of the evaluation DAG; a training may have the same id."""
     return run_name(f"evaluate-{dag_run_id}")
+
+
+def transfer_name(dag_run_id: str) -> str:
+    """Return the name of a run of the transfer DAG."""
+    return run_name(f"transfer-{dag_run_id}")
 
 
 def night_name(date: str, target: str) -> str:
@@ -280,6 +286,44 @@ class RegateKeys:
         Its folder is named otherwise because the key of a stable document stays.
         """
         return f"{self.folder}transfer/{partition_value(other)}"
+
+
+@dataclass(frozen=True)
+class TransferKeys:
+    """Keys of the matrices of one benchmark, below `<prefix>transfer/`."""
+
+    prefix: str
+    benchmark: str
+
+    @property
+    def folder(self) -> str:
+        """Return the prefix of all of them."""
+        return f"{self.prefix}transfer/{_partitions({'benchmark': self.benchmark})}"
+
+    def matrix(self, run: str) -> str:
+        """Return the key of a run's matrix."""
+        return f"{self.folder}{_partitions({'run': run})}matrix.json"
+
+    def table(self, run: str) -> str:
+        """Return the key of the matrix with a row a skill and cell."""
+        return f"{self.folder}{_partitions({'run': run})}matrix.parquet"
+
+    def markdown(self, run: str) -> str:
+        """Return the key of the matrix for people."""
+        return f"{self.folder}{_partitions({'run': run})}matrix.md"
+
+    def of_skill(self, sha256: str) -> str:
+        """Return the prefix of the objects that name the matrices of a skill."""
+        return f"{self.folder}skills/{sha256}/"
+
+    def naming(self, sha256: str, created: datetime, run: str) -> str:
+        """Return the key of an empty object that names a matrix of a skill; later ones sort behind earlier ones."""
+        return f"{self.of_skill(sha256)}{created:%Y%m%dT%H%M%SZ}-{run}"
+
+    @staticmethod
+    def named(key: str) -> str:
+        """Return the run whose matrix the object with such a key names."""
+        return key.rpartition("/")[2].partition("-")[2]
 
 
 def trajectories(

@@ -6,12 +6,12 @@ from typing import Annotated, Any, NamedTuple
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.models.dagrun import DagRun
 from airflow.sdk.exceptions import AirflowException
-from fastapi import Depends
+from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
-from skillopt_airflow.pipeline.addresses import REPORT_ROUTE, UI_PREFIX, train_dag_id
+from skillopt_airflow.pipeline.addresses import REPORT_ROUTE, UI_PREFIX, train_dag_id, transfer_dag_id
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -19,6 +19,7 @@ from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui.access import may_read, may_read_dag_run
 from skillopt_airflow.ui.pages import STORED, app, message_page
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of
+from skillopt_airflow.ui.transfer_page import compared_benchmark, matrix_page
 
 DAG_RUN_ROUTE = "/dag_runs/{dag_id}/{run_id}/report"
 """Below the plugin's prefix; the ids as Airflow's UI has them."""
@@ -61,13 +62,24 @@ def report(benchmark: str, run: str) -> HTMLResponse:
 
 
 @app.get(DAG_RUN_ROUTE, dependencies=[Depends(may_read_dag_run)])
-def dag_run_report(dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]) -> HTMLResponse:
-    """Return the report of the training that the DAG run is a part of, from the object store that the run names."""
+def dag_run_report(
+    request: Request, dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]
+) -> HTMLResponse:
+    """Return the report of the training that the DAG run is a part of, from the object store that the run names.
+
+    What a run of the transfer DAG has to show is its matrix.
+    """
+    compared = compared_benchmark(dag_id)
+    if compared is not None and row is not None:
+        return matrix_page(request, compared, run_id, row.conf)
     benchmark = trained_benchmark(dag_id)
-    if benchmark is None:
-        text = f"Reports are written by the trainings of skills, the runs of {train_dag_id('<benchmark>')}."
+    if benchmark is None and compared is None:
+        text = (
+            f"Reports are written by the trainings of skills, the runs of {train_dag_id('<benchmark>')}, and matrices "
+            f"by those of {transfer_dag_id('<benchmark>')}."
+        )
         return message_page(404, "This DAG has no report", text)
-    if row is None:
+    if benchmark is None or row is None:
         return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
         training = training_of(benchmark, dag_id, run_id, row.conf)
