@@ -1,5 +1,5 @@
 from skillopt_airflow.core.transfer_matrix import TransferMatrix
-from skillopt_airflow.report.matrix_markdown import as_markdown, named
+from skillopt_airflow.report.matrix_markdown import STANDIN, as_markdown, named
 from tests.store.test_matrix_table import example
 
 
@@ -28,6 +28,13 @@ def test_names_that_somebody_else_wrote_break_no_table() -> None:
     hostile = matrix.model_copy(update={"skills": skills})
     assert {len(row) for row in rows(hostile)} == {9}
     assert rows(hostile)[0][2] == "`a¦b'c' <img src=x>`"
+
+
+def test_the_stand_in_is_called_what_it_is() -> None:
+    matrix = example()
+    cells = tuple(cell.model_copy(update={"target": "openai-chat:stand-in-target"}) for cell in matrix.cells)
+    offline = matrix.model_copy(update={"cells": cells})
+    assert [STANDIN in as_markdown(one) for one in (matrix, offline)] == [False, True]
 
 
 def test_a_version_is_told_beside_another_name() -> None:

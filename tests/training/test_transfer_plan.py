@@ -1,4 +1,5 @@
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ModelCo
 from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.matrix_estimate import estimate_matrix, open_rollouts
 from skillopt_airflow.training.rollout_plan import planned
@@ -73,6 +75,14 @@ def test_all_that_is_named_wrongly_is_told_at_once() -> None:
     # What may pass is not told beside what stays.
     assert not isinstance(raised.value, EngineUnavailable)
     assert not training.store.objects
+
+
+def test_a_skill_that_may_not_be_named_is_not_even_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deployment.yaml").write_text("allowed: {data: ['s3://ours/*']}\n")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
+    # In this process, there is no client that could read it.
+    with pytest.raises(ConfigError, match=r"^skills\[1\] = 's3://theirs/skill.md': a run may name .*\nskill 'sed'"):
+        TransferTraining.of().plan(asked(skills=("seed", "s3://theirs/skill.md", "sed")))
 
 
 def test_skills_are_found_by_name_among_those_of_the_benchmarks_target() -> None:

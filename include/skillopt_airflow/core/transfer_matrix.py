@@ -152,6 +152,11 @@ class TransferMatrix(Document):
     """What the run itself paid; stored rollouts of other runs cost it nothing."""
 
     @property
+    def standin(self) -> bool:
+        """Whether a target is the offline stand-in, which is no language model."""
+        return any("stand-in" in target for target in self.targets)
+
+    @property
     def targets(self) -> list[str]:
         """The targets, in the order in which they were named."""
         return list(dict.fromkeys(cell.target for cell in self.cells))

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from skillopt_airflow.core.transfer_matrix import ComparedSkill, MatrixRow, TransferMatrix
 from skillopt_airflow.report.summary import score, signed, usd
 
+STANDIN = "The stand-in is a deterministic program and no language model: its scores say nothing about a skill."
+
 
 def as_markdown(matrix: TransferMatrix) -> str:
     """Return the matrix as a table with a row for each skill in each cell, and why some of them have no score."""
@@ -16,6 +18,7 @@ def as_markdown(matrix: TransferMatrix) -> str:
         f"difference is that to {_code(first)} on the items that both have a score for, with a 95 % interval, and "
         "won:lost. Tokens are those that a rollout reads and writes, dollars those of the scored rollouts at the "
         "target's price, without a judge.",
+        *(["", f"**{STANDIN}**"] if matrix.standin else []),
         "",
         "| target | harness | skill | score | items | coverage | difference | tokens | $ |",
         "|---|---|---|---|---|---|---|---|---|",

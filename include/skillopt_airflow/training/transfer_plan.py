@@ -89,10 +89,9 @@ def _skills(
     """Return the skills that can be found."""
     client, found = run.connections.s3_client(config.storage), []
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
-    with _kept(failures):
-        check_skills({f"skills[{place}]": source for place, source in enumerate(request.skills)})
-    for source in request.skills:
+    for place, source in enumerate(request.skills):
         with _kept(failures):
+            check_skills({f"skills[{place}]": source})
             found.append(find_skill(source, run.seed_skill(), artifacts, client).document)
     return found
 
@@ -143,9 +142,9 @@ def _parts(
     if parts * times > room:
         raise ConfigError(
             f"{cells} targets with harnesses, {skills} skills and {config.evaluation.draws} draws of {size} items are "
-            f"{parts * times} chunks, and a run has room for {room}: name fewer skills, targets or harnesses, or a "
-            f"lower limit, or set sandbox.items_per_container = {config.sandbox.items_per_container} or "
-            "evaluation.draws otherwise"
+            f"{parts * times} chunks, and a run has room for {room}: name fewer skills, targets or harnesses, a lower "
+            "limit or fewer evaluation.draws, or let more items share a container: sandbox.items_per_container = "
+            f"{config.sandbox.items_per_container}"
         )
     return parts
 
