@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.transfer_matrix import TransferMatrix
+from skillopt_airflow.core.types import Status
 from skillopt_airflow.store.keys import TransferKeys, run_name, transfer_name
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.ui import reports, transfer_page
 from tests.store.test_matrix_table import example
 from tests.training.local_store import LocalStore
+from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
 from tests.ui.users import log_in
 
 RUN_ID = "manual__2026-11-21T04:00:00+00:00"
@@ -22,9 +25,7 @@ RUN = transfer_name(RUN_ID)
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> LocalStore:
     store = LocalStore()
-    monkeypatch.setattr(
-        transfer_page.AirflowConnections, "object_store", lambda self, storage, bucket: store, raising=True
-    )
+    monkeypatch.setattr(transfer_page, "open_bucket", lambda storage, bucket: store)
     return store
 
 
@@ -69,16 +70,31 @@ def test_a_run_may_store_elsewhere(browser: TestClient, store: LocalStore, monke
     assert browser.get(PATH).status_code == 200
 
 
-def test_what_others_wrote_is_text(browser: TestClient, store: LocalStore) -> None:
-    hostile = "<script>alert(1)</script>\u202e\x07" + "x" * 5000
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_others_wrote_is_text(browser: TestClient, store: LocalStore, name: str) -> None:
+    shown = []
+    for text in (HOSTILE[name], plain(HOSTILE[name])):
+        save(store, named(text))
+        shown.append(browser.get(PATH).text)
+    assert_harmless(*shown, most=100_000)
+
+
+def named(text: str) -> TransferMatrix:
+    """A matrix in which all that somebody else chose is this text."""
     matrix = example()
-    skills = tuple(skill.model_copy(update={"source": hostile, "version": hostile}) for skill in matrix.skills)
-    cells = tuple(cell.model_copy(update={"target": hostile + str(place)}) for place, cell in enumerate(matrix.cells))
-    save(store, matrix.model_copy(update={"skills": skills, "cells": cells}))
-    text = browser.get(PATH).text
-    assert "<script>alert" not in text
-    assert "\u202e" not in text
-    assert len(text) < 40_000
+    skills = tuple(skill.model_copy(update={"source": text, "version": text}) for skill in matrix.skills)
+    reason = FailureReason(status=Status.MODEL_ERROR, error=text, count=1, items=12, item_id=text)
+    cells = tuple(
+        cell.model_copy(
+            update={
+                "target": f"{text}{place}",
+                "harness": text,
+                "skills": tuple(one.model_copy(update={"reason": reason}) for one in cell.skills),
+            }
+        )
+        for place, cell in enumerate(matrix.cells)
+    )
+    return matrix.model_copy(update={"skills": skills, "cells": cells})
 
 
 def test_who_may_not_read_the_dag_sees_no_matrix(

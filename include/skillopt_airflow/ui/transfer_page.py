@@ -10,11 +10,11 @@ from fastapi.responses import HTMLResponse
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.addresses import transfer_dag_id
-from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import TransferKeys, transfer_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.ui.buckets import open_bucket
 from skillopt_airflow.ui.pages import message_page, page
 
 
@@ -36,7 +36,7 @@ def matrix_page(request: Request, benchmark: str, run_id: str, conf: Mapping[str
 
     try:
         run = compared_run(benchmark, run_id, conf)
-        store = AirflowConnections().object_store(run.storage, run.storage.bucket)
+        store = open_bucket(run.storage, run.storage.bucket)
         keys = TransferKeys(run.storage.prefix, benchmark)
         matrix = MatrixTable(store, keys).read(run.run)
     except ObjectMissing:
