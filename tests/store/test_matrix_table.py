@@ -1,5 +1,8 @@
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import duckdb
 import pytest
 
 from skillopt_airflow.core.errors import ObjectMissing
@@ -50,6 +53,22 @@ def test_a_matrix_is_a_document_a_table_and_a_text(store: LocalStore) -> None:
     assert third["reason"].startswith("12 of 12 items: model_error")
     # Benchmark and run are partitions, which pyarrow refuses as columns.
     assert not {"benchmark", "run"} & set(table.column_names)
+
+
+def test_all_matrices_read_as_one_table_as_the_page_says(store: LocalStore, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "transfer.md").read_text(encoding="utf-8")
+    [query] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    for day, benchmark in enumerate(("searchqa", "searchqa", "officeqa")):
+        MatrixTable(store, TransferKeys("", benchmark)).save(example(f"run-{day}", day), "")
+    for key, body in store.objects.items():
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(body)
+    with duckdb.connect() as connection:
+        rows = connection.sql(query.replace("s3://skillopt/", f"{tmp_path}/")).fetchall()
+    assert len(rows) == 2 * 4
+    assert {row[:3] for row in rows} == {
+        (target, "chat", skill) for target in ("openai-chat:m", "openai-chat:other") for skill in ("skill 0", "skill 1")
+    }
 
 
 def test_a_run_that_is_concluded_again_replaces_its_matrix(store: LocalStore) -> None:
