@@ -79,8 +79,19 @@ def server(platform: Any) -> Iterator[ForeignServer]:
 
 
 @pytest.fixture(scope="module")
-def run(platform: Any, server: ForeignServer) -> MatrixRun:
-    return MatrixRun.trigger(platform, "matrix", f"matrix-{time.time_ns()}/", targets=[HERE, GONE])
+def started(platform: Any, server: ForeignServer) -> dict[str, MatrixRun]:
+    """The runs of this module that wait for no other, at the same time."""
+    prefix = f"matrix-{time.time_ns()}/"
+    named = {"skills": ["champion", "sed"], "targets": ["some-model", HERE], "harnesses": ["chat", "tools"]}
+    return {
+        "run": MatrixRun.trigger(platform, "matrix", prefix, targets=[HERE, GONE]),
+        "wrong": MatrixRun.trigger(platform, "wrong", f"wrong-{prefix}", **named),
+    }
+
+
+@pytest.fixture(scope="module")
+def run(started: dict[str, MatrixRun]) -> MatrixRun:
+    return started["run"]
 
 
 def test_a_target_that_the_server_refuses_says_so_and_the_other_has_scores(
@@ -133,10 +144,9 @@ def test_what_is_stored_is_not_paid_again(run: MatrixRun, server: ForeignServer)
     assert again.cells == first.cells[:1]
 
 
-def test_all_that_is_named_wrongly_is_in_the_log_of_the_first_task(platform: Any, server: ForeignServer) -> None:
-    asked = {"skills": ["champion", "sed"], "targets": ["some-model", HERE], "harnesses": ["chat", "tools"]}
-    wrong = MatrixRun.trigger(platform, "wrong", f"wrong-{time.time_ns()}/", **asked)
-    assert platform.api.wait(DAG, wrong.run_id, seconds=300) == "failed"
+def test_all_that_is_named_wrongly_is_in_the_log_of_the_first_task(started: dict[str, MatrixRun]) -> None:
+    wrong = started["wrong"]
+    assert wrong.platform.api.wait(DAG, wrong.run_id, seconds=300) == "failed"
     assert wrong.states() == {"prepare": ["failed"], "rollout": ["upstream_failed"], "conclude": ["upstream_failed"]}
     log = wrong.log("prepare")
     for sentence in (
