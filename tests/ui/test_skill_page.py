@@ -8,10 +8,12 @@ from fastapi.testclient import TestClient
 from lxml import html
 
 from bench import page_data
-from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys
+from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.training.target_change import Pooled, TargetChangeReport
 from skillopt_airflow.ui import skill_page
 from skillopt_airflow.ui.plugin import app
+from tests.store.test_matrix_table import example
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
 from tests.ui.shelf import Shelf, Tables, airflow_tables
 from tests.ui.users import log_in
@@ -166,7 +168,7 @@ def test_forms_are_filled_for_airflow(browser: TestClient, shelf: Shelf) -> None
     first, second = artifacts.list_versions()
     following = section(shown(browser), "next")
     assert following.xpath(".//a[@target='_top']/@href") == [
-        f"../../dags/{name}_searchqa" for name in ("evaluate", "regate", "publish", "rollback")
+        f"../../dags/{name}_searchqa" for name in ("evaluate", "regate", "transfer", "publish", "rollback")
     ]
     configuration = following.xpath(".//pre/text()")[-1]
     assert f'"version": "{first}"' in configuration
@@ -199,6 +201,24 @@ def test_a_skill_under_another_model(browser: TestClient, shelf: Shelf) -> None:
     other = shown(browser, target="z:new")
     assert "Nothing is published for z:new" in said(section(other, "versions"))
     assert '"model.target": "z:new"' in said(section(other, "next"))
+
+
+def test_a_skill_under_several_models_and_harnesses(browser: TestClient, shelf: Shelf) -> None:
+    artifacts = shelf.publish("searchqa", TARGET, "# A\n", "# B\n")
+    champion, table = artifacts.champion.read(), MatrixTable(shelf.runs, TransferKeys("", "searchqa"))
+    assert champion is not None
+    for day in range(3):
+        made = example(f"matrix-{day}", day)
+        skills = (made.skills[0], made.skills[1].model_copy(update={"sha256": champion.sha256}))
+        table.save(made.model_copy(update={"skills": skills}), "")
+    table.save(example("another", 9), "")
+    part = section(shown(browser), "transfer")
+    # The newest ones of this very text.
+    assert [said(heading).split()[1].rstrip(",") for heading in part.xpath(".//h3")] == ["matrix-2", "matrix-1"]
+    assert len(part.xpath(".//table[@class='matrix']/caption")) == 2
+    assert part.xpath(".//tbody/tr/th[@scope='rowgroup']")[1].text_content() == "openai-chat:other"
+    assert "12 of 12 items: model_error: " in said(part)
+    assert "Nothing is known yet" not in said(part)
 
 
 def test_empty_states_say_what_to_do(browser: TestClient, shelf: Shelf) -> None:

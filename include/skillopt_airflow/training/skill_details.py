@@ -11,6 +11,7 @@ from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.transfer_matrix import TransferMatrix
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedSkill
 from skillopt_airflow.store.keys import RegateKeys
@@ -57,6 +58,8 @@ class SkillDetails(NamedTuple):
     """In the order in which they were settled."""
     changes: Sequence[TargetChangeReport]
     """Of nights under this model and another one."""
+    matrices: Sequence[TransferMatrix]
+    """The newest ones with the champion."""
 
 
 class Window(NamedTuple):
@@ -68,6 +71,7 @@ class Window(NamedTuple):
     moves: int
     nights: int
     changes: int
+    matrices: int
 
 
 def read_details(
@@ -82,12 +86,15 @@ def read_details(
     nights = pool.submit(read_series, buckets.runs, keys, alpha, window.nights)
     changes = pool.submit(_changes, buckets, keys, window.changes)
     champion, names = champion_of(artifacts), artifacts.list_versions()[::-1]
+    matrices = pool.submit(_matrices, buckets, benchmark, champion, window.matrices)
     wanted = names[window.first : window.first + window.versions + 1]
     read = dict(zip(wanted, pool.map(partial(read_version, artifacts), wanted), strict=True))
     moves = list(_moves(artifacts, champion, read, window.moves, pool))
     before = dict(pairwise(wanted))
     rows = [_row(name, read[name], before.get(name, ""), read.get(before.get(name, ""))) for name in wanted]
-    return SkillDetails(champion, moves, names, rows[: window.versions], nights.result(), changes.result())
+    return SkillDetails(
+        champion, moves, names, rows[: window.versions], nights.result(), changes.result(), matrices.result()
+    )
 
 
 def read_version(artifacts: ArtifactStore, version: str) -> PublishedSkill | None:
@@ -139,6 +146,10 @@ def _row(version: str, published: PublishedSkill | None, older: str, before: Pub
         (theirs - mine).total(),
         stated_score(published.manifest),
     )
+
+
+def _matrices(buckets: Buckets, benchmark: str, champion: Champion | None, most: int) -> list[TransferMatrix]:
+    return [] if champion is None else buckets.matrices(benchmark).of_skill(champion.alias.sha256, most)
 
 
 def _changes(buckets: Buckets, keys: RegateKeys, most: int) -> list[TargetChangeReport]:

@@ -12,7 +12,13 @@ from fastapi.responses import HTMLResponse
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import SkillOptError
-from skillopt_airflow.pipeline.addresses import publish_dag_id, regate_dag_id, rollback_dag_id, train_dag_id
+from skillopt_airflow.pipeline.addresses import (
+    publish_dag_id,
+    regate_dag_id,
+    rollback_dag_id,
+    train_dag_id,
+    transfer_dag_id,
+)
 from skillopt_airflow.report.view import diff_of
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.access import may_read, readable_dags
@@ -30,7 +36,7 @@ SEED = "seed"
 """Names the seed skill among the versions."""
 VERSIONS = 20
 """Versions of one page of the table."""
-MOVES, NIGHTS, CHANGES = 30, 60, 10
+MOVES, NIGHTS, CHANGES, MATRICES = 30, 60, 10, 2
 """What is read of the rest of the history."""
 MOST_LINES = 500
 """Lines of a skill that are compared, or shown with their origins."""
@@ -129,7 +135,7 @@ def skill(
         train_dag=train_dag_id(benchmark),
         number=number,
         last=max(1, -(-len(details.versions) // VERSIONS)),
-        matrices=(),
+        transfer_dag=transfer_dag_id(benchmark),
     )
 
 
@@ -148,7 +154,7 @@ def read(benchmark: str, target: str, versions: Compared, number: int) -> Found 
     chosen = target or next(iter(known), "")
     if chosen not in known:
         return None
-    window = Window((number - 1) * VERSIONS, VERSIONS, MOVES, NIGHTS, CHANGES)
+    window = Window((number - 1) * VERSIONS, VERSIONS, MOVES, NIGHTS, CHANGES, MATRICES)
     with ThreadPoolExecutor(THREADS) as pool:
         details = read_details(buckets, benchmark, chosen, config.regate.alpha, window, pool)
     diff = diff_between(buckets.published(benchmark, chosen), benchmark, details, versions.before, versions.after)

@@ -4,7 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from skillopt_airflow.pipeline.addresses import evaluate_dag_id, publish_dag_id, regate_dag_id, rollback_dag_id
+from skillopt_airflow.pipeline.addresses import (
+    evaluate_dag_id,
+    publish_dag_id,
+    regate_dag_id,
+    rollback_dag_id,
+    transfer_dag_id,
+)
 
 
 class FilledForm(NamedTuple):
@@ -52,6 +58,17 @@ def forms_of(benchmark: str, target: str, champion: str, trained_by: str, back_t
             "night's logical date.",
             regate_dag_id(benchmark),
             {"target": target},
+        ),
+        FilledForm(
+            "Compare under other models",
+            "Runs champion and seed under several models and harnesses on the same items, after an estimate. Put the "
+            "models' names into the form.",
+            transfer_dag_id(benchmark),
+            {
+                "skills": ["seed", champion],
+                "targets": [target, "provider:model"],
+                "overrides": {"model.target": target},
+            },
         ),
         FilledForm(
             "Publish for another model",
