@@ -107,6 +107,8 @@ def test_spending_adds_up(first: list[ModelCall], second: list[ModelCall]) -> No
     assert one.usd is not None
     assert other.usd is not None
     assert both.usd == pytest.approx(one.usd + other.usd)
+    assert one.plus(other) == both.model_copy(update={"usd": one.usd + other.usd})
+    assert one.plus(Spent(usd=None)) == one.model_copy(update={"usd": None})
 
 
 def test_the_dearest_step_is_the_maximum_of_each_part() -> None:

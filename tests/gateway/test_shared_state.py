@@ -67,6 +67,22 @@ def test_gateways_of_one_run_share_and_others_do_not(temporary):
     assert folders(temporary) == []
 
 
+def test_gateways_of_several_models_spend_one_budget_at_their_own_prices():
+    def budget(price: float) -> RemainingBudget:
+        return RemainingBudget(usd=10.0, input_price=price, output_price=2 * price)
+
+    def spend_a_million(state: State) -> tuple[State, None]:
+        return state.spent(prompt_tokens=1_000_000, completion_tokens=1_000_000), None
+
+    async def scene() -> None:
+        async with shared("run", budget(1.0)) as dear, shared("run", budget(0.25)) as cheap:
+            for each, left in ((dear, 7.0), (cheap, 6.25), (dear, 3.25)):
+                await each.update(spend_a_million)
+                assert [(await one.update(look)).budget.usd for one in (dear, cheap)] == [left, left]
+
+    asyncio.run(scene())
+
+
 def test_whoever_joins_cannot_bring_back_what_is_spent_and_whoever_begins_anew_knows_it_all():
     async def left() -> int | None:
         async with shared("run", RemainingBudget(calls=8)) as late:

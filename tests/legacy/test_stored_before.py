@@ -22,6 +22,7 @@ from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.screening import Screening
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.state import RunState
+from skillopt_airflow.core.transfer_matrix import TransferMatrix
 from skillopt_airflow.core.types import Patch, Split
 from skillopt_airflow.optimizer.comparison import Comparison
 from skillopt_airflow.optimizer.learning_rate import ChosenRate
@@ -38,6 +39,7 @@ from skillopt_airflow.training.batch_job import BatchJob
 from skillopt_airflow.training.imported import ImportedRun
 from skillopt_airflow.training.night import LedgerRow
 from skillopt_airflow.training.night_plan import Contest
+from skillopt_airflow.training.night_series import NightSeries
 from skillopt_airflow.training.publication import PublishContest, gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.rollout_plan import RolloutPlan
@@ -45,8 +47,8 @@ from skillopt_airflow.training.run import RunRecord
 from skillopt_airflow.training.run_search import FoundAnswer
 from skillopt_airflow.training.scorecard import Scorecard
 from skillopt_airflow.training.seed_and_final import seed_plan
+from skillopt_airflow.training.target_change import TargetChangeReport
 from skillopt_airflow.training.timing import StageTiming
-from skillopt_airflow.training.transfer import TransferReport
 from tests.store.conftest import aws_variables, s3_client, s3_endpoint, store
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import Training
@@ -142,11 +144,44 @@ MADE: dict[type[Document], dict[str, Any]] = {
         "passed": False,
     },
     NightIndex: {"nights": []},
+    NightSeries: {"points": []},
     FoundAnswer: {"asked": "who", "answer": [{"title": "a page"}]},
     StoredMiss: {"unusable": "why"},
     StoredReply: {"text": "said"},
     Told: {"run": "r"},
-    TransferReport: {
+    TransferMatrix: {
+        "benchmark": "b",
+        "run": "r",
+        "created": "2026-11-24T00:00:00Z",
+        "split": "test",
+        "metric": "hard",
+        "items": 2,
+        "draws": 1,
+        "min_coverage": 0.95,
+        "skills": [{"source": "seed", "sha256": "s", "tokens": 10}],
+        "cells": [
+            {
+                "target": "t",
+                "harness": "chat",
+                "skills": [
+                    {
+                        "score": None,
+                        "low": None,
+                        "high": None,
+                        "items": 1,
+                        "coverage": 0.5,
+                        "failures": {"timeout": 1},
+                        "missing": 0,
+                        "reason": {"status": "timeout", "error": "", "count": 1, "items": 2, "item_id": "i"},
+                        "cost": {"rollouts": 1, "calls": 1, "prompt_tokens": 10, "completion_tokens": 1, "usd": None},
+                        "against_first": None,
+                    }
+                ],
+            }
+        ],
+        "spent": {"calls": 2, "tokens": 11, "usd": None},
+    },
+    TargetChangeReport: {
         "benchmark": "b",
         "old_target": "o",
         "new_target": "n",

@@ -9,6 +9,7 @@ from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 
 SMALL = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 1, "batch_size": 8}})
 
@@ -45,6 +46,14 @@ def test_a_screen_runs_in_containers_where_evaluations_are_batch_jobs() -> None:
     assert not dag.task_dict["step_01.evaluate"].is_mapped
 
 
+def test_a_matrix_is_concluded_whatever_became_of_its_rollouts_and_made_of_no_batch_jobs() -> None:
+    dag = transfer_dag("searchqa", TrainConfig.from_layers({"model": {"batch": True}}))
+    assert [task.task_id for task in dag.topological_sort()] == ["prepare", "rollout", "conclude"]
+    assert dag.task_dict["rollout"].is_mapped
+    # What was not prepared is not concluded.
+    assert dag.task_dict["conclude"].trigger_rule == "all_done_min_one_success"
+
+
 def test_an_epochs_end_compares_then_reflects() -> None:
     dag = epoch_end_dag("searchqa", SMALL)
     assert stages(dag, "slow_update") == ["longitudinal", "rollout", "slow_update", "evaluate", "gate"]
@@ -67,10 +76,11 @@ def test_tasks_that_need_an_engine_have_a_queue_of_their_own() -> None:
     for dags, plain in ((config, False), (SMALL, True)):
         tasks = [*train_dag("searchqa", dags).tasks, *epoch_dag("searchqa", dags).tasks]
         tasks += evaluate_dag("searchqa", dags).tasks + regate_dag("searchqa", dags).tasks
+        tasks += transfer_dag("searchqa", dags).tasks
         queued = {task.task_id for task in tasks if task.queue == "engine"}
         needing = {"prepare", "prepare_night", "preflight", "evaluate_seed", "publication.measure", "step_01.rollout"}
         assert queued == set() if plain else needing <= queued
-        assert not {"report", "finish", "step_01.gate", "step_01.update", "publication.publish"} & queued
+        assert not {"report", "finish", "conclude", "step_01.gate", "step_01.update", "publication.publish"} & queued
 
 
 def test_approvals_name_who_may_approve() -> None:

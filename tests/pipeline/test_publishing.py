@@ -16,6 +16,7 @@ from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.pipeline import evaluate_dag, night_dag, publishing
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
+from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules
 from skillopt_airflow.training import night as training_night
 from skillopt_airflow.training import publication as training_publishing
@@ -86,6 +87,7 @@ def test_rules_that_cannot_be(run: TrainingRun) -> None:
             "model.target; allowed here: run, target, publishing.split, pu",
         ),
         (regate_dag, {"model.target": "m"}, "model.target; allowed here: target, overrides"),
+        (transfer_dag, {"target": ["m"]}, "target; allowed here: skills, targets, harnesses, split, limit, overrides"),
         (evaluate_dag.evaluate_dag, {"splt": "val", "skil": "seed"}, "skil, splt; a knob goes into overrides, such as"),
     ],
 )
@@ -103,6 +105,7 @@ def test_a_key_that_the_dag_has_no_field_for(
         (regate_dag, None),
         (regate_dag, {}),
         (regate_dag, {"target": "openai-chat:new"}),
+        (transfer_dag, {"skills": ["# A\n\ntext\n"], "targets": ["a:b", "c:d"], "harnesses": ["tools"], "limit": 3}),
         (publishing.publish_dag, {"run": "a", "target": "b", "publishing.draws": 2, "overrides": {}}),
         (publishing.rollback_dag, {"version": "v", "reason": "r", "approval": False, "model.target": "m"}),
         # Airflow's operator adds it to what it triggers a run with.

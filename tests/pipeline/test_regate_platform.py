@@ -20,7 +20,7 @@ from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
 from skillopt_airflow.store.night_table import NightTable
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.night import LedgerRow, ledger
-from skillopt_airflow.training.transfer import TransferReport
+from skillopt_airflow.training.target_change import TargetChangeReport
 from tests.pipeline.trained_run import set_paused, token, wait_for_task
 from tests.store.test_artifacts import provenance
 from tests.training.test_nights import CHAMPION, FORMER, changed, date, healthy
@@ -212,7 +212,7 @@ def test_another_model_gets_results_of_its_own_and_one_report(month: Month, runs
     assert {key: after[key] for key in before} == before
     assert [row.night.date for row in month.ledger(upgraded)] == [date(day) for day in range(1, 5)]
     [key] = [key for key in after if key.endswith(".json") and "/transfer/" in key]
-    report = read_document(TransferReport, after[key], key)
+    report = read_document(TargetChangeReport, after[key], key)
     assert (report.old_target, report.new_target) == (month.target, upgraded)
     # The champion of those nights, not of today.
     assert report.champion == month.ledger()[0].night.champion.version

@@ -44,6 +44,7 @@ def test_a_rollback_names_its_reason_and_the_history_keeps_all(artifacts: Artifa
         (2, "v0001", "users complained"),
     ]
     assert artifacts.list_versions() == [first.version, second.version]
+    assert [artifacts.champion.was(place) for place in range(4)] == [*artifacts.champion.history()[:2], None, None]
 
 
 def test_a_rollback_that_is_repeated_moves_nothing_twice(artifacts: ArtifactStore) -> None:

@@ -1,4 +1,5 @@
 import re
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -83,6 +84,19 @@ def test_table_partitions() -> None:
     )
     assert keys.part(partition, "x") == f"{partition}part-x.parquet"
     assert keys.usage("", benchmark="searchqa", run="r1") == "usage/benchmark=searchqa/run=r1/"
+
+
+def test_transfer_keys() -> None:
+    transfer = keys.TransferKeys("team/", "searchqa")
+    assert transfer.matrix("r-1") == "team/transfer/benchmark=searchqa/run=r-1/matrix.json"
+    assert transfer.table("r-1") == "team/transfer/benchmark=searchqa/run=r-1/matrix.parquet"
+    assert transfer.markdown("r-1") == "team/transfer/benchmark=searchqa/run=r-1/matrix.md"
+    noon, later = datetime(2026, 11, 9, 12, tzinfo=UTC), datetime(2026, 11, 10, tzinfo=UTC)
+    named = [transfer.naming("abc", created, run) for created, run in ((noon, "transfer-2-b"), (later, "a-1"))]
+    assert named[0] == "team/transfer/benchmark=searchqa/skills/abc/20261109T120000Z-transfer-2-b"
+    assert sorted(named) == named
+    assert [transfer.named(key) for key in named] == ["transfer-2-b", "a-1"]
+    assert all(key.startswith(transfer.of_skill("abc")) for key in named)
 
 
 def test_artifact_keys() -> None:

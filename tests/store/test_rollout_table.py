@@ -107,6 +107,18 @@ def test_every_try_of_a_run_is_told_in_order(table: RolloutTable) -> None:
     assert tries == [("a", Status.MODEL_ERROR, errors[0]), ("a", Status.OK, ""), ("b", Status.TIMEOUT, errors[1])]
 
 
+def test_the_effort_is_that_of_the_rollouts_that_count(table: RolloutTable) -> None:
+    def took(item: Item, *effort: int) -> tuple[Item, Rollout]:
+        _, rollout = ok(item)
+        counts = dict(zip(("calls", "prompt_tokens", "completion_tokens"), effort, strict=True))
+        return item, rollout.model_copy(update={"trajectory": rollout.trajectory.model_copy(update=counts)})
+
+    table.append(KEY, "run-1", [took(ITEMS[0], 1, 10, 2), failed(ITEMS[1])])
+    table.append(KEY, "run-2", [took(ITEMS[0], 9, 90, 9), took(ITEMS[1], 3, 30, 4), took(ITEMS[3], 5, 50, 6)])
+    assert table.effort(KEY, ITEMS[:3]) == [(1, 10, 2), (3, 30, 4)]
+    assert table.effort(KEY.model_copy(update={"draw": 1}), ITEMS) == []
+
+
 def test_of_duplicates_the_first_stored_wins(table: RolloutTable) -> None:
     for answer in ("first", "second", "third"):
         table.append(KEY, "run", [ok(ITEMS[0], answer)])

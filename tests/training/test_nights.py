@@ -43,7 +43,7 @@ from skillopt_airflow.training.night_plan import (
 from skillopt_airflow.training.preparation import settle
 from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.transfer import as_markdown, transfer, write_transfers
+from skillopt_airflow.training.target_change import as_markdown, target_change, write_target_changes
 from tests.store.test_artifacts import provenance
 from tests.training.in_process import PROJECT, Training, configured, said
 from tests.training.local_store import LocalStore
@@ -304,7 +304,7 @@ def test_pooled_are_the_nights_on_which_both_models_had_the_same_contenders(nigh
     for day in (1, 2):
         new.night(date(day), healthy(day))
     nights.night(date(2), healthy(2))
-    report = transfer(nights.store, *(RegateKeys("", "searchqa", target) for target in (TARGET, new.target)))
+    report = target_change(nights.store, *(RegateKeys("", "searchqa", target) for target in (TARGET, new.target)))
     # On the first one the old model had the champion before.
     assert [(row.old is None, row.new is None) for row in report.nights] == [(True, False), (False, False)]
     assert report.pooled is not None
@@ -411,7 +411,7 @@ def test_without_a_champion_there_is_nothing_to_check() -> None:
         contest_of(date(1), Nights().artifacts, SkillDocument(SEED))
 
 
-def test_two_targets_have_results_of_their_own_and_one_transfer_report(nights: Nights) -> None:
+def test_two_targets_have_results_of_their_own_and_one_report_on_the_change(nights: Nights) -> None:
     new = Nights(nights.store, target="openai-chat:stand-in-target-2")
     for day in (1, 2, 3):
         nights.night(date(day), healthy(day))
@@ -420,7 +420,7 @@ def test_two_targets_have_results_of_their_own_and_one_transfer_report(nights: N
         new.night(date(day), healthy(day))
     assert before == {key: nights.store.objects[key] for key in before}
     keys = [RegateKeys("", "searchqa", target) for target in (TARGET, new.target)]
-    report = transfer(nights.store, *keys)
+    report = target_change(nights.store, *keys)
     assert [(row.date, row.old is not None, row.new is not None) for row in report.nights] == [
         (date(1), True, False),
         (date(2), True, True),
@@ -433,10 +433,10 @@ def test_two_targets_have_results_of_their_own_and_one_transfer_report(nights: N
     assert f"| {date(1)} | `{report.champion}` | +" in as_markdown(report)
     config = configured("searchqa", {"model.target": new.target})
     run = Training(config, name=f"regate-{date(4)}-2", store=nights.store).run
-    assert write_transfers(run, TARGET) == [report]
+    assert write_target_changes(run, TARGET) == [report]
     # A night of the base target changes the reports of all others.
     base = Training(configured("searchqa", {"model.target": TARGET}), name=f"regate-{date(1)}-t", store=nights.store)
-    assert write_transfers(base.run, TARGET) == [report]
+    assert write_target_changes(base.run, TARGET) == [report]
     assert [key for key in nights.store.list_keys(keys[1].folder) if "/transfer/" in key] == [
-        f"{keys[1].transfer(TARGET)}{suffix}" for suffix in (".json", ".md")
+        f"{keys[1].target_change(TARGET)}{suffix}" for suffix in (".json", ".md")
     ]

@@ -8,8 +8,12 @@ from botocore.stub import Stubber
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from local.environment import airflow_url
+from local.home import ADMIN
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.ui import reports
+from tests.platform_control import RunningPlatform
+from tests.ui.airflow_pages import Page
 
 PACKAGES = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 """The programs, and which packages of Debian have them."""
@@ -35,10 +39,20 @@ def browser() -> Iterator[webdriver.Chrome]:
     options.binary_location = str(shutil.which("chromium"))
     for argument in ARGUMENTS:
         options.add_argument(argument)
+    # What a page's policy refused, and errors of its script.
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     # With both paths given, Selenium has nothing to look for and to download.
     chrome = webdriver.Chrome(options=options, service=Service(executable_path=str(shutil.which("chromedriver"))))
     yield chrome
     chrome.quit()
+
+
+@pytest.fixture(scope="module")
+def page(platform: RunningPlatform, browser: webdriver.Chrome) -> Page:
+    """Airflow's pages, as its administrator."""
+    page = Page(browser, airflow_url(platform.settings))
+    page.log_in(ADMIN, platform.settings.password)
+    return page
 
 
 @pytest.fixture

@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.webdriver.remote.webdriver import WebDriver
 
 from local.airflow_api import FINISHED
-from local.environment import airflow_url
-from local.home import ADMIN
 from skillopt_airflow import benchmarks
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, run_name
@@ -58,13 +55,6 @@ class Published:
         alias = self.artifacts.champion.read()
         assert alias is not None
         return alias.version
-
-
-@pytest.fixture(scope="module")
-def page(platform: Any, browser: WebDriver) -> Page:
-    page = Page(browser, airflow_url(platform.settings))
-    page.log_in(ADMIN, platform.settings.password)
-    return page
 
 
 @pytest.fixture(scope="module")

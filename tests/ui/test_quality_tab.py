@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.pipeline import addresses
-from skillopt_airflow.store.keys import night_name, run_name, scoring_name
+from skillopt_airflow.store.keys import night_name, run_name, scoring_name, transfer_name
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui import quality_tab as quality
 from skillopt_airflow.ui.plugin import SkillOptPlugin
@@ -69,6 +69,7 @@ def test_a_night_is_found_by_the_date_of_its_time_zone(monkeypatch: pytest.Monke
         ("train_searchqa", {"train.seed": 7}, run_name(RUN_ID)),
         ("train_searchqa_epoch", epoch(), "the-training"),
         ("evaluate_searchqa", {"skill": "seed", "split": "val", "evaluation.draws": 2}, scoring_name(RUN_ID)),
+        ("transfer_searchqa", {"skills": ["seed"]}, transfer_name(RUN_ID)),
         ("regate_searchqa", {}, night_name("2026-11-20", "openai-chat:m")),
         ("regate_searchqa", {"target": "openai-chat:new"}, night_name("2026-11-20", "openai-chat:new")),
     ],
@@ -107,8 +108,8 @@ def test_without_a_login_or_right_there_is_nothing_to_see(browser: TestClient, m
     ("dag_id", "row", "said"),
     [
         ("train_searchqa", None, "has no run"),
-        ("another_dag", DagRunRow({}, DAY), "Data are checked by trainings, evaluations and nights: train_"),
-        ("cleanup", DagRunRow({}, DAY), "Data are checked by trainings, evaluations and nights: train_"),
+        ("another_dag", DagRunRow({}, DAY), "Data are checked by trainings, evaluations, matrices and nights: train_"),
+        ("cleanup", DagRunRow({}, DAY), "Data are checked by trainings, evaluations, matrices and nights: train_"),
         ("regate_searchqa", DagRunRow({}, None), "Data are checked by"),
         ("train_searchqa", DagRunRow({"overrides": {"storage.<b>": 1}}, DAY), "storage.&lt;b&gt;"),
     ],

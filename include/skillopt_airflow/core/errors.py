@@ -20,6 +20,8 @@ Every exception that this project raises on purpose, one type per boundary:
   + PlatformError          a part of the local platform, or its REST API
 """
 
+from collections.abc import Sequence
+
 
 class SkillOptError(Exception):
     """Base of all; its text is meant for the user: what is wrong, where, what to do."""
@@ -87,3 +89,14 @@ class Conflict(StoreError):
 
 class PlatformError(SkillOptError):
     """A part of the local platform does not start or answer, or Airflow refused a request."""
+
+
+UNAVAILABLE = (StoreUnavailable, EngineUnavailable, ModelUnavailable)
+"""The kinds that another try may mend."""
+
+
+def together(errors: Sequence[SkillOptError]) -> SkillOptError:
+    """Return one error that says what several say, a line each; of a kind that may pass only if all of them may."""
+    lasting = [error for error in errors if not isinstance(error, UNAVAILABLE)]
+    found = lasting if lasting else errors
+    return type(found[0])("\n".join(dict.fromkeys(map(str, found))))

@@ -103,7 +103,8 @@ class _Claim(NamedTuple):
             return self.said
         relation = "at least" if self.holds else "below"
         nights = "1 night" if self.nights == 1 else f"{self.nights} nights"
-        return f"{self.said}, E = {_plain(self.evidence)} over {nights}, {relation} {_plain(self.threshold)}"
+        evidence, threshold = plain_evidence(self.evidence), plain_evidence(self.threshold)
+        return f"{self.said}, E = {evidence} over {nights}, {relation} {threshold}"
 
 
 def _log_decline(nights: Sequence[NightMean]) -> float:
@@ -114,7 +115,7 @@ def _remembered(nights: Sequence[NightMean]) -> int:
     return min(len(nights), MEMORY)
 
 
-def _plain(log_value: float) -> str:
+def plain_evidence(log_value: float) -> str:
     """Show the evidence in few digits, or as a power of ten where it is far above the largest float."""
     if log_value <= math.log(NONE):
         return "0"

@@ -41,6 +41,10 @@ class RemainingBudget(Value):
             }
         )
 
+    def at_prices_of(self, other: "RemainingBudget") -> Self:
+        """Return the same amounts, of which tokens cost what they cost in another budget."""
+        return self.model_copy(update={"input_price": other.input_price, "output_price": other.output_price})
+
     def least(self, other: "RemainingBudget") -> Self:
         """Return the smaller amount of each limit, where both are known."""
         both = {name: (getattr(self, name), getattr(other, name)) for name in ("calls", "tokens", "usd")}

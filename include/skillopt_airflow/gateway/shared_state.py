@@ -52,6 +52,11 @@ class State(Value):
         left = self.budget.minus(calls=calls, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
         return self.model_copy(update={"budget": left})
 
+    def at_prices_of(self, budget: RemainingBudget) -> "State":
+        """Return the state in which what is spent costs as much as in this budget; the same state if it does."""
+        priced = self.budget.at_prices_of(budget)
+        return self if priced == self.budget else self.model_copy(update={"budget": priced})
+
     def with_limit(self, server: str, limit: RateLimit) -> "State":
         """Return the state with another limit of a server."""
         return self.model_copy(update={"limits": {**self.limits, server: limit}})
@@ -91,8 +96,9 @@ class SharedState:
 class _OnHost(SharedState):
     """State in a folder of the host; see `shared`."""
 
-    def __init__(self, folder: Path, me: str) -> None:
+    def __init__(self, folder: Path, me: str, budget: RemainingBudget) -> None:
         self.me = me
+        self._given = budget
         self._folder = folder
         self._next_census = 0.0
         self._queue = asyncio.Lock()
@@ -101,7 +107,8 @@ class _OnHost(SharedState):
     async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
         """Replace the state; what killed gateways held becomes free after a second."""
         async with self._queue, self._document.locked():
-            before = stored = self._read()
+            # Another gateway of the run may ask another model.
+            before = stored = self._read().at_prices_of(self._given)
             if time.monotonic() >= self._next_census:
                 if gone := self._bury():
                     before = stored.without(gone)
@@ -111,7 +118,7 @@ class _OnHost(SharedState):
                 self._write(after)
         return result
 
-    async def join(self, budget: RemainingBudget) -> None:
+    async def join(self) -> None:
         """Show that this gateway is alive, and add the budget that it was given.
 
         Raises:
@@ -122,7 +129,7 @@ class _OnHost(SharedState):
                 if self._document.is_removed():
                     raise FileNotFoundError(self._folder)
                 state = self._read()
-                left = budget if _is_empty(self._folder) else budget.least(state.budget)
+                left = self._given if _is_empty(self._folder) else self._given.least(state.budget)
                 self._alive = os.open(self._folder / f"{self.me}.alive", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
                 fcntl.flock(self._alive, fcntl.LOCK_EX)
                 self._write(state.model_copy(update={"budget": left}))
@@ -189,8 +196,8 @@ async def _join(run: str, budget: RemainingBudget) -> _OnHost:
         _check_owner(folder)
         # The last gateway to leave removes the folder; whoever runs into that starts again.
         with suppress(FileNotFoundError):
-            state = _OnHost(folder, uuid4().hex)
-            await state.join(budget)
+            state = _OnHost(folder, uuid4().hex, budget)
+            await state.join()
             return state
 
 

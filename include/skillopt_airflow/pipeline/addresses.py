@@ -51,6 +51,8 @@ epoch_end_dag_id = _ids("train_{}_epoch_end")
 """Names the DAG whose runs are what follows the steps of an epoch."""
 evaluate_dag_id = _ids("evaluate_{}")
 """Names the DAG whose runs score any skill on any split."""
+transfer_dag_id = _ids("transfer_{}")
+"""Names the DAG whose runs compare skills under several targets and harnesses."""
 publish_dag_id = _ids("publish_{}")
 """Names the DAG whose runs publish the best skill of a finished training."""
 rollback_dag_id = _ids("rollback_{}")

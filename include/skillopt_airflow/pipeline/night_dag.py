@@ -118,13 +118,17 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 def settle_night(run: JsonObject) -> JsonObject:
     """Store what the night found, once; return the verdict."""
     from skillopt_airflow.pipeline.triggered import base_target
+    from skillopt_airflow.store.keys import RegateKeys
     from skillopt_airflow.training.night import settle_night
-    from skillopt_airflow.training.transfer import write_transfers
+    from skillopt_airflow.training.night_series import write_series
+    from skillopt_airflow.training.target_change import write_target_changes
 
     opened = open_run(run)
     with wrong_input_fails():
         row = settle_night(opened)
-    write_transfers(opened, base_target(opened.ref.benchmark))
+    keys = RegateKeys(opened.ref.storage.prefix, opened.ref.benchmark, row.night.target)
+    write_series(opened.store, keys, opened.config.regate.alpha, row)
+    write_target_changes(opened, base_target(opened.ref.benchmark))
     return {"date": row.night.date, "lost": list(row.lost), **row.judgement.model_dump(mode="json")}
 
 

@@ -9,6 +9,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.budget import unpriced
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.harnesses import HarnessName
 from skillopt_airflow.core.preset import Preset
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import JsonObject
@@ -96,6 +97,15 @@ def configured(benchmark: str, form: Mapping[str, Any]) -> TrainConfig:
     # A run without a judge has none, whatever was named.
     named |= {"judge": None} if judge_use(config.evaluation, adapter) == "rules" else _judge(model)
     return config.model_copy(update={"model": model.model_copy(update=named)})
+
+
+def cell_config(benchmark: str, config: TrainConfig, target: str, harness: HarnessName) -> TrainConfig:
+    """Return a complete configuration with another target and harness; raise as `configured`."""
+    asked = TrainConfig.from_layers(config.model_dump(), {"model": {"target": target, "harness": harness}})
+    model = asked.model
+    check_requirements(model, benchmarks.load(benchmark, asked.task))
+    name = connection.model_name(model.target_conn_id, target)
+    return asked.model_copy(update={"model": model.model_copy(update={"target": name})})
 
 
 def _judge(model: ModelGroup) -> dict[str, str | None]:

@@ -18,7 +18,22 @@ from skillopt_airflow.report.view import MomentView, ReportView
 
 # Okabe and Ito's palette (2008), which people with colour vision deficiencies tell apart; each also has a marker.
 GREEN, VERMILLION, ORANGE, PURPLE, BLUE, SKY = "#007a5a", "#c04e00", "#b87700", "#a0527f", "#0060a0", "#8cc4ea"
-INK, MUTED, RULE = "#1d232b", "#5b6672", "#d5dae1"
+INK, MUTED, RULE, EDGE, SHADE = "#1d232b", "#5b6672", "#d5dae1", "#9aa4af", "#f4f6f8"
+VARIABLES = {
+    GREEN: "plot-green",
+    VERMILLION: "plot-vermillion",
+    ORANGE: "plot-orange",
+    PURPLE: "plot-purple",
+    BLUE: "plot-blue",
+    SKY: "plot-sky",
+    INK: "ink",
+    MUTED: "muted",
+    RULE: "rule",
+    EDGE: "edge",
+    SHADE: "soft",
+    "#ffffff": "card",
+}
+"""What the stylesheet calls these colours, of which it has others for a dark page."""
 
 STYLE: Any = {
     # Text stays text: it can be selected, read aloud and set in the page's font.
@@ -27,7 +42,7 @@ STYLE: Any = {
     "font.size": 10,
     "text.color": INK,
     "axes.labelcolor": INK,
-    "axes.edgecolor": "#9aa4af",
+    "axes.edgecolor": EDGE,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "xtick.color": MUTED,
@@ -80,7 +95,7 @@ def learning_curve(view: ReportView) -> str:
             one.grid(axis="y", color=RULE, linewidth=0.6)
             one.set_axisbelow(True)
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=4, fontsize=9)
-        return _svg(figure, "learning-curve", "Learning curve", _described(view))
+        return as_svg(figure, "learning-curve", "Learning curve", _described(view))
 
 
 def costs(rows: Sequence[StageCost]) -> str:
@@ -92,7 +107,7 @@ def costs(rows: Sequence[StageCost]) -> str:
         prompt, completion = [row.prompt_tokens for row in rows], [row.completion_tokens for row in rows]
         tokens.barh(places, prompt, color=SKY, height=0.65, label="tokens read")
         tokens.barh(places, completion, left=prompt, color=BLUE, height=0.65, label="tokens written")
-        seconds.barh(places, [row.seconds for row in rows], color="#7d8894", height=0.65, label="seconds of calls")
+        seconds.barh(places, [row.seconds for row in rows], color=EDGE, height=0.65, label="seconds of calls")
         tokens.set_yticks(places, [f"{row.stage[:LONGEST_STAGE]} ({row.role})" for row in rows])
         tokens.invert_yaxis()
         tokens.set_xlabel("tokens")
@@ -108,7 +123,7 @@ def costs(rows: Sequence[StageCost]) -> str:
             f"{row.stage} ({row.role}): {row.prompt_tokens + row.completion_tokens:,d} tokens, {row.seconds:,.0f} s"
             for row in rows
         )
-        return _svg(figure, "costs", "Tokens and seconds by stage", text)
+        return as_svg(figure, "costs", "Tokens and seconds by stage", text)
 
 
 def _place(moment: MomentView) -> float:
@@ -197,7 +212,7 @@ def _test(axes: Axes, view: ReportView) -> None:
     _marks(axes, mark, list(places), list(view.test.values()), 9.0)
     axes.set_xticks(places, list(view.test))
     axes.set_xlim(-0.6, len(view.test) - 0.4)
-    axes.set(title="test split", facecolor="#f4f6f8")
+    axes.set(title="test split", facecolor=SHADE)
     axes.tick_params(axis="y", length=0, labelleft=False)
 
 
@@ -211,7 +226,7 @@ def _described(view: ReportView) -> str:
     return f"{text} On the test split: {', '.join(on_test)}." if on_test else text
 
 
-def _svg(figure: Figure, name: str, title: str, description: str) -> str:
+def as_svg(figure: Figure, name: str, title: str, description: str) -> str:
     """Return the figure as an SVG element with a name, a description, and ids that are unique on a page."""
     file = StringIO()
     nothing: Iterable[str] = ("Date", "Creator", "Format", "Type")
@@ -221,8 +236,14 @@ def _svg(figure: Figure, name: str, title: str, description: str) -> str:
     box = re.search(r'viewBox="[\d. ]+"', head)
     body = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{name}-", body)
     body = re.sub(r"\s*<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r"#[0-9a-f]{6}\b(?=[;\"])", lambda found: _in_page(found[0]), body)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0] if box else ""} '
         f'role="img" aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{escape(title)}</title>'
         f'<desc id="{name}-desc">{escape(description)}</desc>{body.strip()}\n'
     )
+
+
+def _in_page(colour: str) -> str:
+    name = VARIABLES.get(colour)
+    return colour if name is None else f"var(--{name})"

@@ -47,6 +47,13 @@ class ChampionAlias:
             return filed
         return [alias for alias in filed if alias.sequence < present.sequence] + [present]
 
+    def was(self, sequence: int) -> Alias | None:
+        """Return what it said after so many moves; None if that was never filed, or is what it says now."""
+        try:
+            return self._store.get_model(self._keys.champion_was(sequence), Alias)
+        except ObjectMissing:
+            return None
+
     def move(self, version: str, sha256: str, run: str, reason: str, seen: Alias | None) -> Alias:
         """Name a version, if nobody moved the alias since `seen`; safe to repeat after a failure at any point.
 

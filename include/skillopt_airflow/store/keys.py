@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -30,6 +31,11 @@ def scoring_name(dag_run_id: str) -> str:
     return run_name(f"evaluate-{dag_run_id}")
 
 
+def transfer_name(dag_run_id: str) -> str:
+    """Return the name of a run of the transfer DAG."""
+    return run_name(f"transfer-{dag_run_id}")
+
+
 def night_name(date: str, target: str) -> str:
     """Return the name of a night's run (YYYY-MM-DD), which stays the same when the night is cleared."""
     return run_name(f"regate-{date}-{target}")
@@ -44,6 +50,11 @@ def partition_value(name: str) -> str:
 def partition_name(value: str) -> str:
     """Return the name behind `partition_value`."""
     return unquote(value)
+
+
+def target_of(folder: str) -> str:
+    """Return the target model of a folder of published skills, or of one of nights, by the folder's own name."""
+    return partition_name(folder.removeprefix("target="))
 
 
 class Below:
@@ -240,6 +251,11 @@ class RegateKeys:
         """Return the key of all nights together, which saves reading them one by one."""
         return f"{self.folder}nights.json"
 
+    @property
+    def series(self) -> str:
+        """Return the key of what charts and lists show of all nights."""
+        return f"{self.folder}series.json"
+
     def paired(self, date: str) -> str:
         """Return the key of the scores behind it, one row an item."""
         return f"{self._of(date)}paired.parquet"
@@ -264,9 +280,50 @@ class RegateKeys:
         """Return the prefix of the nights of all targets."""
         return f"{prefix}regate/{_partitions({'benchmark': benchmark})}"
 
-    def transfer(self, other: str) -> str:
-        """Return the key of the comparison with another target's nights, without a suffix."""
+    def target_change(self, other: str) -> str:
+        """Return the key, without a suffix, of the report on the change from another target to this one.
+
+        Its folder is named otherwise because the key of a stable document stays.
+        """
         return f"{self.folder}transfer/{partition_value(other)}"
+
+
+@dataclass(frozen=True)
+class TransferKeys:
+    """Keys of the matrices of one benchmark, below `<prefix>transfer/`."""
+
+    prefix: str
+    benchmark: str
+
+    @property
+    def folder(self) -> str:
+        """Return the prefix of all of them."""
+        return f"{self.prefix}transfer/{_partitions({'benchmark': self.benchmark})}"
+
+    def matrix(self, run: str) -> str:
+        """Return the key of a run's matrix."""
+        return f"{self.folder}{_partitions({'run': run})}matrix.json"
+
+    def table(self, run: str) -> str:
+        """Return the key of the matrix with a row a skill and cell."""
+        return f"{self.folder}{_partitions({'run': run})}matrix.parquet"
+
+    def markdown(self, run: str) -> str:
+        """Return the key of the matrix for people."""
+        return f"{self.folder}{_partitions({'run': run})}matrix.md"
+
+    def of_skill(self, sha256: str) -> str:
+        """Return the prefix of the objects that name the matrices of a skill."""
+        return f"{self.folder}skills/{sha256}/"
+
+    def naming(self, sha256: str, created: datetime, run: str) -> str:
+        """Return the key of an empty object that names a matrix of a skill; later ones sort behind earlier ones."""
+        return f"{self.of_skill(sha256)}{created:%Y%m%dT%H%M%SZ}-{run}"
+
+    @staticmethod
+    def named(key: str) -> str:
+        """Return the run whose matrix the object with such a key names."""
+        return key.rpartition("/")[2].partition("-")[2]
 
 
 def trajectories(
@@ -391,7 +448,7 @@ class ArtifactKeys:
     @property
     def folder(self) -> str:
         """Return the prefix of versions and aliases."""
-        return f"{self.prefix}skills/{partition_value(self.benchmark)}/{partition_value(self.target)}/"
+        return f"{self.of_benchmark(self.prefix, self.benchmark)}{partition_value(self.target)}/"
 
     versions = Below("versions/")
     """Prefix of all versions."""
@@ -409,9 +466,14 @@ class ArtifactKeys:
         return f"{self.looks(fingerprint)}{number:06d}.json"
 
     @staticmethod
+    def of_benchmark(prefix: str, benchmark: str) -> str:
+        """Return the prefix of what is published for all targets; a folder a target."""
+        return f"{prefix}skills/{partition_value(benchmark)}/"
+
+    @staticmethod
     def targets(keys: Iterable[str], prefix: str, benchmark: str) -> list[str]:
         """Return the targets that have published skills among the keys."""
-        folder = f"{prefix}skills/{partition_value(benchmark)}/"
+        folder = ArtifactKeys.of_benchmark(prefix, benchmark)
         found = {key.removeprefix(folder).partition("/")[0] for key in keys if key.startswith(folder)}
         return sorted(partition_name(value) for value in found)
 

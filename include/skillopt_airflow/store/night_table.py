@@ -63,6 +63,8 @@ class Night(Document):
     """None where nothing was published for this target, or not with a test score of this metric."""
     contents: dict[str, str] = Field(default_factory=dict)
     """By id, a fingerprint of what the target saw of each item that has a score; empty as `means`."""
+    intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """95 % intervals of the scores by role; empty in a night that was stored before this was a field."""
 
     def against(self, rival: Rival) -> NightMean | None:
         """Return the champion's score less a rival's; None without that rival."""

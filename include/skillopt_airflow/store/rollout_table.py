@@ -39,6 +39,8 @@ from skillopt_airflow.store.parts import merge_parts, merge_these, read_parts
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns that tell rows apart and hold their scores, without what the target said."""
 _SMALL = [*SCORED, "error", "skill_sha256", "settings_sha256", "image"]
+EFFORT = ["calls", "prompt_tokens", "completion_tokens"]
+"""Columns that tell what a rollout took."""
 _STATUSES = {status.value: status for status in Status}
 _MICROSECONDS = 1_000_000
 _BATCH = 1000
@@ -123,6 +125,16 @@ class RolloutTable:
                 scored[item_id] = _result(item_id, status, error, started, hard, soft)
         return failed | scored
 
+    def effort(self, key: RolloutKey, items: Items) -> list[tuple[int, int, int]]:
+        """Return calls, tokens read and tokens written of each rollout that `read` finds."""
+        fingerprints = {item.id: item.fingerprint for item in items}
+        found: dict[str, tuple[int, int, int]] = {}
+        columns = ["stored", "item_id", "item_fingerprint", *EFFORT]
+        for _, item_id, fingerprint, *effort in self._values(key, columns, _scored):
+            if fingerprints.get(item_id) == fingerprint:
+                found.setdefault(item_id, tuple(effort))
+        return list(found.values())
+
     def unparsed(self, key: RolloutKey, run: str, items: Items) -> list[dict[str, Any]]:
         """Return the unchecked rows that a run's conclusions rest on: SCORED by name, in order.
 
@@ -153,13 +165,14 @@ class RolloutTable:
         return [_result(item_id, *rest) for _, item_id, *rest in ordered]
 
     def _values(self, key: RolloutKey, columns: Sequence[str], wanted: Mask | None = None) -> list[tuple[Any, ...]]:
-        """Return columns of the small ones, of the wanted rows of this key, by the first; times are microseconds."""
+        """Return columns, of the wanted rows of this key, by the first; times are microseconds."""
         same = _same(key)
 
         def mask(table: pa.Table) -> pa.BooleanArray:
             return same(table) if wanted is None else pc.and_(same(table), wanted(table))
 
-        tables = read_parts(self._store, self._partition(key), lambda file: _small(file, mask))
+        more = [name for name in columns if name not in _SMALL]
+        tables = read_parts(self._store, self._partition(key), lambda file: _small(file, mask, more))
         rows = [row for table in tables for row in zip(*(_plain(table[name]) for name in columns), strict=True)]
         return sorted(rows, key=itemgetter(0))
 
@@ -246,9 +259,9 @@ def _same(key: RolloutKey) -> Mask:
     return mask
 
 
-def _small(file: pq.ParquetFile, mask: Mask) -> pa.Table:
-    """Return the rows of the mask without what was said."""
-    table = file.read(columns=_SMALL)
+def _small(file: pq.ParquetFile, mask: Mask, more: Sequence[str] = ()) -> pa.Table:
+    """Return the rows of the mask without what was said, with the small columns and those asked for besides."""
+    table = file.read(columns=[*_SMALL, *more])
     return table.filter(mask(table))
 
 

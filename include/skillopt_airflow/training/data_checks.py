@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.skill import SkillDocument
@@ -12,6 +12,8 @@ from skillopt_airflow.training.run import TrainingRun
 if TYPE_CHECKING:
     from skillopt_airflow.quality.fresh_items import MeasuredItems
     from skillopt_airflow.quality.quality_report import QualityReport
+
+RowsByTable = Mapping[str, Sequence[Mapping[str, Any]]]
 
 log = logging.getLogger(__name__)
 
@@ -87,15 +89,26 @@ def check_measured(
     Raises:
         DataQualityError: rows that miss expectations; the text names them.
     """
-    from skillopt_airflow.quality.rollout_rows import check_rollouts
+    check_tables(run, split, measured_tables(run, split, skills, draws))
 
+
+def measured_tables(
+    run: TrainingRun, split: Split, skills: Mapping[str, SkillDocument], draws: Sequence[int] | None = None
+) -> RowsByTable:
+    """Return the unchecked rows from which skills are compared, by skill and draw; see `check_measured`."""
     items = run.item_refs(split)
-    tables = {
+    return {
         f"{name} skill, draw {draw}": run.rollouts.unparsed(run.rollout_key(split, skill, draw), run.ref.run, items)
         for name, skill in skills.items()
         for draw in (range(run.config.evaluation.draws) if draws is None else draws)
     }
-    report = check_rollouts(f"{run.ref.run} on {split}", tables, {item.id for item in items})
+
+
+def check_tables(run: TrainingRun, split: Split, tables: RowsByTable) -> None:
+    """Check rows of `measured_tables`, of one target and harness or of several; raise as `check_measured` does."""
+    from skillopt_airflow.quality.rollout_rows import check_rollouts
+
+    report = check_rollouts(f"{run.ref.run} on {split}", tables, {item.id for item in run.item_refs(split)})
     store_quality(run, report)
     report.raise_for_failures()
 

@@ -98,11 +98,11 @@ class Estimate:
         tokens, harness = self.tokens("most"), self.config.model.harness
         lines = ["estimate for the whole run, at most, without calls that are tried again:"]
         for stage, role, calls, likely, most in self.stages:
-            lines.append(f"  {stage} ({role}): {calls:,} calls, {_short(sum(likely))} to {_short(sum(most))} tokens")
+            lines.append(f"  {stage} ({role}): {calls:,} calls, {short(sum(likely))} to {short(sum(most))} tokens")
         lines += [
             f"  together: {target:,} target and {optimizer:,} optimizer calls, "
-            f"{f'{judge:,} of the judge, ' if judge else ''}{_short(self.tokens('likely'))} to "
-            f"{_short(tokens)} tokens",
+            f"{f'{judge:,} of the judge, ' if judge else ''}{short(self.tokens('likely'))} to "
+            f"{short(tokens)} tokens",
             self._price_line(),
         ]
         for name, limit, reached in (
@@ -242,20 +242,20 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
         "test": 3 * test * rules.draws if rules.eval_test else 0,
         "publish": _published_rollouts(config, sizes, test),
     }
-    turns = _turns(config)
+    each = turns(config)
     follow_ups = config.train.num_epochs * sum(min(_probes(config), batch) for batch in batches)
     asked = {"follow_up": follow_ups * config.train.proposals}
-    return {stage: turns * calls for stage, calls in rollouts.items()} | asked
+    return {stage: each * calls for stage, calls in rollouts.items()} | asked
 
 
-def _turns(config: TrainConfig) -> int:
+def turns(config: TrainConfig) -> int:
     """Return the most calls of a rollout, as far as they are known."""
     return 1 if HARNESSES[config.model.harness].is_cli else config.model.max_turns
 
 
 def _judge_calls(config: TrainConfig, target: Mapping[str, int]) -> dict[str, int]:
     """Count an answer of the judge for each rollout, where a benchmark asks one."""
-    rollouts = sum(calls for stage, calls in target.items() if stage != "follow_up") // _turns(config)
+    rollouts = sum(calls for stage, calls in target.items() if stage != "follow_up") // turns(config)
     return {"judge": 0 if config.model.judge is None else rollouts}
 
 
@@ -333,6 +333,6 @@ def _shown_chars(config: TrainConfig, steps_in_epoch: int, trajectory: float, sk
     }
 
 
-def _short(tokens: int) -> str:
+def short(tokens: int) -> str:
     """Show two digits at least; more would promise too much."""
     return f"{tokens / 1e6:,.1f} M" if tokens >= 1e6 else f"{math.ceil(tokens / 1e3)} k"

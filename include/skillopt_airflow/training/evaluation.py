@@ -58,9 +58,16 @@ def draws_of(
 def measured(run: TrainingRun, split: Split, skill: SkillDocument, draws: Sequence[int] | None = None) -> Evaluation:
     """Return the skill's scores on the split, as far as they are stored; by the draws of an evaluation if None."""
     wanted = range(run.config.evaluation.draws) if draws is None else draws
+    return evaluation_of_draws(run, split, draws_of(run, split, skill, wanted), len(wanted))
+
+
+def evaluation_of_draws(
+    run: TrainingRun, split: Split, found: Mapping[str, Sequence[RolloutResult]], draws: int
+) -> Evaluation:
+    """Return the scores on a split by what `draws_of` has found, of so many draws."""
     items = run.item_refs(split)
-    rollouts = [rollout for draw in wanted for rollout in run.results(split, skill, draw, items).values()]
-    return evaluation_of(ids(items), rollouts, draws=len(wanted), groups=_groups(items))
+    rollouts = [rollout for of_item in found.values() for rollout in of_item]
+    return evaluation_of(ids(items), rollouts, draws=draws, groups=_groups(items))
 
 
 def cut_or_measured(

@@ -13,7 +13,7 @@ from skillopt_airflow.core.item_scores import Evaluation, metric_value
 from skillopt_airflow.core.measured_score import require_coverage
 from skillopt_airflow.core.night_evidence import NightMean
 from skillopt_airflow.core.night_verdict import Judgement, NightVerdict, judge_nights
-from skillopt_airflow.core.paired import differences, paired
+from skillopt_airflow.core.paired import differences, interval, paired
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
@@ -36,6 +36,8 @@ DECLINES: Mapping[NightVerdict, str] = {
     NightVerdict.DRIFT: "drifted",
 }
 """Verdicts that are told, and what each says of a champion; each of these is told once."""
+DEMOTED = "demoted on "
+"""Beginning of the reason with which a night moves the alias back."""
 HARM: Mapping[NightVerdict, str] = {NightVerdict.STALE: "stale"}
 """The verdict that a training may follow."""
 
@@ -93,6 +95,7 @@ def settle_night(run: TrainingRun) -> LedgerRow:
                 means=_means(evaluations, contest.promised, rules),
                 promised=contest.promised,
                 contents={item: contents[item] for item in sorted(scored & contents.keys())},
+                intervals={role: interval(evaluation, rules) for role, evaluation in evaluations.items()},
             ),
             evaluations,
             rules.gate_mixed_weight,
@@ -213,7 +216,7 @@ def _to_demote(run: TrainingRun, action: str) -> tuple[LedgerRow, Alias | None]:
 
 
 def _reason(row: LedgerRow) -> str:
-    return f"demoted on {row.night.date}: {row.judgement.reason}"
+    return f"{DEMOTED}{row.night.date}: {row.judgement.reason}"
 
 
 def _judge(nights: Sequence[Night], alpha: float) -> Judgement:

@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from skillopt_airflow.core.errors import (
-    EngineUnavailable,
     ModelConnectionError,
     ModelError,
     ModelOutputError,
     ModelUnavailable,
     SandboxError,
     SkillOptError,
-    StoreUnavailable,
+    together,
 )
 from skillopt_airflow.core.http_failures import advice, may_pass
 from skillopt_airflow.core.protocols import Optimizer
@@ -30,7 +29,6 @@ from skillopt_airflow.training.run import RunRef, TrainingRun
 STAGE = "preflight"
 ATTEMPTS = 3
 """Most tries of one call: enough for a server that stumbles, and soon over if it is the wrong one."""
-UNAVAILABLE = (StoreUnavailable, EngineUnavailable, ModelUnavailable)
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +69,8 @@ def preflight(run: TrainingRun, roll_out: RollOut) -> None:
                 log.info("%s", part())
             except SkillOptError as error:
                 failures.append(error)
-    wrong = [error for error in failures if not isinstance(error, UNAVAILABLE)]
     if failures:
-        found = wrong if wrong else failures
-        raise type(found[0])("\n".join(dict.fromkeys(map(str, found))))
+        raise together(failures)
 
 
 def first_unmeasured(run: TrainingRun) -> ItemRef | None:

@@ -12,13 +12,12 @@ from skillopt_airflow.core.budget import Prices, unpriced
 from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
-from skillopt_airflow.core.pictures import sizes
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import ShowsFiles
 from skillopt_airflow.core.run_gates import SmallestGain, check_groups, smallest_gains
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Split
-from skillopt_airflow.core.wire_formats import WIRE_FORMATS
+from skillopt_airflow.core.transfer_matrix import MatrixCell
+from skillopt_airflow.core.types import DATA_SPLITS, JsonObject, Split
 from skillopt_airflow.quality.sizes import evaluation_needs, training_needs
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import store_quality
@@ -34,6 +33,7 @@ from skillopt_airflow.training.data_items import (
 from skillopt_airflow.training.estimate import Estimate, estimate
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand, training_demands
 from skillopt_airflow.training.named_skill import NamedSkill, find_skill
+from skillopt_airflow.training.prompt_sizes import LOOKED_AT, picture_tokens, prompt_chars
 from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.rollout_protocol import rollout_program
 from skillopt_airflow.training.run import RunRecord, TrainingRun
@@ -242,6 +242,7 @@ def settle(
     begun: Beginning = NO_TRAINING,
     *,
     corpus: str = "",
+    cells: Sequence[MatrixCell] = (),
 ) -> None:
     """Store the configuration and the items that all stages of the run see."""
     from skillopt_airflow.store.data_manifest import data_manifest
@@ -261,6 +262,7 @@ def settle(
         init_version=begun.init_version,
         stated=begun.stated,
         corpus=corpus,
+        cells=tuple(cells),
     )
     notes = [*unusable_items(items), *changed_since_listed(run, config, items)]
     for sentence in notes:
@@ -299,18 +301,9 @@ def log_size(run: TrainingRun) -> None:
 def estimated(run: TrainingRun, sizes: Mapping[Split, int]) -> Estimate:
     """Estimate calls, tokens and price of the whole run from the prompts of its first training items."""
     skill = run.skill(0)
-    first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:100]))
-    prompts = [run.benchmark.messages(item.public, "") for item in first if not item.unusable]
-    chars = sum(len(message.content) for prompt in prompts for message in prompt) / max(1, len(prompts))
-    seen = _picture_tokens(run, first)
+    first = run.items_of(Split.TRAIN, ids(run.item_refs(Split.TRAIN)[:LOOKED_AT]))
+    chars, seen = prompt_chars(run.benchmark, first), picture_tokens(str(run.config.model.target), first)
     return estimate(run.config, sizes, chars, len(skill.text), run.record.steps_in_epoch, run.record.prices, seen)
-
-
-def _picture_tokens(run: TrainingRun, items: Sequence[Item]) -> float:
-    """Return the mean tokens of an item's pictures; those of a format of its own are counted as OpenAI's."""
-    spoken = WIRE_FORMATS.get(str(run.config.model.target).partition(":")[0], WIRE_FORMATS["openai"])
-    seen = [size for item in items for size in sizes(item)]
-    return sum(spoken.picture_tokens(size.width, size.height) for size in seen) / max(1, len(items))
 
 
 def _groups(config: TrainConfig, items: Items) -> dict[Split, list[str]]:

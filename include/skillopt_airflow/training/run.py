@@ -19,6 +19,7 @@ from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment, MomentKind, timeline
+from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import (
     Item,
     ItemRef,
@@ -100,6 +101,8 @@ class RunRecord(Document):
     """What the authors of the preset state, if the training has one."""
     corpus: str = ""
     """Hash of the corpus that its sandboxes can read; empty if the run has none."""
+    cells: tuple[MatrixCell, ...] = Field(default=(), exclude_if=lambda cells: not cells)
+    """The targets and harnesses of a run of the transfer DAG; no other run has any."""
 
     def of_former(self) -> Self:
         """Return the record with the concurrency of all containers at the same time."""

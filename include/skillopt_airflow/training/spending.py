@@ -4,6 +4,7 @@ from skillopt_airflow.core.budget import Spent, dearest, exceeded, spent
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
+from skillopt_airflow.training.matrix_cells import one_for_each_target
 from skillopt_airflow.training.run import TrainingRun
 
 
@@ -43,7 +44,7 @@ def allowance(run: TrainingRun) -> RemainingBudget:
     budget = run.config.budget
     if not _limited(budget):
         return RemainingBudget()
-    total = spent(run.usage.calls(run.ref.benchmark, run.account), run.prices)
+    total = spent_by(run)
     target = run.prices.get("target")
     usd = None
     if budget.max_usd is not None:
@@ -56,6 +57,14 @@ def allowance(run: TrainingRun) -> RemainingBudget:
         input_price=0.0 if target is None else target.input,
         output_price=0.0 if target is None else target.output,
     )
+
+
+def spent_by(run: TrainingRun) -> Spent:
+    """Return what the run has spent until now; where it has several targets, on all of them."""
+    total = Spent()
+    for one in one_for_each_target(run):
+        total = total.plus(spent(one.usage.calls(one.ref.benchmark, one.account), one.prices))
+    return total
 
 
 def unaffordable(run: TrainingRun, rollouts: int) -> str:

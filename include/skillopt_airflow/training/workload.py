@@ -29,6 +29,7 @@ from skillopt_airflow.training.answer_judge import judged
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.item_files import contents, for_container
 from skillopt_airflow.training.judging import score_of
+from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.repository_judging import judged_repository, tests_on_engine
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
@@ -60,8 +61,8 @@ class ChunkWorkload:
     """A chunk of a run's plan, as a sandbox carries it out; every row is scored and stored as it arrives."""
 
     def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
-        self.run = run
         plan, self.chunk = planned(run, ref)
+        self.run = run if self.chunk.cell is None else in_cell(run, self.chunk.cell)
         self.moment = plan.moment
         filled = [chunk for chunk in plan.chunks if chunk.item_ids]
         draws = {chunk.draw for chunk in filled if chunk.skill == self.chunk.skill}
@@ -148,7 +149,8 @@ class ChunkWorkload:
     @property
     def image(self) -> str:
         """The image that the run settled on."""
-        return self.run.record.image
+        record = self.run.record
+        return record.image if self.chunk.cell is None else record.cells[self.chunk.cell].image
 
     @property
     def limits(self) -> SandboxGroup:

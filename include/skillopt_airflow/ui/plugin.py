@@ -1,10 +1,13 @@
-"""The Airflow plugin: reports of trainings and of data quality, below /skillopt and as tabs of DAG runs."""
+"""The Airflow plugin: pages below /skillopt, in Airflow's navigation and as tabs of DAG runs."""
 
 from airflow.plugins_manager import AirflowPlugin
 
+import skillopt_airflow.ui.skill_page  # noqa: F401  for its route
 from skillopt_airflow.pipeline.addresses import UI_PREFIX
+from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.quality_tab import QUALITY_TAB
-from skillopt_airflow.ui.reports import REPORT_TAB, app
+from skillopt_airflow.ui.reports import REPORT_TAB
+from skillopt_airflow.ui.skills_list import SKILLS_VIEW
 
 
 class SkillOptPlugin(AirflowPlugin):
@@ -12,4 +15,4 @@ class SkillOptPlugin(AirflowPlugin):
 
     name = "skillopt"
     fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  declared so by Airflow
-    external_views = [REPORT_TAB, QUALITY_TAB]  # noqa: RUF012  declared so by Airflow
+    external_views = [REPORT_TAB, QUALITY_TAB, SKILLS_VIEW]  # noqa: RUF012  declared so by Airflow

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from skillopt_airflow.store.objects import ObjectStore
 
 
-class TransferNight(Value):
+class TargetChangeNight(Value):
     """Champion against seed on one night's items; None under a model for which the night is not settled."""
 
     date: str
@@ -38,7 +38,7 @@ class Pooled(Value):
     new_e_value: float
 
 
-class TransferReport(Document):
+class TargetChangeReport(Document):
     """The champion of each night under two target models."""
 
     benchmark: str
@@ -46,12 +46,12 @@ class TransferReport(Document):
     new_target: str
     champion: str
     """The version that was measured last under the new model."""
-    nights: tuple[TransferNight, ...]
+    nights: tuple[TargetChangeNight, ...]
     pooled: Pooled | None
     """The nights together on which that champion met the same seed under both; None while there is none."""
 
 
-def write_transfers(run: TrainingRun, base_target: str) -> list[TransferReport]:
+def write_target_changes(run: TrainingRun, base_target: str) -> list[TargetChangeReport]:
     """Write the report of the run's target beside its nights; after a night of the base target, write all."""
     target, benchmark, prefix = str(run.config.model.target), run.ref.benchmark, run.ref.storage.prefix
     old, others = RegateKeys(prefix, benchmark, base_target), [target]
@@ -61,14 +61,14 @@ def write_transfers(run: TrainingRun, base_target: str) -> list[TransferReport]:
     reports = []
     for other in others:
         new = RegateKeys(prefix, benchmark, other)
-        report = transfer(run.store, old, new)
-        run.store.put_model(f"{new.transfer(base_target)}.json", report)
-        run.store.put_text(f"{new.transfer(base_target)}.md", as_markdown(report))
+        report = target_change(run.store, old, new)
+        run.store.put_model(f"{new.target_change(base_target)}.json", report)
+        run.store.put_text(f"{new.target_change(base_target)}.md", as_markdown(report))
         reports.append(report)
     return reports
 
 
-def transfer(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> TransferReport:
+def target_change(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> TargetChangeReport:
     """Compare all nights with the same champion and seed under both, or settled under one alone."""
     tables = NightTable(store, old), NightTable(store, new)
     under_old, under_new = ({night.date: night for night in table.all()} for table in tables)
@@ -81,14 +81,14 @@ def transfer(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> Transfer
         shown = before if after is None else after
         if shown is not None:
             nights.append(
-                TransferNight(date=date, champion=shown.champion.version, old=_table(before), new=_table(after))
+                TargetChangeNight(date=date, champion=shown.champion.version, old=_table(before), new=_table(after))
             )
     both = [
         night.date
         for night in nights
         if night.old is not None and night.new is not None and under_new[night.date].champion == newest
     ]
-    return TransferReport(
+    return TargetChangeReport(
         benchmark=new.benchmark,
         old_target=old.target,
         new_target=new.target,
@@ -98,7 +98,7 @@ def transfer(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> Transfer
     )
 
 
-def as_markdown(report: TransferReport) -> str:
+def as_markdown(report: TargetChangeReport) -> str:
     """Return the report as Markdown."""
     lines = [
         f"# {report.benchmark}: the champions under another target",

@@ -1,0 +1,134 @@
+"""The nights of a skill as SVG: what the three skills scored, and the evidence about the champion with its limits."""
+
+import math
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import NamedTuple
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from skillopt_airflow.core.night_point import NightPoint
+from skillopt_airflow.report.plots import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, RULE, STYLE, VERMILLION, as_svg
+
+
+class Role(NamedTuple):
+    """The look of a skill that nights measure."""
+
+    name: str
+    label: str
+    colour: str
+    marker: str
+    place: float
+    """Days by which its points stand aside, so that intervals do not cover each other."""
+
+
+ROLES = (
+    Role("seed", "seed", MUTED, "P", 0.18),
+    Role("previous", "champion before", ORANGE, "s", -0.18),
+    Role("champion", "champion", BLUE, "o", 0.0),
+)
+EVIDENCE = (
+    ("decline_to_previous", "worse than the champion before", VERMILLION, "v"),
+    ("decline_to_seed", "worse than the seed", PURPLE, "X"),
+    ("decline_to_promise", "below its published score", ORANGE, "D"),
+    ("gain_on_seed", "better than the seed", GREEN, "^"),
+)
+"""Field of a judgement, what it is evidence for, and its look."""
+LEAST, MOST = math.log(0.01), math.log(1e6)
+"""Evidence beyond these is drawn at them; the table has it as it is."""
+
+
+class AliasEvent(NamedTuple):
+    """A move of the alias, to be marked."""
+
+    moment: datetime
+    kind: str
+    version: str
+
+
+def nights_chart(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> str:
+    """Plot the nights, of which there is at least one, with the events between the first and the last of them."""
+    ordered = sorted(points, key=lambda point: point.date)
+    with rc_context(STYLE | {"svg.hashsalt": "nights"}):
+        figure = Figure(figsize=(10.4, 6.2), layout="constrained")
+        scores, evidence = figure.subplots(2, 1, sharex=True, height_ratios=[1.5, 1.0])
+        _scores(scores, ordered)
+        _evidence(evidence, ordered)
+        first, last = (_day(ordered[place]) for place in (0, -1))
+        _events(scores, [one for one in events if first - timedelta(days=1) <= one.moment.date() <= last])
+        evidence.set_xlim(first - timedelta(days=1), last + timedelta(days=1))
+        locator = AutoDateLocator(minticks=2, maxticks=9)  # type: ignore[no-untyped-call]
+        evidence.xaxis.set_major_locator(locator)
+        evidence.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        for one in (scores, evidence):
+            one.grid(axis="y", color=RULE, linewidth=0.6)
+            one.set_axisbelow(True)
+            one.legend(loc="upper left", bbox_to_anchor=(0, 1.17 if one is scores else 1.22), ncols=4, fontsize=9)
+        return as_svg(figure, "nights", "Nights of the skill", _described(ordered, events))
+
+
+def _scores(axes: Axes, points: Sequence[NightPoint]) -> None:
+    for role in ROLES:
+        there = [point for point in points if role.name in point.scores]
+        if not there:
+            continue
+        days = [_number(point) + role.place for point in there]
+        means = [point.scores[role.name] for point in there]
+        ends = [point.intervals.get(role.name, (mean, mean)) for point, mean in zip(there, means, strict=True)]
+        below = [max(0.0, mean - low) for mean, (low, _) in zip(means, ends, strict=True)]
+        above = [max(0.0, high - mean) for mean, (_, high) in zip(means, ends, strict=True)]
+        axes.errorbar(
+            days, means, yerr=(below, above), fmt="none", ecolor=role.colour, elinewidth=1, capsize=2, alpha=0.4
+        )
+        axes.plot(days, means, color=role.colour, linewidth=1.2, marker=role.marker, markersize=5, label=role.label)
+    axes.set(ylabel=f"{points[-1].metric} score, 95 % intervals", ylim=(-0.02, 1.02))
+
+
+def _evidence(axes: Axes, points: Sequence[NightPoint]) -> None:
+    for field, label, colour, marker in EVIDENCE:
+        known = [(point, getattr(point.judgement, field)) for point in points]
+        there = [
+            (_number(point), math.exp(min(MOST, max(LEAST, value)))) for point, value in known if value is not None
+        ]
+        if there:
+            axes.plot(*zip(*there, strict=True), color=colour, linewidth=1.2, marker=marker, markersize=4, label=label)
+    last = points[-1].judgement
+    axes.axhline(math.exp(last.threshold), color=INK, linewidth=1, linestyle="--")
+    axes.annotate("limit of a decline", (1, math.exp(last.threshold)), xycoords=("axes fraction", "data"), ha="right",
+                  va="bottom", fontsize=9, color=INK)  # fmt: skip
+    if last.gain_threshold is not None:
+        axes.axhline(math.exp(last.gain_threshold), color=GREEN, linewidth=1, linestyle=":")
+        axes.annotate("limit of a gain", (1, math.exp(last.gain_threshold)), xycoords=("axes fraction", "data"),
+                      ha="right", va="bottom", fontsize=9, color=GREEN)  # fmt: skip
+    axes.set(yscale="log", ylabel="evidence, E-value", ylim=(math.exp(LEAST) / 2, math.exp(MOST) * 2))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.7g}"))
+
+
+def _events(axes: Axes, events: Sequence[AliasEvent]) -> None:
+    for one in events:
+        axes.axvline(one.moment, color=VERMILLION if one.kind == "demoted" else INK, linewidth=1)  # type: ignore[arg-type]
+        axes.annotate(f"{one.kind} {one.version.partition('-')[0]}", (one.moment, 0.02), rotation=90, fontsize=9,
+                      ha="right", va="bottom", color=INK)  # fmt: skip
+
+
+def _day(point: NightPoint) -> date:
+    return date.fromisoformat(point.date)
+
+
+def _number(point: NightPoint) -> float:
+    """Return the date as matplotlib counts days."""
+    return float((_day(point) - date(1970, 1, 1)).days)
+
+
+def _described(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> str:
+    last = points[-1]
+    scores = ", ".join(f"{role} {score:.4f}" for role, score in last.scores.items())
+    moves = "; ".join(f"{one.moment:%Y-%m-%d} {one.kind} {one.version}" for one in events)
+    return (
+        f"{len(points)} nights from {points[0].date} to {last.date}. In the last one: {scores}; verdict "
+        f"{last.judgement.verdict.value}. {moves} The table below has every number."
+    )

@@ -1,0 +1,167 @@
+"""A published skill with its history: versions, moves of the alias, nights, and how it does under other models."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+from skillopt_airflow.core.density import tokens_of
+from skillopt_airflow.core.errors import ObjectMissing
+from skillopt_airflow.core.night_point import NightPoint
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.transfer_matrix import TransferMatrix
+from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.store.artifacts import ArtifactStore, PublishedSkill
+from skillopt_airflow.store.keys import RegateKeys
+from skillopt_airflow.training.night import DEMOTED
+from skillopt_airflow.training.night_series import read_series
+from skillopt_airflow.training.skill_overview import Buckets, Champion, StatedScore, champion_of, stated_score
+from skillopt_airflow.training.target_change import TargetChangeReport
+
+
+class Move(NamedTuple):
+    """A move of the alias."""
+
+    alias: Alias
+    kind: str
+    """published, rolled back or demoted."""
+
+
+class VersionRow(NamedTuple):
+    """A version as a table of versions shows it."""
+
+    version: str
+    published: PublishedSkill | None
+    """None if it was never completed, or is gone."""
+    older: str
+    """The version before it; empty for the first."""
+    tokens: int
+    added: int
+    """Lines that the older one does not have."""
+    removed: int
+    stated: StatedScore | None
+
+
+class SkillDetails(NamedTuple):
+    """What the page of a skill reads, whatever it shows of it."""
+
+    champion: Champion | None
+    moves: Sequence[Move]
+    """The newest, the present one first."""
+    versions: Sequence[str]
+    """All names, the newest first."""
+    rows: Sequence[VersionRow]
+    """Some of these."""
+    nights: Sequence[NightPoint]
+    """In the order in which they were settled."""
+    changes: Sequence[TargetChangeReport]
+    """Of nights under this model and another one."""
+    matrices: Sequence[TransferMatrix]
+    """The newest ones with the champion."""
+
+
+class Window(NamedTuple):
+    """How much of the history is read."""
+
+    first: int
+    """Place of the newest version that is read (0-based)."""
+    versions: int
+    moves: int
+    nights: int
+    changes: int
+    matrices: int
+
+
+def read_details(
+    buckets: Buckets, benchmark: str, target: str, alpha: float, window: Window, pool: Executor
+) -> SkillDetails:
+    """Read what a page shows, many objects at a time.
+
+    Raises:
+        StoreError: an object is not what it should be; the text names it.
+    """
+    artifacts, keys = buckets.published(benchmark, target), buckets.nights(benchmark, target)
+    nights = pool.submit(read_series, buckets.runs, keys, alpha, window.nights)
+    changes = pool.submit(_changes, buckets, keys, window.changes)
+    champion, names = champion_of(artifacts), artifacts.list_versions()[::-1]
+    matrices = pool.submit(_matrices, buckets, benchmark, champion, window.matrices)
+    wanted = names[window.first : window.first + window.versions + 1]
+    read = dict(zip(wanted, pool.map(partial(read_version, artifacts), wanted), strict=True))
+    moves = list(_moves(artifacts, champion, read, window.moves, pool))
+    before = dict(pairwise(wanted))
+    rows = [_row(name, read[name], before.get(name, ""), read.get(before.get(name, ""))) for name in wanted]
+    return SkillDetails(
+        champion, moves, names, rows[: window.versions], nights.result(), changes.result(), matrices.result()
+    )
+
+
+def read_version(artifacts: ArtifactStore, version: str) -> PublishedSkill | None:
+    """Return a version that a listing named; None if it was never completed.
+
+    Raises:
+        StoreError: it was changed after it was published.
+    """
+    try:
+        return artifacts.read(version)
+    except ObjectMissing:
+        return None
+
+
+def _moves(
+    artifacts: ArtifactStore,
+    champion: Champion | None,
+    read: dict[str, PublishedSkill | None],
+    most: int,
+    pool: Executor,
+) -> Iterator[Move]:
+    if champion is None:
+        return
+    present = champion.alias
+    before = pool.map(artifacts.champion.was, range(present.sequence - 1, max(-1, present.sequence - most), -1))
+    for alias in (present, *before):
+        if alias is not None:
+            known = read.get(alias.version)
+            yield Move(alias, _kind(alias, None if known is None else known.manifest.run))
+
+
+def _kind(alias: Alias, trained: str | None) -> str:
+    """Return what a move was: a publication names the run that trained the version, others the run that made it."""
+    if alias.reason.startswith(DEMOTED):
+        return "demoted"
+    return "published" if alias.previous is None or alias.run == trained else "rolled back"
+
+
+def _row(version: str, published: PublishedSkill | None, older: str, before: PublishedSkill | None) -> VersionRow:
+    if published is None:
+        return VersionRow(version, None, older, 0, 0, 0, None)
+    mine, theirs = (Counter(one.skill.split("\n")) if one is not None else Counter() for one in (published, before))
+    return VersionRow(
+        version,
+        published,
+        older,
+        tokens_of(SkillDocument(published.skill)),
+        (mine - theirs).total(),
+        (theirs - mine).total(),
+        stated_score(published.manifest),
+    )
+
+
+def _matrices(buckets: Buckets, benchmark: str, champion: Champion | None, most: int) -> list[TransferMatrix]:
+    return [] if champion is None else buckets.matrices(benchmark).of_skill(champion.alias.sha256, most)
+
+
+def _changes(buckets: Buckets, keys: RegateKeys, most: int) -> list[TargetChangeReport]:
+    """Return the reports of nights under this model and others, whichever of the two came first."""
+    suffix = f"{keys.target_change(keys.target)}.json".removeprefix(keys.folder)
+    own = [key for key in buckets.runs.list_keys(keys.target_change("")) if key.endswith(".json")]
+    folders = buckets.runs.list_folders(RegateKeys.of_benchmark(buckets.prefix, keys.benchmark))
+    others = [f"{RegateKeys.of_benchmark(buckets.prefix, keys.benchmark)}{folder}/{suffix}" for folder in folders]
+    found = []
+    for key in [*own, *others][: 2 * most]:
+        try:
+            found.append(buckets.runs.get_model(key, TargetChangeReport))
+        except ObjectMissing:
+            continue
+    return found[:most]

@@ -1,0 +1,134 @@
+"""A published skill in a few figures: its champion, what that scored when it was published, and the newest nights."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from skillopt_airflow.core.density import tokens_of
+from skillopt_airflow.core.errors import SkillOptError
+from skillopt_airflow.core.item_scores import ItemScore, Metric, metric_value
+from skillopt_airflow.core.night_point import NightPoint
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.store.artifacts import ArtifactStore, SkillManifest
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys, target_of
+from skillopt_airflow.store.matrix_table import MatrixTable
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.night_series import read_series
+
+METRICS: dict[str, Metric] = {"hard": "hard", "soft": "soft", "mixed": "mixed"}
+SHOWN_NIGHTS = 30
+"""Nights of the line that shows the evidence."""
+
+
+class Buckets(NamedTuple):
+    """Where the skills of a benchmark are."""
+
+    runs: ObjectStore
+    artifacts: ObjectStore
+    prefix: str
+    """Of the keys in both."""
+
+    def published(self, benchmark: str, target: str) -> ArtifactStore:
+        """Return what is published for a target model."""
+        return ArtifactStore(self.artifacts, ArtifactKeys(self.prefix, benchmark, target))
+
+    def nights(self, benchmark: str, target: str) -> RegateKeys:
+        """Return the keys of a target model's nights."""
+        return RegateKeys(self.prefix, benchmark, target)
+
+    def matrices(self, benchmark: str) -> MatrixTable:
+        """Return the matrices of a benchmark's skills under several targets and harnesses."""
+        return MatrixTable(self.runs, TransferKeys(self.prefix, benchmark))
+
+
+class StatedScore(NamedTuple):
+    """What a skill scored when it was published, by the metric of its run's gate."""
+
+    score: float
+    low: float
+    """Of the 95 % interval."""
+    high: float
+    split: Split
+    items: int
+
+    @property
+    def flatters(self) -> bool:
+        """True where the items are those by which the skill was chosen."""
+        return self.split is Split.VAL
+
+
+class Champion(NamedTuple):
+    """The version that deployments get."""
+
+    alias: Alias
+    skill: str
+    manifest: SkillManifest
+    stated: StatedScore | None
+
+    @property
+    def tokens(self) -> int:
+        """Return roughly how many tokens the skill has."""
+        return tokens_of(SkillDocument(self.skill))
+
+
+class SkillOverview(NamedTuple):
+    """The skill of a benchmark and target, as a line of a list shows it."""
+
+    benchmark: str
+    target: str
+    champion: Champion | None
+    """None where nothing is published for this target."""
+    nights: Sequence[NightPoint]
+    """The newest ones."""
+    unreadable: str
+    """Why the rest is not known; empty if it is."""
+
+
+def targets(buckets: Buckets, benchmark: str) -> list[str]:
+    """Return the target models that have published skills or nights, sorted; two listings whatever they hold."""
+    published = buckets.artifacts.list_folders(ArtifactKeys.of_benchmark(buckets.prefix, benchmark))
+    measured = buckets.runs.list_folders(RegateKeys.of_benchmark(buckets.prefix, benchmark))
+    return sorted(set(map(target_of, [*published, *measured])))
+
+
+def overview(buckets: Buckets, benchmark: str, target: str, alpha: float) -> SkillOverview:
+    """Read a line of the list: four objects. What cannot be read is said in it, so that the other lines stay."""
+    nights: Sequence[NightPoint] = ()
+    try:
+        champion = champion_of(buckets.published(benchmark, target))
+        nights = read_series(buckets.runs, buckets.nights(benchmark, target), alpha, SHOWN_NIGHTS)
+    except SkillOptError as error:
+        return SkillOverview(benchmark, target, None, nights, str(error))
+    return SkillOverview(benchmark, target, champion, nights, "")
+
+
+def champion_of(artifacts: ArtifactStore) -> Champion | None:
+    """Return the champion with its manifest; None before the first publication.
+
+    Raises:
+        StoreError: the version is not there, or not what its manifest describes.
+    """
+    alias = artifacts.champion.read()
+    if alias is None:
+        return None
+    skill, manifest = artifacts.read(alias.version)
+    return Champion(alias, skill, manifest, stated_score(manifest))
+
+
+def stated_score(manifest: SkillManifest) -> StatedScore | None:
+    """Return the manifest's score on items that chose nothing, or else on the selection split; None without any."""
+    scores = manifest.best_scores
+    found = scores.promised
+    if found is None:
+        found = None if scores.val is None else (Split.VAL, scores.val)
+    if found is None:
+        return None
+    split, score = found
+    rules = manifest.config.get("evaluation")
+    stated = rules if isinstance(rules, dict) else {}
+    metric, weight = METRICS.get(str(stated.get("gate_metric")), "hard"), stated.get("gate_mixed_weight")
+    mean = metric_value(
+        ItemScore(hard=score.hard, soft=score.soft), metric, float(weight) if isinstance(weight, float | int) else 0.5
+    )
+    return StatedScore(mean, score.low, score.high, split, score.items)

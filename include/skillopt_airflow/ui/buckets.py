@@ -1,0 +1,63 @@
+"""The buckets that pages read, behind clients that are kept: to make one takes longer than to show a page."""
+
+from hashlib import sha256
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
+from skillopt_airflow.ui.pages import app
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from skillopt_airflow.store.objects import ObjectStore
+
+
+class KeptClients:
+    """One S3 client for each connection, made anew when the connection has changed; safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: dict[str, tuple[str, S3Client]] = {}
+
+    def of(self, storage: StorageGroup) -> "S3Client":
+        """Return the client of `storage.conn_id`.
+
+        Raises:
+            ConfigError: Airflow has no such connection.
+        """
+        with self._lock:
+            now = _state(storage.conn_id)
+            kept = self._kept.get(storage.conn_id)
+            if kept is not None and kept[0] == now:
+                return kept[1]
+            client = AirflowConnections().s3_client(storage)
+            self._kept[storage.conn_id] = now, client
+            return client
+
+
+app.state.clients = KeptClients()
+
+
+def open_bucket(storage: StorageGroup, bucket: str) -> "ObjectStore":
+    """Open a bucket of a benchmark or run.
+
+    Raises:
+        ConfigError: Airflow has no connection `storage.conn_id`.
+    """
+    from skillopt_airflow.store.objects import ObjectStore
+
+    clients: KeptClients = app.state.clients
+    return ObjectStore(clients.of(storage), bucket, f"connection {storage.conn_id} (storage.conn_id)")
+
+
+def _state(conn_id: str) -> str:
+    """Return what changes with the connection; empty where there is none."""
+    try:
+        return sha256(BaseHook.get_connection(conn_id).get_uri().encode()).hexdigest()
+    except AirflowNotFoundException:
+        return ""

@@ -1,0 +1,268 @@
+"""The page of one skill: what it says and why, which versions there were, what nights found, what can be done next."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.sdk.exceptions import AirflowException
+from fastapi import Depends, Query, Request
+from fastapi.responses import HTMLResponse
+
+from skillopt_airflow import benchmarks
+from skillopt_airflow.core.errors import SkillOptError
+from skillopt_airflow.pipeline.addresses import (
+    publish_dag_id,
+    regate_dag_id,
+    rollback_dag_id,
+    train_dag_id,
+    transfer_dag_id,
+)
+from skillopt_airflow.report.view import diff_of
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.ui.access import may_read, readable_dags
+from skillopt_airflow.ui.pages import app, message_page, page
+from skillopt_airflow.ui.skills_list import SHAPES, THREADS, buckets_of
+from skillopt_airflow.ui.trigger_forms import forms_of
+from skillopt_airflow.ui.waiting_approvals import waiting_approvals
+
+if TYPE_CHECKING:
+    from skillopt_airflow.core.provenance import LineOrigin
+    from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.training.skill_details import SkillDetails
+
+SEED = "seed"
+"""Names the seed skill among the versions."""
+VERSIONS = 20
+"""Versions of one page of the table."""
+MOVES, NIGHTS, CHANGES, MATRICES = 30, 60, 10, 2
+"""What is read of the rest of the history."""
+MOST_LINES = 500
+"""Lines of a skill that are compared, or shown with their origins."""
+MOST_DIFF_CHARS = 100_000
+MOST_CHOICES = 300
+"""Versions that can be chosen for a comparison, the newest ones; the address can name any."""
+MOST_NAME = 300
+
+
+class OriginLine(NamedTuple):
+    """A line of the skill, and what wrote it."""
+
+    number: int
+    text: str
+    origin: str
+    """Empty where it is that of the line before."""
+    href: str
+    """The edit in the report of the run, below the pages of this app; empty for a line of the seed."""
+    detail: str
+
+
+class Diff(NamedTuple):
+    """What two versions do not have in common."""
+
+    before: str
+    after: str
+    lines: Sequence[tuple[str, str]]
+    """Each with its class in the stylesheet."""
+    problem: str
+    """Why there is none; empty if there is."""
+
+
+class Found(NamedTuple):
+    """What was read for a page."""
+
+    target: str
+    targets: Sequence[str]
+    """All of the benchmark."""
+    details: "SkillDetails"
+    diff: Diff | None
+    lines: Sequence[OriginLine]
+
+
+class Compared(NamedTuple):
+    """The versions that an address asks to compare; empty for those that explain the champion."""
+
+    before: str
+    after: str
+
+
+def compared(
+    before: Annotated[str, Query(alias="from", max_length=MOST_NAME)] = "",
+    after: Annotated[str, Query(alias="to", max_length=MOST_NAME)] = "",
+) -> Compared:
+    """Return what an address asks for."""
+    return Compared(before, after)
+
+
+@app.get("/skills/{benchmark}", dependencies=[Depends(may_read)])
+def skill(
+    request: Request,
+    benchmark: str,
+    user: GetUserDep,
+    session: SessionDep,
+    versions: Annotated[Compared, Depends(compared)],
+    target: Annotated[str, Query(max_length=MOST_NAME)] = "",
+    number: Annotated[int, Query(alias="page", ge=1, le=10_000)] = 1,
+) -> HTMLResponse:
+    """Return the page of a benchmark's skill for a target model: the named one, or else the first that there is."""
+    try:
+        found = read(benchmark, target, versions, number)
+    except (SkillOptError, AirflowException) as error:
+        return message_page(502, "The skill cannot be read", str(error))
+    if found is None and target:
+        return message_page(404, "No such skill", f"{benchmark} has neither versions nor nights for that model.")
+    if found is None:
+        return page(request, "no_skill.html", benchmark=benchmark, train_dag=train_dag_id(benchmark))
+    details, champion = found.details, found.details.champion
+    version, trained_by = (champion.alias.version, champion.manifest.run) if champion else ("", "")
+    asking = readable_dags([dag(benchmark) for dag in (train_dag_id, publish_dag_id, rollback_dag_id)], user)
+    return page(
+        request,
+        "skill.html",
+        plots=True,
+        benchmark=benchmark,
+        **found._asdict(),
+        champion=champion,
+        night=details.nights[-1] if details.nights else None,
+        chart=chart(details),
+        choices=[*details.versions[:MOST_CHOICES], SEED],
+        lines_left=champion.skill.removesuffix("\n").count("\n") + 1 - len(found.lines) if champion else 0,
+        shapes=SHAPES,
+        approvals=[one for one in waiting_approvals(session, asking) if one.target in ("", found.target)],
+        forms=forms_of(benchmark, found.target, version, trained_by, older(details)),
+        regate_dag=regate_dag_id(benchmark),
+        train_dag=train_dag_id(benchmark),
+        number=number,
+        last=max(1, -(-len(details.versions) // VERSIONS)),
+        transfer_dag=transfer_dag_id(benchmark),
+    )
+
+
+def read(benchmark: str, target: str, versions: Compared, number: int) -> Found | None:
+    """Read the page of a target model, the first one if none is named; None if it has neither versions nor nights.
+
+    Raises:
+        SkillOptError: the configuration or an object is not what it should be; the text names it.
+    """
+    from skillopt_airflow.training.skill_details import Window, read_details
+    from skillopt_airflow.training.skill_overview import targets
+
+    config = benchmark_config(benchmark)
+    buckets = buckets_of(config)
+    known = targets(buckets, benchmark)
+    chosen = target or next(iter(known), "")
+    if chosen not in known:
+        return None
+    window = Window((number - 1) * VERSIONS, VERSIONS, MOVES, NIGHTS, CHANGES, MATRICES)
+    with ThreadPoolExecutor(THREADS) as pool:
+        details = read_details(buckets, benchmark, chosen, config.regate.alpha, window, pool)
+    diff = diff_between(buckets.published(benchmark, chosen), benchmark, details, versions.before, versions.after)
+    return Found(chosen, known, details, diff, champion_lines(benchmark, details))
+
+
+def chart(details: "SkillDetails") -> str:
+    """Return the nights as SVG; empty without nights."""
+    if not details.nights:
+        return ""
+    from skillopt_airflow.report.night_plots import AliasEvent, nights_chart
+
+    events = [AliasEvent(move.alias.moved, move.kind, move.alias.version) for move in details.moves]
+    return nights_chart(details.nights, events[::-1])
+
+
+def former(details: "SkillDetails") -> str:
+    """Return the version that the champion came after; empty if there is none."""
+    champion = details.champion
+    if champion is None or champion.alias.previous in (None, champion.alias.version):
+        return ""
+    return champion.alias.previous or ""
+
+
+def older(details: "SkillDetails") -> str:
+    """Return the newest complete version that is older than the champion; empty if none is read."""
+    champion = details.champion
+    if champion is None or champion.alias.version not in details.versions:
+        return ""
+    before = set(details.versions[details.versions.index(champion.alias.version) + 1 :])
+    return next((row.version for row in details.rows if row.published is not None and row.version in before), "")
+
+
+def diff_between(
+    artifacts: "ArtifactStore", benchmark: str, details: "SkillDetails", before: str, after: str
+) -> Diff | None:
+    """Return what changed from one version to another; without names, what the champion changed.
+
+    None where there is nothing to compare.
+
+    Raises:
+        StoreError: a version was changed after it was published.
+    """
+    champion = details.champion
+    after = after or (champion.alias.version if champion else next(iter(details.versions), ""))
+    if not after:
+        return None
+    before = before or former(details) or SEED
+    texts = []
+    for name in (before, after):
+        if name != SEED and name not in details.versions:
+            return Diff(before, after, (), f"There is no version {name}.")
+        text = _text(artifacts, benchmark, details, name)
+        if text is None:
+            return Diff(before, after, (), f"Version {name} was never completed.")
+        if text.count("\n") > MOST_LINES:
+            return Diff(before, after, (), f"{name} has more than {MOST_LINES:,} lines, too many to compare here.")
+        texts.append(text)
+    text = diff_of(*texts)
+    cut = len(text) > MOST_DIFF_CHARS
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    shown = text[:MOST_DIFF_CHARS].split("\n") if text else []
+    rest = [("place", f"[{len(text) - MOST_DIFF_CHARS:,} characters left out]")] if cut else []
+    return Diff(before, after, [*((kinds.get(line[:1], "context"), line) for line in shown), *rest], "")
+
+
+def champion_lines(benchmark: str, details: "SkillDetails") -> list[OriginLine]:
+    """Return the champion's first lines with what wrote each, as its manifest has it."""
+    champion, lines, before = details.champion, [], None
+    if champion is None:
+        return []
+    texts, origins = champion.skill.removesuffix("\n").split("\n"), champion.manifest.lines
+    for place, text in enumerate(texts[:MOST_LINES]):
+        found = _origin(benchmark, champion.manifest.run, origins[place] if place < len(origins) else None)
+        lines.append(OriginLine(place + 1, text, *(found if found != before else ("", "", ""))))
+        before = found
+    return lines
+
+
+def _origin(benchmark: str, run: str, origin: "LineOrigin | None") -> tuple[str, str, str]:
+    """Return what wrote a line, the address of that edit, and more about it."""
+    if origin is None:
+        return "not known", "", ""
+    wrote, own = origin.run or run, not origin.run
+    if origin.edit is None:
+        return SEED, "", ""
+    said = _spoken(origin.moment) if own else f"{_spoken(origin.moment)} of run {wrote}"
+    slug = origin.moment.replace("/", "-")
+    named = ", ".join(origin.minibatches[:4])
+    detail = ", ".join(part for part in (origin.op.replace("_", " "), named) if part)
+    return said, f"runs/{benchmark}/{wrote}/report#{slug}-edit-{origin.edit}", detail
+
+
+def _spoken(moment: str) -> str:
+    """Return the name that people use for a moment, such as `steps/step_0007` or `slow_update/epoch_02`."""
+    kind, _, name = moment.partition("/")
+    number = name.rpartition("_")[2].lstrip("0")
+    if kind == "steps":
+        return f"step {number}"
+    return f"{kind.replace('_', ' ')}, epoch {number}" if number.isdigit() else moment
+
+
+def _text(artifacts: "ArtifactStore", benchmark: str, details: "SkillDetails", version: str) -> str | None:
+    """Return the text of a version, which may have been read already; None of one that was never completed."""
+    from skillopt_airflow.training.skill_details import read_version
+
+    if version == SEED:
+        return benchmarks.seed_skill(benchmark).read_text(encoding="utf-8")
+    known = {row.version: row.published for row in details.rows}
+    published = known[version] if version in known else read_version(artifacts, version)
+    return None if published is None else published.skill

@@ -1,0 +1,108 @@
+"use strict";
+// The one script of the pages: Airflow's colours, its time zone, links out of its frame, and regions that renew themselves.
+(() => {
+  const root = document.documentElement;
+
+  function stored(key) {
+    try {
+      return localStorage.getItem(key);
+    } catch {
+      return null;
+    }
+  }
+
+  function paint() {
+    const theme = stored("theme");
+    if (theme === "light" || theme === "dark") root.dataset.theme = theme;
+    else delete root.dataset.theme;
+  }
+
+  function zone() {
+    try {
+      const chosen = JSON.parse(stored("timezone"));
+      return new Intl.DateTimeFormat("en", { timeZone: chosen ?? undefined }).resolvedOptions().timeZone;
+    } catch {
+      return new Intl.DateTimeFormat("en").resolvedOptions().timeZone;
+    }
+  }
+
+  function localise(within) {
+    const timeZone = zone();
+    const form = new Intl.DateTimeFormat("sv-SE", { timeZone, dateStyle: "short", timeStyle: "short" });
+    for (const time of within.querySelectorAll("time[datetime]")) {
+      const moment = new Date(time.dateTime);
+      if (Number.isNaN(moment.getTime())) continue;
+      time.textContent = form.format(moment);
+      time.title = `${time.dateTime}, shown in ${timeZone}`;
+    }
+  }
+
+  // Airflow's frame lets no link change the page around it, but is of the same origin: that page follows the link itself.
+  function follow(event) {
+    const link = event.target instanceof Element ? event.target.closest("a[target=_top]") : null;
+    if (link === null || window.parent === window || event.defaultPrevented) return;
+    if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    const outside = window.parent.document.createElement("a");
+    outside.href = link.href;
+    outside.click();
+  }
+
+  async function copy(event) {
+    const button = event.target instanceof Element ? event.target.closest("button[data-copy]") : null;
+    if (button === null) return;
+    const text = document.getElementById(button.dataset.copy).textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+      button.textContent = "Selected: copy it with the keyboard";
+    }
+  }
+
+  function renew(region, fresh) {
+    const focused = region.contains(document.activeElement) ? document.activeElement.id : "";
+    for (const open of region.querySelectorAll("details[open][id]")) {
+      fresh.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
+    }
+    localise(fresh);
+    region.replaceWith(fresh);
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  }
+
+  async function refresh() {
+    const regions = () => [...document.querySelectorAll("[data-refresh][id]")];
+    if (regions().length === 0) return;
+    if (!document.hidden) {
+      try {
+        const answer = await fetch(location.href, { cache: "no-store", redirect: "error" });
+        if (!answer.ok) throw new Error(String(answer.status));
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+        for (const region of regions()) {
+          const newer = fresh.getElementById(region.id);
+          if (newer === null) throw new Error(region.id);
+          renew(region, document.adoptNode(newer));
+        }
+      } catch {
+        for (const region of regions()) region.dataset.stale = "";
+      }
+    }
+    later();
+  }
+
+  function later() {
+    const waits = [...document.querySelectorAll("[data-refresh][id]")].map((one) => Number(one.dataset.refresh));
+    if (waits.length > 0) setTimeout(refresh, 1000 * Math.max(1, Math.min(...waits)));
+  }
+
+  paint();
+  addEventListener("storage", paint);
+  addEventListener("DOMContentLoaded", () => {
+    localise(document);
+    document.addEventListener("click", follow);
+    document.addEventListener("click", copy);
+    for (const button of document.querySelectorAll("button[data-copy]")) button.hidden = false;
+    later();
+  });
+})();

@@ -1,0 +1,159 @@
+"""Skills under two targets on the real platform; the server does not have one of the two."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from local.environment import airflow_url
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.transfer_matrix import TransferMatrix
+from skillopt_airflow.store.keys import TransferKeys, transfer_name
+from skillopt_airflow.store.matrix_table import MatrixTable
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.parquet import from_parquet
+from tests.gateway.foreign_server import ForeignServer, serving
+from tests.pipeline.trained_run import create_connection, token
+
+pytestmark = pytest.mark.platform
+
+DAG = "transfer_searchqa"
+CONNECTION = "skillopt_transfer"
+HERE, GONE = "openai-chat:some-model", "openai-chat:gone-model"
+SKILL = "# Places\n\nAnswer with the name of a place.\n"
+ITEMS = 12
+
+
+@dataclass(frozen=True)
+class MatrixRun:
+    """A run of the DAG by its id."""
+
+    platform: Any
+    run_id: str
+    prefix: str
+
+    @classmethod
+    def trigger(cls, platform: Any, name: str, prefix: str, **asked: Any) -> "MatrixRun":
+        platform.api.wait_for_dag(DAG)
+        models = {"model.target_conn_id": CONNECTION, "model.optimizer_conn_id": CONNECTION}
+        conf = {"skills": ["seed", SKILL], "limit": ITEMS, **asked}
+        run_id = f"{name}-{time.time_ns()}"
+        platform.api.trigger(DAG, conf | {"overrides": {**models, "storage.prefix": prefix}}, run_id)
+        return cls(platform, run_id, prefix)
+
+    def matrix(self) -> TransferMatrix:
+        """What it stored, when it has ended well."""
+        assert self.platform.api.wait(DAG, self.run_id, seconds=300) == "success", self.states()
+        return MatrixTable(self.store, self.keys).read(self.name)
+
+    @property
+    def name(self) -> str:
+        return transfer_name(self.run_id)
+
+    @property
+    def store(self) -> ObjectStore:
+        return ObjectStore(self.platform.s3, "skillopt")
+
+    @property
+    def keys(self) -> TransferKeys:
+        return TransferKeys(self.prefix, "searchqa")
+
+    def states(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for row in self.platform.api.task_instances(DAG, self.run_id):
+            found.setdefault(row["task_id"], []).append(row["state"])
+        return {task: sorted(states) for task, states in found.items()}
+
+    def log(self, task: str) -> str:
+        return "\n".join(self.platform.api.log(DAG, self.run_id, task, 1))
+
+
+@pytest.fixture(scope="module")
+def server(platform: Any) -> Iterator[ForeignServer]:
+    with serving(ForeignServer("sk-right")) as server:
+        create_connection(platform, CONNECTION, server.base_url, HERE, password=server.key)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def started(platform: Any, server: ForeignServer) -> dict[str, MatrixRun]:
+    """The runs of this module that wait for no other, at the same time."""
+    prefix = f"matrix-{time.time_ns()}/"
+    named = {"skills": ["champion", "sed"], "targets": ["some-model", HERE], "harnesses": ["chat", "tools"]}
+    return {
+        "run": MatrixRun.trigger(platform, "matrix", prefix, targets=[HERE, GONE]),
+        "wrong": MatrixRun.trigger(platform, "wrong", f"wrong-{prefix}", **named),
+    }
+
+
+@pytest.fixture(scope="module")
+def run(started: dict[str, MatrixRun]) -> MatrixRun:
+    return started["run"]
+
+
+def test_a_target_that_the_server_refuses_says_so_and_the_other_has_scores(
+    run: MatrixRun, server: ForeignServer
+) -> None:
+    matrix = run.matrix()
+    here, gone = matrix.cells
+    assert (here.target, gone.target) == (HERE, GONE)
+    # It answers Paris whatever it is asked, which is never right: a score of 0 is one.
+    assert {(one.score, one.items, one.coverage) for one in here.skills} == {(0.0, ITEMS, 1.0)}
+    assert here.skills[1].against_first is not None
+    assert here.skills[1].against_first.ties == ITEMS
+    assert here.skills[0].cost.prompt_tokens == ITEMS * 310
+    for lost in gone.skills:
+        assert (lost.score, lost.items, lost.missing) == (None, 0, ITEMS - 8)
+        assert str(lost.reason).startswith("8 of 12 items: model_error: status_code: 404")
+    assert server.calls >= 2 * ITEMS + 2 * 8
+    assert run.states() == {
+        "prepare": ["success"],
+        "rollout": ["failed", "failed", "success", "success"],
+        "conclude": ["success"],
+    }
+
+
+def test_what_it_may_cost_is_told_before_and_what_came_out_after(run: MatrixRun) -> None:
+    run.matrix()
+    before, after = run.log("prepare"), run.log("conclude")
+    assert f"{GONE}, chat: 24 of 24 rollouts are to be made, 24 calls" in before
+    assert "together: 48 rollouts, 48 calls" in before
+    assert f"| `{HERE}` | `chat` | `seed` | 0.0000 [" in after
+
+
+def test_it_is_a_table_in_the_store_and_a_page_in_the_tab_of_its_run(run: MatrixRun) -> None:
+    matrix = run.matrix()
+    table = from_parquet(run.store.get_bytes(run.keys.table(run.name)))
+    assert table["score"].to_pylist() == [0.0, 0.0, None, None]
+    assert MatrixTable(run.store, run.keys).of_skill(SkillDocument(SKILL).sha256) == [matrix]
+    url = f"{airflow_url(run.platform.settings)}/skillopt/dag_runs/{DAG}/{run.run_id}/report"
+    assert httpx.get(url).status_code == 401
+    page = httpx.get(url, headers={"Authorization": f"Bearer {token(run.platform)}"})
+    assert page.status_code == 200
+    assert page.text.count("no score</span>") == 2
+    assert "status_code: 404" in page.text
+
+
+def test_what_is_stored_is_not_paid_again(run: MatrixRun, server: ForeignServer) -> None:
+    first, calls = run.matrix(), server.calls
+    again = MatrixRun.trigger(run.platform, "again", run.prefix, targets=[HERE]).matrix()
+    assert (again.spent.calls, server.calls) == (0, calls)
+    assert again.cells == first.cells[:1]
+
+
+def test_all_that_is_named_wrongly_is_in_the_log_of_the_first_task(started: dict[str, MatrixRun]) -> None:
+    wrong = started["wrong"]
+    assert wrong.platform.api.wait(DAG, wrong.run_id, seconds=300) == "failed"
+    assert wrong.states() == {"prepare": ["failed"], "rollout": ["upstream_failed"], "conclude": ["upstream_failed"]}
+    log = wrong.log("prepare")
+    for sentence in (
+        "skill champion: nothing is published for this benchmark and target yet",
+        "skill 'sed': expected seed, champion",
+        f"connection {CONNECTION}: model 'some-model' should be written as a provider",
+        "model.max_turns = 1: harness tools needs at least 2",
+    ):
+        assert sentence in log
+    assert not wrong.store.list_keys(f"{wrong.prefix}runs/")

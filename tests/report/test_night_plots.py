@@ -1,0 +1,55 @@
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+
+import pytest
+
+from bench import page_data
+from skillopt_airflow.core.night_point import NightPoint
+from skillopt_airflow.report.night_plots import AliasEvent, nights_chart
+from skillopt_airflow.store.night_table import Contender
+from skillopt_airflow.training.night import ledger
+from skillopt_airflow.training.night_series import point_of
+
+SVG = "{http://www.w3.org/2000/svg}"
+ONE, TWO = (Contender(version=f"v000{number}-0123456789ab", sha256=f"{number}") for number in (1, 2))
+
+
+def points(count: int, previous: Contender | None = ONE) -> list[NightPoint]:
+    made = page_data.nights("searchqa", "openai-chat:m", TWO, previous, count, drop_at=2)
+    return [point_of(row) for row in ledger(made, page_data.ALPHA)]
+
+
+def texts(svg: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_a_chart_names_its_lines_limits_and_events() -> None:
+    moved = AliasEvent(datetime(2026, 10, 5, tzinfo=UTC), "demoted", ONE.version)
+    long_ago = AliasEvent(datetime(2026, 1, 5, tzinfo=UTC), "published", TWO.version)
+    svg = nights_chart(points(20), [long_ago, moved])
+    shown = texts(svg)
+    assert {"champion", "champion before", "seed", "limit of a decline", "limit of a gain"} <= set(shown)
+    assert {"worse than the seed", "worse than the champion before", "better than the seed"} <= set(shown)
+    assert "demoted v0001" in shown
+    assert "published v0002" not in shown
+    assert nights_chart(points(20), [long_ago, moved]) == svg
+
+
+def test_its_description_tells_the_last_night() -> None:
+    last = points(20)[-1]
+    description = ElementTree.fromstring(nights_chart(points(20), [])).find(f"{SVG}desc")
+    assert description is not None
+    assert f"champion {last.scores['champion']:.4f}" in str(description.text)
+    assert f"verdict {last.judgement.verdict.value}" in str(description.text)
+
+
+@pytest.mark.parametrize("count", [1, 60])
+def test_what_a_night_lacks_is_left_out(count: int) -> None:
+    bare = [point.model_copy(update={"intervals": {}}) for point in points(count, None)]
+    assert "champion before" not in texts(nights_chart(bare, []))
+
+
+def test_its_colours_are_those_of_the_page() -> None:
+    svg = nights_chart(points(3), [])
+    assert "var(--plot-blue)" in svg
+    assert "#0060a0" not in svg

@@ -1,0 +1,77 @@
+from bench import page_data
+from skillopt_airflow.core.night_point import NightPoint
+from skillopt_airflow.store.keys import RegateKeys
+from skillopt_airflow.store.night_table import Contender
+from skillopt_airflow.training.night import LedgerRow, ledger
+from skillopt_airflow.training.night_series import NightSeries, point_of, read_series, write_series
+from tests.training.local_store import LocalStore
+
+KEYS = RegateKeys("team/", "searchqa", "openai-chat:m")
+ONE, TWO = (Contender(version=f"v000{number}-0123456789ab", sha256=f"{number}") for number in (1, 2))
+
+
+def rows(count: int) -> list[LedgerRow]:
+    return ledger(page_data.nights("searchqa", KEYS.target, TWO, ONE, count, drop_at=3), page_data.ALPHA)
+
+
+def settle(store: LocalStore, row: LedgerRow) -> None:
+    store.put_model(KEYS.night(row.night.date), row.night)
+
+
+def points(store: LocalStore) -> tuple[NightPoint, ...]:
+    return store.get_model(KEYS.series, NightSeries).points
+
+
+def test_each_night_is_added_with_its_verdict() -> None:
+    store, made = LocalStore(), rows(5)
+    for row in made:
+        settle(store, row)
+        write_series(store, KEYS, page_data.ALPHA, row)
+    assert points(store) == tuple(map(point_of, made))
+    assert read_series(store, KEYS, page_data.ALPHA) == list(points(store))
+    assert [point.date for point in read_series(store, KEYS, page_data.ALPHA, most=2)] == ["2026-10-04", "2026-10-05"]
+
+
+def test_nights_that_are_missing_in_it_are_judged_anew() -> None:
+    store, made = LocalStore(), rows(5)
+    for row in made:
+        settle(store, row)
+    write_series(store, KEYS, page_data.ALPHA, made[-1])
+    assert points(store) == tuple(map(point_of, made))
+
+
+def test_a_night_that_is_cleared_is_not_there_twice() -> None:
+    store, made = LocalStore(), rows(2)
+    for row in (*made, made[0]):
+        settle(store, row)
+        write_series(store, KEYS, page_data.ALPHA, row)
+    assert [point.date for point in points(store)] == ["2026-10-01", "2026-10-02"]
+
+
+def test_nights_of_a_release_that_did_not_write_it_are_read_and_nothing_is_written() -> None:
+    store, made = LocalStore(), rows(4)
+    for row in made:
+        settle(store, row)
+    before = dict(store.objects)
+    assert read_series(store, KEYS, page_data.ALPHA) == list(map(point_of, made))
+    assert read_series(store, KEYS, page_data.ALPHA, most=1) == [point_of(made[-1])]
+    assert store.objects == before
+    assert read_series(store, RegateKeys("", "searchqa", "another"), page_data.ALPHA) == []
+
+
+def test_a_reader_of_one_object_reads_one_object() -> None:
+    store, made = LocalStore(), rows(3)
+    for row in made:
+        settle(store, row)
+        write_series(store, KEYS, page_data.ALPHA, row)
+    read: list[str] = []
+    store.before_read = read.append
+    read_series(store, KEYS, page_data.ALPHA)
+    assert read == [KEYS.series]
+
+
+def test_the_evidence_of_a_decline_is_the_strongest_one() -> None:
+    [*_, last] = map(point_of, rows(12))
+    judged = last.judgement
+    assert judged.decline_to_previous is not None
+    assert last.decline == max(judged.decline_to_seed, judged.decline_to_previous)

@@ -1,0 +1,47 @@
+"""What axe-core, the usual checker of accessibility, finds on the page that a browser shows."""
+
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from local import npm
+from skillopt_airflow.core.errors import ImageMissing
+from tests.platform_control import PROJECT
+
+AXE = npm.CLI(
+    {
+        "any": npm.Release(
+            "axe-core@4.14.1",
+            "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==",
+            "package",
+        )
+    },
+    files=("axe.min.js",),
+)
+CACHE = PROJECT / ".local" / "cache"
+SECONDS = 120
+# What is framed has a page of its own, and the frame around it is Airflow's.
+RUN = """
+const done = arguments[arguments.length - 1];
+axe.run(document, {resultTypes: ["violations"], iframes: false}).then(
+  found => done(found.violations.map(one => [one.impact, one.id, one.nodes.map(node => node.html).slice(0, 5)])),
+  error => done([["critical", String(error), []]]));
+"""
+
+
+def axe_source(folder: Path) -> str:
+    """The checker as npm publishes it; the test is skipped where npm cannot bring it."""
+    try:
+        npm.stage(AXE, "any", CACHE, folder)
+    except ImageMissing as error:
+        pytest.skip(f"no axe-core: {error}")
+    return (folder / "axe.min.js").read_text(encoding="utf-8")
+
+
+def findings(driver: WebDriver, source: str) -> list[str]:
+    """The serious and critical findings on the page, or in the frame that the driver is in."""
+    driver.set_script_timeout(SECONDS)
+    driver.execute_script(source)
+    found = driver.execute_async_script(RUN)
+    return [f"{impact}: {rule}: {nodes}" for impact, rule, nodes in found if impact in ("serious", "critical")]

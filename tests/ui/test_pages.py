@@ -1,0 +1,111 @@
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from fastapi import Request
+from fastapi.testclient import TestClient
+from jinja2 import DictLoader
+
+from skillopt_airflow.ui import pages
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    with TestClient(pages.app) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("name", "media"), [("pages.css", "text/css"), ("pages.js", "text/javascript")])
+def test_the_files_that_a_page_loads(client: TestClient, name: str, media: str) -> None:
+    answer = client.get(f"/static/{name}")
+    assert (answer.status_code, answer.text) == (200, pages.STATIC[name].read_text(encoding="utf-8"))
+    assert answer.headers["content-type"].startswith(media)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("name", ["pages.py", "..%2Fpages.py", "", "%00"])
+def test_no_other_file_is_served(client: TestClient, name: str) -> None:
+    answer = client.get(f"/static/{name}")
+    assert answer.status_code == 404
+    assert "No such page" in answer.text
+
+
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
+def test_pages_are_only_read(client: TestClient, method: str) -> None:
+    assert getattr(client, method)("/static/pages.css").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("route", "up"),
+    [("/skills", ""), ("/skills/{benchmark}", "../"), ("/dag_runs/{dag_id}/{run_id}/live", "../../../")],
+)
+def test_addresses_are_relative_to_the_page(monkeypatch: pytest.MonkeyPatch, route: str, up: str) -> None:
+    answer = rendered(monkeypatch, "{{ up }}|{{ airflow }}|{{ version }}", route)
+    assert answer == f"{up}|{up}../|{pages._version()}"
+
+
+@pytest.mark.parametrize("plots", [False, True])
+def test_a_page_runs_the_one_script_and_loads_from_its_own_server(monkeypatch: pytest.MonkeyPatch, plots: bool) -> None:
+    with_template(monkeypatch, "")
+    headers = pages.page(request("/skills"), "one.html", plots=plots).headers
+    policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["connect-src"] == policy["frame-ancestors"] == "'self'"
+    assert ("'unsafe-inline'" in policy["style-src"]) == plots
+    assert headers["cache-control"] == "private, no-store"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_the_frame_of_a_page_has_a_way_past_the_navigation(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = rendered(monkeypatch, "{% extends 'base.html' %}{% block title %}{{ what }}{% endblock %}", what=HOSTILE)
+    assert "&lt;script&gt;" in text
+    assert text.count("<script") == 1
+    assert text.index('href="#content"') < text.index("<nav")
+    assert '<main id="content"' in text
+
+
+def test_control_characters_and_turned_directions_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = "a\x00\x1b\x7f\x9b\u202eb\u2066c\u200f\ud800\td\n"
+    seen = "a\u2400\u241b\u2421[U+009B][U+202E]b[U+2066]c[U+200F]\ufffd\td\n"
+    assert rendered(monkeypatch, "{{ what }}|", what=hostile) == f"{seen}|"
+
+
+def test_a_moment_is_in_utc_until_the_script_has_run() -> None:
+    berlin = datetime(2026, 11, 21, 6, 30, tzinfo=timezone(timedelta(hours=1)))
+    shown = '<time datetime="2026-11-21T05:30:00+00:00">2026-11-21 05:30 UTC</time>'
+    assert pages.moment(berlin) == pages.moment("2026-11-21T06:30:00+01:00") == shown
+    assert pages.moment(datetime(2026, 11, 21, 5, 30)) == pages.moment(datetime(2026, 11, 21, 5, 30, tzinfo=UTC))
+
+
+def test_a_message_says_no_more_than_fits() -> None:
+    text = pages.message_page(404, HOSTILE, "x" * 1_000_000).body.decode()
+    assert len(text) < 100_000
+    assert "characters left out" in text
+    assert HOSTILE not in text
+
+
+def test_every_template_compiles() -> None:
+    folder = Path(pages.__file__).with_name("templates")
+    for path in folder.glob("*.html"):
+        pages._environment().get_template(path.name)
+
+
+def request(route: str) -> Request:
+    return Request({"type": "http", "route": type("Route", (), {"path": route})()})
+
+
+def with_template(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    environment = pages._environment().overlay()
+    files = pages._environment().loader
+    assert files is not None
+    base = files.get_source(environment, "base.html")[0]
+    environment.loader = DictLoader({"one.html": text, "base.html": base})
+    monkeypatch.setattr(pages, "_environment", lambda: environment)
+
+
+def rendered(monkeypatch: pytest.MonkeyPatch, text: str, route: str = "/skills", what: str = "") -> str:
+    with_template(monkeypatch, text)
+    return bytes(pages.page(request(route), "one.html", what=what).body).decode()

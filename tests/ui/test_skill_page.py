@@ -1,0 +1,283 @@
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urljoin
+
+import pytest
+from fastapi.testclient import TestClient
+from lxml import html
+
+from bench import page_data
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys
+from skillopt_airflow.store.matrix_table import MatrixTable
+from skillopt_airflow.training.target_change import Pooled, TargetChangeReport
+from skillopt_airflow.ui import skill_page
+from skillopt_airflow.ui.plugin import app
+from tests.store.test_matrix_table import example
+from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
+from tests.ui.shelf import Shelf, Tables, airflow_tables
+from tests.ui.users import log_in
+
+TARGET = "openai-chat:org/model"
+ROUTE = "/skills/searchqa"
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    return Shelf(monkeypatch)
+
+
+@pytest.fixture
+def tables() -> Iterator[Tables]:
+    with airflow_tables() as tables:
+        yield tables
+
+
+@pytest.fixture
+def browser(shelf: Shelf, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    log_in(monkeypatch)
+    with TestClient(app) as client:
+        yield client
+
+
+def shown(browser: TestClient, path: str = ROUTE, **query: str | int) -> html.HtmlElement:
+    answer = browser.get(path, params=query)
+    assert answer.status_code == 200, answer.text
+    return html.document_fromstring(answer.text)
+
+
+def section(page: html.HtmlElement, name: str) -> html.HtmlElement:
+    [found] = page.xpath(f"//section[@id='{name}']")
+    return found
+
+
+def said(element: html.HtmlElement) -> str:
+    return " ".join(" ".join(element.itertext()).split())
+
+
+def rows(page: html.HtmlElement, name: str) -> list[str]:
+    return [said(row) for row in section(page, name).xpath(".//tbody/tr")]
+
+
+def test_a_page_shows_the_skill_and_its_history(browser: TestClient, shelf: Shelf) -> None:
+    artifacts = shelf.publish("searchqa", TARGET, *(page_data.skill_text(lines) for lines in (2, 3, 4)))
+    versions = artifacts.list_versions()
+    shelf.nights("searchqa", TARGET, artifacts, 12)
+    artifacts.roll_back(versions[1], "night-7", "demoted on 2026-10-12: worse", artifacts.champion.read())
+    artifacts.roll_back(versions[0], "back-1", "worse on Monday", artifacts.champion.read())
+    page = shown(browser)
+    cards = said(page.xpath("//dl[@class='cards']")[0])
+    assert re.match(r"Champion v0001 since \S+ \S+ UTC , trained by manual__2026-09-01", cards)
+    assert "0.6000 95 %: 0.5000 to 0.7000, 40 items of the test split" in cards
+    assert "2026-10-12, of v0003" in cards
+    # The newest first, each with what it changed.
+    assert [row.split()[0] for row in rows(page, "versions")] == versions[::-1]
+    assert "champion" in rows(page, "versions")[2]
+    assert "+1 −0" in rows(page, "versions")[0]
+    assert [row.split()[3] for row in rows(page, "moves")] == [
+        "rolled",
+        "demoted",
+        "published",
+        "published",
+        "published",
+    ]
+    assert "back-1 worse on Monday" in rows(page, "moves")[0]
+    # A chart, and its numbers.
+    assert section(page, "nights").xpath(".//svg/@role") == ["img"]
+    assert len(rows(page, "nights")) == 12
+    assert re.fullmatch(
+        r"2026-10-12 \w+ v0003( \d\.\d{4} \(\d\.\d{4} to \d\.\d{4}\)){3} 40 .*", rows(page, "nights")[0]
+    )
+
+
+def test_every_line_says_what_wrote_it(browser: TestClient, shelf: Shelf) -> None:
+    shelf.publish("searchqa", TARGET, page_data.skill_text(4))
+    page = shown(browser)
+    lines = rows(page, "lines")
+    assert lines[0] == "1 # Answering questions seed"
+    assert lines[2].startswith("3 - Weigh titles more than running text")
+    assert "step 2 (append, failure-0)" in lines[2]
+    link = section(page, "lines").xpath(".//a/@href")[0]
+    assert link == "../runs/searchqa/manual__2026-09-01/report#steps-step_0002-edit-0"
+    assert len(lines) == 6
+
+
+def test_any_two_versions_are_compared(browser: TestClient, shelf: Shelf) -> None:
+    artifacts = shelf.publish("searchqa", TARGET, "# A\n\n- one\n", "# A\n\n- two\n", "# A\n\n- three\n")
+    first, _, third = artifacts.list_versions()
+    assert lines_of(shown(browser)) == {"removed": ["-- two"], "added": ["+- three"]}
+    assert lines_of(shown(browser, **{"from": first, "to": third})) == {"removed": ["-- one"], "added": ["+- three"]}
+    seed = lines_of(shown(browser, **{"from": "seed", "to": first}))
+    assert "+- one" in seed["added"]
+    assert "None: the two have the same text." in said(section(shown(browser, **{"from": third, "to": third}), "diff"))
+    page = shown(browser, **{"from": first, "to": third})
+    chosen = section(page, "diff").xpath(".//option[@selected]/text()")
+    assert chosen == [first, third]
+    assert section(page, "diff").xpath(".//select[1]/option/text()")[-1] == "seed"
+
+
+@pytest.mark.parametrize("name", ["v0009-000000000000", "../../etc/passwd", "<b>"])
+def test_a_version_that_is_not_there_is_said(browser: TestClient, shelf: Shelf, name: str) -> None:
+    shelf.publish("searchqa", TARGET)
+    assert f"There is no version {name}." in said(section(shown(browser, **{"from": name}), "diff"))
+
+
+def lines_of(page: html.HtmlElement) -> dict[str, list[str]]:
+    kinds = ("removed", "added")
+    return {kind: section(page, "diff").xpath(f".//span[@class='{kind}']/text()") for kind in kinds}
+
+
+def test_an_unfinished_version_and_one_with_too_many_lines(browser: TestClient, shelf: Shelf) -> None:
+    artifacts = shelf.publish("searchqa", TARGET, "line\n" * 600, "# B\n")
+    first, second = artifacts.list_versions()
+    shelf.published.put_text(ArtifactKeys("", "searchqa", TARGET).version("v0003-0123456789ab").best_skill, "left")
+    page = shown(browser, **{"from": "v0003-0123456789ab", "to": second})
+    assert "It was never completed" in rows(page, "versions")[0]
+    assert "Version v0003-0123456789ab was never completed." in said(section(page, "diff"))
+    assert "too many to compare here" in said(section(shown(browser, **{"from": first, "to": second}), "diff"))
+    artifacts.roll_back(first, "back", "", artifacts.champion.read())
+    assert "The first 500 lines; 100 more" in said(section(shown(browser), "lines"))
+
+
+def test_versions_have_pages(browser: TestClient, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skill_page, "VERSIONS", 2)
+    artifacts = shelf.publish("searchqa", TARGET, *(page_data.skill_text(lines) for lines in range(1, 6)))
+    read: list[str] = []
+    shelf.published.before_read = read.append
+    page = shown(browser)
+    assert len(rows(page, "versions")) == 2
+    assert sum(key.endswith("manifest.json") for key in read) == 4
+    [link] = section(page, "versions").xpath(".//a[@rel='next']/@href")
+    older = html.document_fromstring(browser.get(urljoin(ROUTE, link)).text)
+    assert [row.split()[0] for row in rows(older, "versions")] == artifacts.list_versions()[::-1][2:4]
+
+
+def test_targets_have_a_page_each(browser: TestClient, shelf: Shelf) -> None:
+    for target in (TARGET, "z:other"):
+        shelf.publish("searchqa", target, f"# {target}\n")
+    assert said(shown(browser).xpath("//p[@class='meta']")[0]) == f"Target {TARGET}"
+    page = shown(browser, target="z:other")
+    assert page.xpath("//select[@name='target']/option/@value") == [TARGET, "z:other"]
+    assert page.xpath("//select[@name='target']/option[@selected]/@value") == ["z:other"]
+    answer = browser.get(ROUTE, params={"target": "<b>none"})
+    assert (answer.status_code, "<b>" in answer.text) == (404, False)
+
+
+def test_forms_are_filled_for_airflow(browser: TestClient, shelf: Shelf) -> None:
+    artifacts = shelf.publish("searchqa", TARGET, "# A\n", "# B\n")
+    first, second = artifacts.list_versions()
+    following = section(shown(browser), "next")
+    assert following.xpath(".//a[@target='_top']/@href") == [
+        f"../../dags/{name}_searchqa" for name in ("evaluate", "regate", "transfer", "publish", "rollback")
+    ]
+    configuration = following.xpath(".//pre/text()")[-1]
+    assert f'"version": "{first}"' in configuration
+    assert f'"leaving": "{second}"' in configuration
+
+
+def test_what_waits_is_linked(browser: TestClient, shelf: Shelf, tables: Tables) -> None:
+    shelf.publish("searchqa", TARGET)
+    tables.waits("rollback_searchqa", "mine", target=TARGET)
+    tables.waits("rollback_searchqa", "theirs", target="z:other")
+    tables.waits("rollback_searchqa", "over", answered=True)
+    links = shown(browser).xpath("//p[@class='note']//a/@href")
+    assert links == ["../../dags/rollback_searchqa/runs/mine/tasks/approve/required_actions"]
+
+
+def test_a_skill_under_another_model(browser: TestClient, shelf: Shelf) -> None:
+    artifacts = shelf.publish("searchqa", TARGET)
+    shelf.nights("searchqa", TARGET, artifacts, 1)
+    shelf.nights("searchqa", "z:new", artifacts, 1)
+    [night] = page_data.nights(
+        "searchqa", TARGET, page_data.contender(artifacts, artifacts.list_versions()[0]), None, 1
+    )
+    pooled = Pooled(old=night.against_seed, new=night.against_seed, old_e_value=1.0, new_e_value=2.0)
+    names = {"benchmark": "searchqa", "old_target": TARGET, "new_target": "z:new", "champion": night.champion.version}
+    report = TargetChangeReport(**names, nights=(), pooled=pooled)
+    shelf.runs.put_model(f"{RegateKeys('', 'searchqa', 'z:new').target_change(TARGET)}.json", report)
+    for target in (TARGET, "z:new"):
+        [row] = rows(shown(browser, target=target), "transfer")
+        assert re.search(r"z:new v0001 0 [+−]\d\.\d{4} \([+−]\d\.\d{4} to [+−]\d\.\d{4}\)", row)
+    other = shown(browser, target="z:new")
+    assert "Nothing is published for z:new" in said(section(other, "versions"))
+    assert '"model.target": "z:new"' in said(section(other, "next"))
+
+
+def test_a_skill_under_several_models_and_harnesses(browser: TestClient, shelf: Shelf) -> None:
+    artifacts = shelf.publish("searchqa", TARGET, "# A\n", "# B\n")
+    champion, table = artifacts.champion.read(), MatrixTable(shelf.runs, TransferKeys("", "searchqa"))
+    assert champion is not None
+    for day in range(3):
+        made = example(f"matrix-{day}", day)
+        skills = (made.skills[0], made.skills[1].model_copy(update={"sha256": champion.sha256}))
+        table.save(made.model_copy(update={"skills": skills}), "")
+    table.save(example("another", 9), "")
+    part = section(shown(browser), "transfer")
+    # The newest ones of this very text.
+    assert [said(heading).split()[1].rstrip(",") for heading in part.xpath(".//h3")] == ["matrix-2", "matrix-1"]
+    assert len(part.xpath(".//table[@class='matrix']/caption")) == 2
+    assert part.xpath(".//tbody/tr/th[@scope='rowgroup']")[1].text_content() == "openai-chat:other"
+    assert "12 of 12 items: model_error: " in said(part)
+    assert "Nothing is known yet" not in said(part)
+
+
+def test_empty_states_say_what_to_do(browser: TestClient, shelf: Shelf) -> None:
+    page = shown(browser)
+    assert "Nothing is published yet" in said(page)
+    assert page.xpath("//a[@target='_top']/@href") == ["../../dags/train_searchqa"]
+    shelf.publish("searchqa", TARGET)
+    page = shown(browser)
+    assert "No night was settled yet" in said(section(page, "nights"))
+    assert "Nothing is known yet" in said(section(page, "transfer"))
+
+
+@pytest.mark.parametrize("path", [ROUTE, "/skills/no-such-benchmark", "/skills/_template"])
+def test_who_may_not_read_learns_nothing(
+    browser: TestClient, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    shelf.publish("searchqa", TARGET)
+    log_in(monkeypatch, ["train_docvqa"])
+    answer = browser.get(path)
+    assert answer.status_code == 403
+    assert answer.text == browser.get("/skills/another").text
+    monkeypatch.undo()
+    assert browser.get(path).status_code == 401
+
+
+def test_a_version_that_was_tampered_with_is_named(browser: TestClient, shelf: Shelf) -> None:
+    artifacts = shelf.publish("searchqa", TARGET)
+    key = ArtifactKeys("", "searchqa", TARGET).version(artifacts.list_versions()[0]).best_skill
+    shelf.published.put_text(key, "changed")
+    answer = browser.get(ROUTE)
+    assert (answer.status_code, "was changed after it was published" in answer.text) == (502, True)
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_texts_change_nothing(browser: TestClient, shelf: Shelf, text: str) -> None:
+    pages = []
+    for one in (text, plain(text)):
+        shelf.stores.clear()
+        target = one[:250]
+        artifacts = shelf.publish("searchqa", target, "# A\n", f"# B\n{one}\n")
+        first, second = artifacts.list_versions()
+        artifacts.roll_back(first, one, one, artifacts.champion.read())
+        query: dict[str, Any] = {"target": target, "from": first, "to": second}
+        pages += [browser.get(ROUTE, params=query | {"to": one[:250]}).text]
+        artifacts.roll_back(second, "run", "back", artifacts.champion.read())
+        pages += [browser.get(ROUTE, params=query).text]
+    assert_harmless(pages[0], pages[2])
+    assert_harmless(pages[1], pages[3])
+
+
+def test_a_hostile_version_of_a_night_stays_a_text(browser: TestClient, shelf: Shelf) -> None:
+    pages = []
+    for one in (HOSTILE["closed_style"], plain(HOSTILE["closed_style"])):
+        artifacts = shelf.publish("searchqa", TARGET, "# A\n")
+        contender = page_data.contender(artifacts, artifacts.list_versions()[0]).model_copy(update={"version": one})
+        made = page_data.nights("searchqa", TARGET, contender, None, 2)
+        page_data.store_nights(shelf.runs, RegateKeys("", "searchqa", TARGET), made)
+        pages.append(browser.get(ROUTE).text)
+        shelf.stores.clear()
+    # Plots bring styles of their own.
+    assert_harmless(*(re.sub(r"<svg .*?</svg>", "", page, flags=re.DOTALL) for page in pages))
+    assert all("owned" not in svg for svg in re.findall(r"<svg .*?</svg>", pages[0], flags=re.DOTALL))

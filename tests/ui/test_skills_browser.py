@@ -1,0 +1,177 @@
+"""The pages of skills in Airflow's own UI, by a real browser: two targets with nights in it, and hostile texts."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from bench import page_data
+from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
+from skillopt_airflow.store.objects import ObjectStore
+from tests.platform_control import RunningPlatform
+from tests.ui.accessibility import axe_source, findings
+from tests.ui.airflow_pages import Page
+from tests.ui.hostile_texts import HOSTILE, LONG
+
+pytestmark = pytest.mark.platform
+
+BENCHMARK = "mathverse"
+"""Which no other test of the platform publishes for."""
+OLD, NEW = "anthropic:claude-4-haiku", "openai-chat:org/new-model-2026"
+VIEW = "/plugin/skillopt-skills"
+SKILL = f"/skillopt/skills/{BENCHMARK}?target={quote(OLD, safe='')}"
+WINDOW = {"deviceScaleFactor": 1, "mobile": False, "height": 900}
+WIDE, NARROW = 1300, 320
+
+
+@pytest.fixture(scope="module")
+def published(platform: RunningPlatform) -> Iterator[None]:
+    storage = StorageGroup()
+    runs, artifacts = (ObjectStore(platform.s3, name) for name in (storage.bucket, storage.artifact_bucket))
+    for target, versions, nights, drop_at in ((OLD, 5, 40, 31), (NEW, 1, 6, None)):
+        texts = [page_data.skill_text(2 + place) for place in range(versions)]
+        skills = page_data.publish(artifacts, "", BENCHMARK, target, texts)
+        names = skills.list_versions()
+        newest, *before = (page_data.contender(skills, name) for name in names[::-1][:2])
+        made = page_data.nights(BENCHMARK, target, newest, next(iter(before), None), nights, drop_at)
+        page_data.store_nights(runs, RegateKeys("", BENCHMARK, target), made)
+    page_data.publish(artifacts, "", BENCHMARK, "z:hostile", ["# A\n", hostile_skill()])
+    yield
+    for store, prefix in (
+        (artifacts, ArtifactKeys.of_benchmark("", BENCHMARK)),
+        (runs, RegateKeys.of_benchmark("", BENCHMARK)),
+    ):
+        for key in store.list_keys(prefix):
+            store.delete(key)
+
+
+def hostile_skill() -> str:
+    """All texts that are not too long to be shown, in one."""
+    return "\n".join(text for text in HOSTILE.values() if len(text) < LONG // 10)
+
+
+@pytest.fixture
+def pages(page: Page, published: None) -> Iterator[Page]:
+    """Light, wide, and in UTC."""
+    page.driver.switch_to.default_content()
+    page.open("/skillopt/skills")
+    page.driver.execute_script("localStorage.theme = 'light'; localStorage.timezone = JSON.stringify('UTC')")
+    resize(page, WIDE)
+    page.driver.get_log("browser")
+    yield page
+    page.driver.execute_script("localStorage.removeItem('theme'); localStorage.removeItem('timezone')")
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return axe_source(tmp_path_factory.mktemp("axe"))
+
+
+def resize(page: Page, width: int) -> None:
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW | {"width": width})
+
+
+def into_the_frame(page: Page, *parts: str) -> None:
+    page.driver.switch_to.frame(page.shown((By.TAG_NAME, "iframe")))
+    page.wait_for_text(*parts)
+
+
+def refused(page: Page) -> list[str]:
+    """What the browser complained about on pages of the plugin."""
+    logged: list[dict[str, Any]] = page.driver.get_log("browser")
+    return [row["message"] for row in logged if "/skillopt/" in row["message"] and "sandbox" not in row["message"]]
+
+
+def test_skills_are_one_click_away_in_the_navigation(pages: Page) -> None:
+    pages.open("/")
+    pages.click((By.CSS_SELECTOR, "a[href$='plugin/skillopt-skills']"))
+    into_the_frame(pages, BENCHMARK, OLD, NEW, "demote", "keep", "limit 600")
+    pages.click((By.LINK_TEXT, BENCHMARK))
+    pages.wait_for_text("Who moved the champion, and why", "v0005")
+    # Airflow's own address follows, so that it can be passed on.
+    pages.driver.switch_to.default_content()
+    pages.until(lambda: f"{VIEW}/skillopt/skills/{BENCHMARK}?target=" in pages.driver.current_url, "address to pass on")
+    pages.driver.refresh()
+    into_the_frame(pages, "Who moved the champion, and why")
+
+
+def test_what_can_be_done_next_leaves_the_frame(pages: Page) -> None:
+    pages.open(f"{VIEW}{SKILL}")
+    into_the_frame(pages, "What to do next")
+    pages.click((By.CSS_SELECTOR, "#do-roll summary"))
+    assert '"leaving": "v0005-' in pages.shown((By.ID, "do-roll-conf")).text
+    pages.click((By.LINK_TEXT, f"Open rollback_{BENCHMARK}"))
+    pages.driver.switch_to.default_content()
+    pages.until(lambda: pages.driver.current_url.endswith(f"/dags/rollback_{BENCHMARK}"), "way out of the frame")
+
+
+def test_its_colours_follow_airflow_s_switch_at_once(pages: Page) -> None:
+    pages.open(f"{VIEW}/skillopt/skills")
+    for theme, colour in (("dark", "rgba(18, 22, 27, 1)"), ("light", "rgba(244, 246, 248, 1)")):
+        pages.driver.switch_to.default_content()
+        pages.driver.execute_script("localStorage.theme = arguments[0]", theme)
+        into_the_frame(pages, BENCHMARK)
+        body = pages.driver.find_element(By.TAG_NAME, "body")
+        pages.until(lambda body=body, colour=colour: body.value_of_css_property("background-color") == colour, theme)
+
+
+def test_times_are_in_the_zone_that_was_chosen_in_airflow(pages: Page) -> None:
+    pages.driver.execute_script("localStorage.timezone = JSON.stringify('Asia/Kolkata')")
+    pages.open("/skillopt/skills?q=claude")
+    time = pages.shown((By.CSS_SELECTOR, "time"))
+    utc = str(time.get_attribute("datetime"))
+    assert utc.endswith("+00:00")
+    shift = pages.driver.execute_script(
+        "return (new Date(arguments[0].replace(' ', 'T') + 'Z') - new Date(arguments[1].slice(0, 16) + 'Z')) / 60000",
+        time.text,
+        utc,
+    )
+    assert shift == 330
+    assert "Asia/Kolkata" in str(time.get_attribute("title")) or "Asia/Calcutta" in str(time.get_attribute("title"))
+
+
+def test_a_search_and_a_comparison_need_no_mouse(pages: Page) -> None:
+    pages.open("/skillopt/skills")
+    focused = pages.driver.switch_to.active_element
+    focused.send_keys(Keys.TAB)
+    assert pages.driver.switch_to.active_element.text == "Skip to the content"
+    pages.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert pages.driver.switch_to.active_element.get_attribute("id") == "content"
+    field = pages.shown((By.NAME, "q"))
+    field.send_keys("claude", Keys.ENTER)
+    pages.until(lambda: "q=claude" in pages.driver.current_url, "answer to the search")
+    assert NEW not in pages.wait_for_text(OLD)
+    pages.shown((By.LINK_TEXT, BENCHMARK)).send_keys(Keys.ENTER)
+    pages.wait_for_text("Difference")
+    pages.shown((By.NAME, "from")).send_keys("v0001")
+    pages.shown((By.NAME, "to")).send_keys("v0003", Keys.TAB)
+    pages.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    pages.until(lambda: "from=v0001" in pages.driver.current_url, "comparison")
+    added = pages.driver.find_elements(By.CSS_SELECTOR, ".diff .added")
+    assert len(added) == 2
+
+
+@pytest.mark.parametrize("path", ["/skillopt/skills", "/skillopt/skills?q=no-such", SKILL, "/skillopt/skills/mmrb"])
+def test_nothing_is_hard_to_use(pages: Page, axe: str, path: str) -> None:
+    for theme in ("light", "dark"):
+        pages.driver.execute_script("localStorage.theme = arguments[0]", theme)
+        for width in (WIDE, NARROW):
+            resize(pages, width)
+            pages.open(path)
+            assert findings(pages.driver, axe) == [], (theme, width)
+            assert pages.driver.execute_script("return document.documentElement.scrollWidth") <= width, (theme, width)
+    assert refused(pages) == []
+
+
+def test_hostile_texts_run_nothing(pages: Page) -> None:
+    first, second = (f"v000{number}" for number in (1, 2))
+    pages.open(f"/skillopt/skills/{BENCHMARK}?target=z%3Ahostile")
+    pages.wait_for_text("document.title = 'owned'", "[U+202E]", second, first)
+    assert pages.driver.title.startswith(BENCHMARK)
+    assert len(pages.driver.find_elements(By.CSS_SELECTOR, "script, iframe, img, base, meta[http-equiv]")) == 1
+    assert refused(pages) == []
