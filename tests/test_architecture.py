@@ -205,6 +205,8 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.training.repository_judging": "tests/sandbox/test_judge_container.py",
     "skillopt_airflow.core.night_point": "tests/training/test_night_series.py",
     "skillopt_airflow.training.skill_details": "tests/ui/test_skill_page.py",
+    "skillopt_airflow.report.curve": "tests/report/test_plots.py",
+    "skillopt_airflow.ui.watched_runs": "tests/ui/test_progress_tab.py",
     "skillopt_airflow.ui.plugin": "tests/ui/test_dag_run_tab.py",
     "skillopt_airflow.ui.trainings": "tests/ui/test_dag_run_tab.py",
 }
