@@ -189,6 +189,8 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.training.night_plan": "tests/training/test_nights.py",
     "skillopt_airflow.training.reporting": "tests/test_training_loop.py",
     "skillopt_airflow.training.rollback": "tests/training/test_publication.py",
+    "skillopt_airflow.training.progress": "tests/training/test_progress_reader.py",
+    "skillopt_airflow.training.running_stage": "tests/training/test_progress_reader.py",
     "skillopt_airflow.training.preparation": "tests/test_training_loop.py",
     "skillopt_airflow.training.run": "tests/training/test_data_items.py",
     "skillopt_airflow.training.steps": "tests/test_training_loop.py",
@@ -207,6 +209,8 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.training.repository_judging": "tests/sandbox/test_judge_container.py",
     "skillopt_airflow.core.night_point": "tests/training/test_night_series.py",
     "skillopt_airflow.training.skill_details": "tests/ui/test_skill_page.py",
+    "skillopt_airflow.report.curve": "tests/report/test_plots.py",
+    "skillopt_airflow.ui.watched_runs": "tests/ui/test_progress_tab.py",
     "skillopt_airflow.ui.plugin": "tests/ui/test_dag_run_tab.py",
     "skillopt_airflow.ui.trainings": "tests/ui/test_dag_run_tab.py",
 }

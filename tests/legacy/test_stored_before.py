@@ -36,6 +36,7 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.run_states import RunStates, same
 from skillopt_airflow.training.answer_cache import StoredMiss, StoredReply
 from skillopt_airflow.training.batch_job import BatchJob
+from skillopt_airflow.training.estimate import EstimateTotals
 from skillopt_airflow.training.imported import ImportedRun
 from skillopt_airflow.training.night import LedgerRow
 from skillopt_airflow.training.night_plan import Contest
@@ -90,6 +91,13 @@ MADE: dict[type[Document], dict[str, Any]] = {
     BatchJob: {"number": 0, "plan": "p", "entries": [{"chunk": 0, "item_id": "i"}], "created": 1.0},
     ChosenRate: {"rate": 2},
     CorpusManifest: {"files": [{"name": "a.txt", "size": 1, "sha256": "s"}], "archives": [1]},
+    EstimateTotals: {
+        "calls": {"target": 10},
+        "tokens_likely": 100,
+        "tokens_most": 200,
+        "usd_likely": None,
+        "usd_most": None,
+    },
     ImportedRun: {
         "source": "my_run",
         "sha256": "s",
@@ -350,7 +358,8 @@ def _findings(document: Any) -> Any:
         return [_findings(entry) for entry in document]
     if not isinstance(document, dict):
         return document
-    return {key: _findings(value) for key, value in document.items() if key not in ("low", "high", "groups", "density")}
+    new = ("low", "high", "interval", "groups", "density")
+    return {key: _findings(value) for key, value in document.items() if key not in new}
 
 
 def _planned(body: bytes) -> list[tuple[str, int, str]]:

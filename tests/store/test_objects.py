@@ -1,5 +1,6 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +32,17 @@ def test_json_and_models_come_back_and_equal_values_are_equal_bytes(store: Objec
     assert store.get_bytes("one.json") == store.get_bytes("other.json")
     assert store.get_bytes("one.json").endswith(b"}\n")
     assert json.loads(store.get_text("one.json")) == {"a": 1, "b": [None, 0.5]}
+
+
+def test_a_body_comes_with_the_time_of_its_last_write(store: ObjectStore) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    store.put_text(KEY, "one")
+    store.put_text(KEY, "two")
+    body, written = store.get_dated(KEY)
+    assert body == b"two"
+    assert before <= written <= datetime.now(UTC)
+    with pytest.raises(ObjectMissing):
+        store.get_dated("missing")
 
 
 def test_exists_wants_the_whole_key(store: ObjectStore) -> None:

@@ -2,6 +2,7 @@ import random
 from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from skillopt_airflow.core.timeline import Moment
@@ -44,6 +45,24 @@ class Watched(ObjectStore):
     def delete(self, key: str) -> None:
         self._happens()
         super().delete(key)
+
+
+def test_what_is_known_of_a_part_is_not_read_again(store: ObjectStore) -> None:
+    known: dict[str, tuple[parts.Part, list[int]]] = {}
+    asked: list[int] = []
+
+    def numbers(file: pq.ParquetFile) -> list[int]:
+        found: list[int] = file.read()["number"].to_pylist()
+        asked.extend(found)
+        return found
+
+    written = [put(store, str(number), number) for number in range(3)]
+    for expected in ([[0], [1], [2]], [[0], [1], [2]]):
+        assert read_parts(store, FOLDER, numbers, known) == expected
+    merge_these(store, FOLDER, written[:2])
+    assert sorted(read_parts(store, FOLDER, numbers, known)) == [[0, 1], [2]]
+    assert sorted(asked) == [0, 0, 1, 1, 2]
+    assert len(known) == 2
 
 
 def test_few_parts_are_left_as_they_are(store: ObjectStore) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from threading import Lock
 from typing import IO
 
@@ -20,7 +21,13 @@ class LocalStore(ObjectStore):
         self.objects: dict[str, bytes] = {}
         self.before_write: Callable[[str], None] = lambda key: None
         self.before_read: Callable[[str], None] = lambda key: None
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self.written: dict[str, datetime] = {}
+        """When each object was."""
         self._lock = Lock()
+
+    def get_dated(self, key: str) -> tuple[bytes, datetime]:
+        return self.get(key).body, self.written[key]
 
     def get(self, key: str) -> StoredObject:
         self.before_read(key)
@@ -40,7 +47,7 @@ class LocalStore(ObjectStore):
     def put_bytes(self, key: str, body: bytes) -> None:
         self.before_write(key)
         with self._lock:
-            self.objects[key] = body
+            self.objects[key], self.written[key] = body, self.clock()
 
     def put_file(self, key: str, file: IO[bytes]) -> None:
         self.put_bytes(key, file.read())
@@ -50,7 +57,7 @@ class LocalStore(ObjectStore):
         with self._lock:
             if key in self.objects:
                 raise Conflict(key)
-            self.objects[key] = body
+            self.objects[key], self.written[key] = body, self.clock()
 
     def replace(self, key: str, body: bytes, etag: str) -> None:
         if self.get(key).etag != etag:

@@ -8,7 +8,7 @@ import pytest
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.preparation import log_size, prepare_training
+from skillopt_airflow.training.preparation import prepare_training, tell_size
 from skillopt_airflow.training.run import RunRecord
 from skillopt_airflow.training.run_corpus import stored_corpus
 from tests.training.in_process import Training
@@ -90,9 +90,9 @@ def test_the_log_says_that_the_estimate_leaves_out_what_is_shown_of_the_document
 ) -> None:
     caplog.set_level("INFO")
     said = "what the benchmark shows of an item's files or documents is not counted"
-    log_size(prepared(None).run)
+    tell_size(prepared(None).run)
     assert said not in caplog.text
     training = Training.of(benchmark="officeqa", data__uri="sample")
     training.prepare()
-    log_size(training.run)
+    tell_size(training.run)
     assert said in caplog.text

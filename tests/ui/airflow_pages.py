@@ -2,8 +2,9 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from selenium.common.exceptions import (
     ElementClickInterceptedException,
@@ -19,6 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 SECONDS = 60
 """Until a page shows what it is asked for; it polls the server every few seconds."""
 SECONDS_TO_SWITCH = 5
+STEP_SECONDS = 300
 
 Locator = tuple[str, str]
 APPROVE: Locator = (By.CSS_SELECTOR, "[data-testid=hitl-option-Approve]")
@@ -119,6 +121,60 @@ class Page:
             return self.wait_for_text(*parts)
         finally:
             self.driver.switch_to.default_content()
+
+    @contextmanager
+    def progress(self, dag_id: str, run_id: str) -> Iterator["ProgressPage"]:
+        """The tab Progress of a run, in whose frame the driver is meanwhile."""
+        self.open(f"/dags/{dag_id}/runs/{run_id}")
+        self.click((By.LINK_TEXT, "Progress"))
+        self.driver.switch_to.frame(self.shown((By.TAG_NAME, "iframe")))
+        try:
+            yield ProgressPage(self)
+        finally:
+            self.driver.switch_to.default_content()
+
+
+class ShownProgress(NamedTuple):
+    """What the tab Progress shows at a time."""
+
+    steps: int
+    calls: int
+    said: str
+    """What a screen reader was told last."""
+    renews: bool
+    marked: bool
+    """Whether it is still the document that was marked."""
+    open_models: bool
+
+
+class ProgressPage:
+    """How far a training is."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    def mark(self) -> None:
+        """Mark the document, which a reload would replace."""
+        self._page.driver.execute_script("window.marked = true")
+
+    def open_models(self) -> None:
+        """Open what is closed in the part that is renewed."""
+        self._page.driver.execute_script("document.getElementById('models')?.setAttribute('open', '')")
+
+    def wait_for_steps(self, done: str) -> ShownProgress:
+        """What it shows when so many steps are done; a step may take minutes."""
+        deadline = time.monotonic() + STEP_SECONDS
+        while done not in self._page.text():
+            assert time.monotonic() < deadline, f"no {done} in:\n{self._page.text()}"
+            time.sleep(0.5)
+        shown = self._page.driver.execute_script(
+            """return [document.querySelector("[role=status]").textContent,
+            document.querySelector("[data-refresh]") !== null, window.marked === true,
+            document.querySelector("details#models")?.open === true,
+            document.querySelector(".budget td")?.textContent ?? "0"]"""
+        )
+        said, renews, marked, opened, calls = shown
+        return ShownProgress(int(done.split()[0]), int(calls.replace(",", "")), said, renews, marked, opened)
 
 
 class TriggerForm:

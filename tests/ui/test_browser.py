@@ -15,7 +15,8 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.publication import PublishContest
 from tests.pipeline.trained_run import DAG, EPOCH_DAGS, TrainedRun
 from tests.store.test_artifacts import provenance
-from tests.ui.airflow_pages import Page
+from tests.ui.accessibility import axe_source, findings
+from tests.ui.airflow_pages import Page, ShownProgress
 
 pytestmark = pytest.mark.platform
 
@@ -70,9 +71,22 @@ def before(platform: Any) -> Published:
 
 
 @pytest.fixture(scope="module")
-def trained(platform: Any, page: Page, before: Published, shots: Path) -> TrainedRun:
-    """Triggered by the form, approved by the button."""
+def watched(page: Page, before: Published, shots: Path) -> list[ShownProgress]:
+    """Triggered by the form; what the run's tab showed until its second step was over, without being loaded again."""
     page.trigger(DAG, before.name, CHANGED | {"more": before.more(**DRAWS)})
+    seen: list[ShownProgress] = []
+    with page.progress(DAG, before.name) as tab:
+        tab.mark()
+        for done in ("0 of 3 steps", "1 of 3 steps", "2 of 3 steps"):
+            seen.append(tab.wait_for_steps(done))
+            tab.open_models()
+        page.driver.save_screenshot(str(shots / "progress.png"))
+    return seen
+
+
+@pytest.fixture(scope="module")
+def trained(platform: Any, page: Page, before: Published, shots: Path, watched: list[ShownProgress]) -> TrainedRun:
+    """Approved by the button."""
     run = TrainedRun(platform, before.name, before.prefix)
     wait_for_approval(platform, DAG, before.name, APPROVE_PUBLICATION)
     asked = page.open_approval(DAG, before.name, APPROVE_PUBLICATION, "Publish a new champion of searchqa?")
@@ -85,6 +99,30 @@ def trained(platform: Any, page: Page, before: Published, shots: Path) -> Traine
     assert before.champion == before.first
     page.approve()
     return run.wait()
+
+
+def test_the_page_of_a_running_training_changes_without_being_loaded_again(watched: list[ShownProgress]) -> None:
+    first, second, third = watched
+    assert first.marked
+    assert third.marked
+    assert [one.steps for one in watched] == [0, 1, 2]
+    # Somebody who does not see the page hears of a step, once it is over.
+    assert first.said == ""
+    assert second.said.startswith("Step 1 has ended: ")
+    assert third.said.startswith("Step 2 has ended: ")
+    assert third.calls > second.calls > 0
+    assert third.open_models
+
+
+def test_a_training_that_is_over_is_not_asked_for_again_and_its_page_is_for_everybody(
+    page: Page, trained: TrainedRun, tmp_path: Path
+) -> None:
+    source = axe_source(tmp_path)
+    with page.progress(DAG, trained.run_id) as tab:
+        shown = tab.wait_for_steps("3 of 3 steps")
+        assert "It published v0002-" in page.text()
+        assert not shown.renews
+        assert findings(page.driver, source) == []
 
 
 def test_the_form_changes_what_the_run_does(platform: Any, trained: TrainedRun, before: Published) -> None:

@@ -27,6 +27,11 @@ class Moment(Value):
         return f"{self.kind}/epoch_{self.epoch:02d}"
 
 
+def moment_label(kind: MomentKind, step: int, epoch: int) -> str:
+    """Return the name of a step, or of a part of an epoch's end, that people use."""
+    return f"Step {step}" if kind == "step" else f"{kind.replace('_', ' ').capitalize()}, epoch {epoch}"
+
+
 def timeline(config: TrainConfig, steps_in_epoch: int) -> tuple[Moment, ...]:
     """Return all moments of a run that is not stopped; without steps, of one that was imported, its two ends alone.
 

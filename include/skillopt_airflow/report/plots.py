@@ -1,9 +1,11 @@
 """The plots of a report, as SVG for a page to embed; the same view gives the same bytes."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from io import StringIO
+from threading import Lock
 from typing import Any, NamedTuple
 
 from matplotlib import rc_context
@@ -13,8 +15,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.gate import Action
-from skillopt_airflow.core.measured_score import SplitScore
-from skillopt_airflow.report.view import MomentView, ReportView
+from skillopt_airflow.report.curve import Curve, CurveMoment, CurveScore
 
 # Okabe and Ito's palette (2008), which people with colour vision deficiencies tell apart; each also has a marker.
 GREEN, VERMILLION, ORANGE, PURPLE, BLUE, SKY = "#007a5a", "#c04e00", "#b87700", "#a0527f", "#0060a0", "#8cc4ea"
@@ -53,6 +54,8 @@ WITHIN_STEP = {"slow_update": 0.2, "meta_reflect": 0.35}
 """Distance of a moment behind its epoch's last step, in steps."""
 EPOCHS_WITH_NAME = 12
 FEW_MOMENTS = 60
+# The style that plots share is a setting of the whole process, and a server draws in several threads.
+_DRAWING = Lock()
 LONGEST_STAGE = 30
 
 
@@ -75,9 +78,16 @@ MARKS = {
 EARLY = Mark("rejected early, at most this", "v", VERMILLION, filled=False)
 
 
-def learning_curve(view: ReportView) -> str:
+@contextmanager
+def drawing(name: str) -> Iterator[None]:
+    """Draw in the style of the plots, no two at the same time; equal figures of a name have equal ids in their SVG."""
+    with _DRAWING, rc_context(STYLE | {"svg.hashsalt": name}):
+        yield
+
+
+def learning_curve(view: Curve) -> str:
     """Plot the scores of current, best and each candidate over the steps, and beside them those on test."""
-    with rc_context(STYLE | {"svg.hashsalt": "learning-curve"}):
+    with drawing("learning-curve"):
         figure = Figure(figsize=(10.4, 4.6), layout="constrained")
         columns = [1.0] if not view.test else [1.0, 0.17]
         axes = figure.subplots(1, len(columns), sharey=True, width_ratios=columns, squeeze=False)[0]
@@ -100,7 +110,7 @@ def learning_curve(view: ReportView) -> str:
 
 def costs(rows: Sequence[StageCost]) -> str:
     """Plot tokens and seconds of the model calls by stage; rows must not be empty."""
-    with rc_context(STYLE | {"svg.hashsalt": "costs"}):
+    with drawing("costs"):
         figure = Figure(figsize=(10.4, 1.3 + 0.3 * len(rows)), layout="constrained")
         tokens, seconds = figure.subplots(1, 2, sharey=True)
         places = range(len(rows))
@@ -126,11 +136,11 @@ def costs(rows: Sequence[StageCost]) -> str:
         return as_svg(figure, "costs", "Tokens and seconds by stage", text)
 
 
-def _place(moment: MomentView) -> float:
+def _place(moment: CurveMoment) -> float:
     return moment.step + WITHIN_STEP.get(moment.kind, 0.0)
 
 
-def _lines(axes: Axes, view: ReportView) -> None:
+def _lines(axes: Axes, view: Curve) -> None:
     places = [0.0, *(_place(moment) for moment in view.moments)]
     best = [view.seed.score, *(moment.best_score for moment in view.moments)]
     current = [view.seed.score, *(moment.score_after for moment in view.moments)]
@@ -140,7 +150,7 @@ def _lines(axes: Axes, view: ReportView) -> None:
     _marks(axes, seed, [0.0], [view.seed])
 
 
-def _candidates(axes: Axes, moments: Sequence[MomentView]) -> None:
+def _candidates(axes: Axes, moments: Sequence[CurveMoment]) -> None:
     size = 8.0 if len(moments) <= FEW_MOMENTS else 5.0
     for action, mark in MARKS.items():
         measured = [(_place(one), one.candidate) for one in moments if one.decision.action is action]
@@ -151,7 +161,7 @@ def _candidates(axes: Axes, moments: Sequence[MomentView]) -> None:
         axes.plot(*zip(*early, strict=True), linestyle="none", label=EARLY.name, **_look(EARLY, size))
 
 
-def _marks(axes: Axes, mark: Mark, places: Sequence[float], scores: Sequence[SplitScore], size: float = 8.0) -> None:
+def _marks(axes: Axes, mark: Mark, places: Sequence[float], scores: Sequence[CurveScore], size: float = 8.0) -> None:
     """Draw points with their intervals, fainter where there are many; a kind that does not occur has no legend."""
     if not places:
         return
@@ -191,7 +201,7 @@ def _look(mark: Mark, size: float) -> dict[str, Any]:
     }
 
 
-def _epochs(axes: Axes, moments: Sequence[MomentView]) -> None:
+def _epochs(axes: Axes, moments: Sequence[CurveMoment]) -> None:
     """Draw a line after each epoch, and their names where there is room."""
     last = {moment.epoch: moment.step for moment in moments}
     for epoch, step in last.items():
@@ -206,7 +216,7 @@ def _epochs(axes: Axes, moments: Sequence[MomentView]) -> None:
             )  # fmt: skip
 
 
-def _test(axes: Axes, view: ReportView) -> None:
+def _test(axes: Axes, view: Curve) -> None:
     mark = Mark("test split", "h", BLUE, filled=True)
     places = range(len(view.test))
     _marks(axes, mark, list(places), list(view.test.values()), 9.0)
@@ -216,7 +226,7 @@ def _test(axes: Axes, view: ReportView) -> None:
     axes.tick_params(axis="y", length=0, labelleft=False)
 
 
-def _described(view: ReportView) -> str:
+def _described(view: Curve) -> str:
     accepted = sum(moment.decision.action.accepted for moment in view.moments)
     text = (
         f"The seed skill scores {view.seed.score:.4f} on the selection split, the best skill {view.best.score:.4f}. "

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from jinja2 import Template
 
-from skillopt_airflow.core.gate import Action
+from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.report import plots, summary
 from skillopt_airflow.report.html_pages import html_environment
-from skillopt_airflow.report.view import MomentView, ReportView
+from skillopt_airflow.report.view import ReportView
 
 SYMBOLS = {
     Action.ACCEPT_NEW_BEST: "★",
@@ -74,12 +74,12 @@ def _template() -> Template:
     return environment.get_template("report.html")
 
 
-def verdict(moment: MomentView) -> VerdictSign:
+def verdict(decision: GateDecision) -> VerdictSign:
     """Return the page's name and symbol for the gate's verdict."""
-    action = moment.decision.action
-    if moment.decision.screened_out is not None:
+    action = decision.action
+    if decision.screened_out is not None:
         return VerdictSign(SCREENED_OUT, "screened out", action.value)
-    if moment.decision.bound is not None:
+    if decision.bound is not None:
         return VerdictSign(EARLY, "rejected early", action.value)
     return VerdictSign(SYMBOLS[action], plots.MARKS[action].name, action.value)
 

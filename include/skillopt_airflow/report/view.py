@@ -11,6 +11,7 @@ from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.provenance import LineOrigin
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.run_history import History, MomentHistory, StageRollouts
+from skillopt_airflow.core.timeline import moment_label
 from skillopt_airflow.core.types import FailurePattern
 from skillopt_airflow.report.item_examples import Example, Judging
 
@@ -31,9 +32,7 @@ class MomentView(MomentHistory):
     @property
     def label(self) -> str:
         """The name that people use."""
-        if self.kind == "step":
-            return f"Step {self.step}"
-        return f"{self.kind.replace('_', ' ').capitalize()}, epoch {self.epoch}"
+        return moment_label(self.kind, self.step, self.epoch)
 
     @property
     def slug(self) -> str:

@@ -86,6 +86,11 @@ def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
     return list(map(ItemRef, *(_values(table, column) for column in columns)))
 
 
+def count_items(store: ObjectStore, key: str) -> int:
+    """Return the number of items of a split, of which none is read; raises ObjectMissing."""
+    return int(opened(store, key).metadata.num_rows)
+
+
 def _values(table: pa.Table, column: str) -> list[Any]:
     """Return a column as `ItemRef` has it; equal lists of types are one object, since many items have the same."""
     if column != "task_types":

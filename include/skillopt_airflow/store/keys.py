@@ -172,6 +172,8 @@ class RunKeys:
     """Result of the suite over the rollouts from which something is concluded."""
     quality_page = Below("data_quality.html")
     """Both results, for people."""
+    estimate = Below("estimate.json")
+    """The estimate of calls, tokens and price before the first call."""
     history = Below("history.json")
     """One row a step."""
     contest = Below("contest.json")

@@ -66,6 +66,13 @@ class ObjectStore:
         """Return the body; raises ObjectMissing."""
         return self.get(key).body
 
+    def get_dated(self, key: str) -> tuple[bytes, datetime]:
+        """Return the body and when it was written, in whole seconds; raises ObjectMissing."""
+        with self._explained(key):
+            answer = self._client.get_object(Bucket=self.bucket, Key=key)
+            with answer["Body"] as body:
+                return body.read(), answer["LastModified"]
+
     def get_range(self, key: str, start: int, stop: int) -> bytes:
         """Return the bytes of the body from `start` until before `stop`; raises ObjectMissing."""
         with self._explained(key):

@@ -6,7 +6,7 @@ project, are merged apart: nothing that this version does not know is lost.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
@@ -63,12 +63,24 @@ def parts_of(store: ObjectStore, partition: str) -> list[str]:
     return [key for key in store.list_keys(partition) if key.endswith(".parquet")]
 
 
-def read_parts(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFile], T]) -> list[T]:
+def read_parts(
+    store: ObjectStore,
+    partition: str,
+    read: Callable[[pq.ParquetFile], T],
+    known: MutableMapping[str, tuple[Part, T]] | None = None,
+) -> list[T]:
     """Return what is read of each part that counts; a merge removes parts one by one, so it tries again for a while.
+
+    Args:
+        store: the store.
+        partition: its parts.
+        read: what is wanted of one.
+        known: what was read before, by key, since a part never changes; it is brought up to date.
 
     Raises:
         StoreUnavailable: parts vanished between listing and reading for as long as that.
     """
+    seen = {} if known is None else known
     retrying = Retrying(
         stop=stop_after_delay(PATIENCE),
         wait=wait_exponential(FIRST_PAUSE, max=LONGEST_PAUSE),
@@ -76,12 +88,17 @@ def read_parts(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFil
     )
 
     def look_at(key: str) -> tuple[Part, T]:
-        file = opened(store, key)
-        return _part(key, file), read(file)
+        if key not in seen:
+            file = opened(store, key)
+            seen[key] = _part(key, file), read(file)
+        return seen[key]
 
     def look() -> list[T]:
+        listed = parts_of(store, partition)
+        for key in seen.keys() - listed:
+            seen.pop(key, None)
         with ThreadPoolExecutor(READERS) as pool:
-            found = list(pool.map(look_at, parts_of(store, partition)))
+            found = list(pool.map(look_at, listed))
         gone = _replaced([part for part, _ in found])
         return [read for part, read in found if part.name not in gone]
 

@@ -10,6 +10,7 @@ from skillopt_airflow.core.early_rejection import reject_early
 from skillopt_airflow.core.edits import apply_edits
 from skillopt_airflow.core.gate import Action, GateDecision, decide, reject_screened, to_confirm
 from skillopt_airflow.core.item_scores import Evaluation, covers
+from skillopt_airflow.core.paired import interval
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, advance, remember
@@ -139,12 +140,15 @@ def _merge_parts(run: TrainingRun, moment: Moment, before: RunState) -> None:
 
 
 def _findings(run: TrainingRun, candidate: SkillDocument, evaluation: Evaluation) -> dict[str, Any]:
-    """Return what the verdict tells besides: the score per tokens and by type; nothing of a part of the split."""
+    """Return what the verdict tells besides: interval, score per tokens and by type; nothing of a part of the split."""
     rules = run.config.evaluation
     if not covers(evaluation, rules):
         return {}
-    by_types = by_type(run, Split.VAL, evaluation)
-    return {"density": density(evaluation.gate_mean(rules), candidate), "by_type": by_types}
+    return {
+        "density": density(evaluation.gate_mean(rules), candidate),
+        "interval": interval(evaluation, rules),
+        "by_type": by_type(run, Split.VAL, evaluation),
+    }
 
 
 def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:

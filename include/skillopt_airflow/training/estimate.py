@@ -11,6 +11,7 @@ from skillopt_airflow.core import schedule
 from skillopt_airflow.core.budget import BATCH_SHARE, Prices, Role
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.density import CHARS_PER_TOKEN
+from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.timeline import timeline
@@ -44,6 +45,18 @@ class Tokens(NamedTuple):
 
     prompt: int
     completion: int
+
+
+class EstimateTotals(Document):
+    """A run before its first call, as estimate.json."""
+
+    calls: dict[Role, int]
+    """At most, without retries, of each role that is asked."""
+    tokens_likely: int
+    tokens_most: int
+    usd_likely: float | None
+    """US dollars; None if a price is not known."""
+    usd_most: float | None
 
 
 class StageEstimate(NamedTuple):
@@ -90,6 +103,17 @@ class Estimate:
             share = BATCH_SHARE if self.config.model.batch and stage.stage in BATCHED else 1.0
             total += share * price.usd(*getattr(stage, case))
         return total
+
+    @property
+    def totals(self) -> EstimateTotals:
+        """Return all stages together."""
+        return EstimateTotals(
+            calls={role: self.calls(role) for role in dict.fromkeys(stage.role for stage in self.stages)},
+            tokens_likely=self.tokens("likely"),
+            tokens_most=self.tokens("most"),
+            usd_likely=self.usd("likely"),
+            usd_most=self.usd("most"),
+        )
 
     def lines(self) -> list[str]:
         """Return lines for a log: each stage, the totals, the price, and the budget's limits that may end the run."""

@@ -97,7 +97,7 @@ def prepare_training(
     begun = Beginning(smallest_gains(config, _groups(config, items)), init.version, stated)
     settle(run, config, items, quality, image, prices, begun, corpus=corpus)
     store_seed(run, init, seed)
-    log_size(run)
+    tell_size(run)
     return seed_plan(run)
 
 
@@ -274,8 +274,8 @@ def settle(
     run.store.put_model(run.keys.config, record)
 
 
-def log_size(run: TrainingRun) -> None:
-    """Log how large the run is, and what it may cost."""
+def tell_size(run: TrainingRun) -> None:
+    """Log how large the run is; log and store what it may cost."""
     train = run.config.train
     splits = dict.fromkeys([*DATA_SPLITS, Split(run.config.publishing.split)])
     sizes = {split: len(run.item_refs(split)) for split in splits}
@@ -289,7 +289,9 @@ def log_size(run: TrainingRun) -> None:
             left_out,
             sizes[Split.TRAIN],
         )
-    for line in estimated(run, sizes).lines():
+    made = estimated(run, sizes)
+    run.store.put_model(run.keys.estimate, made.totals)
+    for line in made.lines():
         log.info("%s", line)
     if run.config.model.harness == "chat" and isinstance(run.benchmark, ShowsFiles):
         log.info("  what the benchmark shows of an item's files or documents is not counted; a step's usage tells it")

@@ -61,18 +61,35 @@
     }
   }
 
+  const sent = new Map();
+
   function renew(region, fresh) {
+    delete region.dataset.stale;
+    // What is as it was stays, with what somebody has selected in it.
+    if (sent.get(region.id) === fresh.outerHTML) return;
+    sent.set(region.id, fresh.outerHTML);
+    announce(region, fresh);
     const focused = region.contains(document.activeElement) ? document.activeElement.id : "";
     for (const open of region.querySelectorAll("details[open][id]")) {
       fresh.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
     }
+    const scrolled = [...region.querySelectorAll("[tabindex][id]")].map((box) => [box.id, box.scrollLeft, box.scrollTop]);
     localise(fresh);
     region.replaceWith(fresh);
+    for (const [id, left, top] of scrolled) document.getElementById(id)?.scrollTo({ left, top, behavior: "instant" });
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   }
 
+  // A reader hears the one line of the page that is a status, and of a region nothing but this.
+  function announce(region, fresh) {
+    const said = fresh.dataset.announce;
+    const status = document.querySelector("[role=status]");
+    if (said && said !== region.dataset.announce && status !== null) status.textContent = said;
+  }
+
+  const regions = () => [...document.querySelectorAll("[data-refresh][id]")];
+
   async function refresh() {
-    const regions = () => [...document.querySelectorAll("[data-refresh][id]")];
     if (regions().length === 0) return;
     if (!document.hidden) {
       try {
@@ -92,13 +109,14 @@
   }
 
   function later() {
-    const waits = [...document.querySelectorAll("[data-refresh][id]")].map((one) => Number(one.dataset.refresh));
+    const waits = regions().map((one) => Number(one.dataset.refresh));
     if (waits.length > 0) setTimeout(refresh, 1000 * Math.max(1, Math.min(...waits)));
   }
 
   paint();
   addEventListener("storage", paint);
   addEventListener("DOMContentLoaded", () => {
+    for (const region of regions()) sent.set(region.id, region.outerHTML);
     localise(document);
     document.addEventListener("click", follow);
     document.addEventListener("click", copy);

@@ -1,0 +1,94 @@
+"""What the learning curve is drawn from: a run that is over, or the part of one that goes on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from skillopt_airflow.core.gate import GateDecision
+from skillopt_airflow.core.timeline import MomentKind
+
+
+class CurveScore(Protocol):
+    """A mean of the gate metric with its 95 % interval."""
+
+    @property
+    def score(self) -> float:
+        """The mean."""
+        ...
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        ...
+
+
+class CurveMoment(Protocol):
+    """A moment that the gate has decided on."""
+
+    @property
+    def kind(self) -> MomentKind:
+        """A step, or a part of an epoch's end."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """Number of steps taken when it was over."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """1-based."""
+        ...
+
+    @property
+    def decision(self) -> GateDecision:
+        """The verdict."""
+        ...
+
+    @property
+    def candidate(self) -> CurveScore | None:
+        """On the selection split; None if it was not measured as a whole."""
+        ...
+
+    @property
+    def score_after(self) -> float:
+        """Score of the current skill after the moment; nan if it was taken without a score."""
+        ...
+
+    @property
+    def best_score(self) -> float:
+        """Score of the best skill after the moment."""
+        ...
+
+
+class Curve(Protocol):
+    """The scores of a run."""
+
+    @property
+    def metric(self) -> str:
+        """The metric of all scores."""
+        ...
+
+    @property
+    def seed(self) -> CurveScore:
+        """The skill that the run began with, on the selection split."""
+        ...
+
+    @property
+    def best(self) -> CurveScore:
+        """The best skill, on the selection split."""
+        ...
+
+    @property
+    def moments(self) -> Sequence[CurveMoment]:
+        """In their order."""
+        ...
+
+    @property
+    def test(self) -> Mapping[str, CurveScore]:
+        """Skills by name on the test split; empty if that was not measured."""
+        ...

@@ -1,0 +1,214 @@
+"""How far a training is, as a tab of its DAG run and of those of its parts; the page renews itself while it goes on."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.sdk.exceptions import AirflowException
+from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse
+
+from skillopt_airflow.core.errors import SkillOptError
+from skillopt_airflow.pipeline.addresses import UI_PREFIX, train_dag_id
+from skillopt_airflow.report.summary import usd
+from skillopt_airflow.ui.access import may_read_dag_run
+from skillopt_airflow.ui.pages import app, count, message_page, page
+from skillopt_airflow.ui.reports import DagRunRow, row_of
+from skillopt_airflow.ui.training_runs import TrainingDagRun, training_dag_run
+from skillopt_airflow.ui.trainings import trained_benchmark, training_of
+from skillopt_airflow.ui.watched_runs import Sight, watched_run
+
+if TYPE_CHECKING:
+    from skillopt_airflow.report.run_page import VerdictSign
+    from skillopt_airflow.training.progress import MomentProgress, Progress, StageName
+
+Amount = TypeVar("Amount", int, float)
+
+PROGRESS_ROUTE = "/dag_runs/{dag_id}/{run_id}/progress"
+"""Below the plugin's prefix; the ids as Airflow's UI has them."""
+
+PROGRESS_TAB = {
+    "name": "Progress",
+    "destination": "dag_run",
+    "url_route": "skillopt-progress",
+    "href": f"{UI_PREFIX.removeprefix('/')}{PROGRESS_ROUTE.format(dag_id='{DAG_ID}', run_id='{RUN_ID}')}",
+}
+"""The tab of a DAG run; Airflow shows it on those of every DAG."""
+
+SECONDS_TO_REFRESH = 5
+MOST_ROWS = 200
+"""Moments that the table has, the latest; the curve has all."""
+UNITS = (("min", 60, ".0f"), ("hours", 3600, ".1f"), ("days", 86_400, ".1f"))
+"""In which durations are told: the unit, its seconds, its digits."""
+MOST_OF_A_UNIT = 90
+"""Above so many of a unit a duration is told in the next."""
+NEAR = 0.8
+"""Share of a limit from which on the page says that it is near."""
+STAGES: "Mapping[StageName, str]" = {
+    "preparation": "Checks data, models and sandbox image, before the first call that is paid for",
+    "seed": "Measures the skill that it begins with on the selection split",
+    "rollout": "Runs its batch with the present skill",
+    "reflection": "The optimizer reflects on what went right and wrong",
+    "selection": "The optimizer merges what it proposes and makes a candidate of it",
+    "screen": "Runs the candidate on the step’s own batch",
+    "evaluation": "Measures the candidate on the selection split",
+    "confirmation": "Runs the items on which candidate and present skill differ once more",
+    "gate": "The gate decides on the candidate",
+    "longitudinal": "Runs the last skills of two epochs on the same items",
+    "slow_update": "The optimizer writes guidance from comparing two epochs",
+    "meta_reflect": "The optimizer reflects on the epoch as a whole",
+    "final": "Measures the last skill on the selection split",
+    "test": "Measures the best and the last skill on the test split",
+    "report": "Writes the report",
+    "publication": "Compares the best skill with the champion, to publish it",
+    "over": "Nothing is left to do",
+}
+
+
+class Status(NamedTuple):
+    """The state of a training in a word, and how it looks."""
+
+    word: str
+    css: str
+
+
+class Limit(NamedTuple):
+    """What was spent of a kind, against its limit and the estimate before the first call."""
+
+    name: str
+    spent: str
+    limit: str
+    """Empty without one."""
+    share: float
+    """Of the limit, at most 1."""
+    estimate: str
+    """Empty if there is none."""
+
+    @property
+    def css(self) -> str:
+        """How its bar looks."""
+        return "spent" if self.share >= 1 else "near" if self.share >= NEAR else ""
+
+
+class End(NamedTuple):
+    """When a training is likely to end."""
+
+    words: str
+    """How long that is from now."""
+    first: datetime
+    last: datetime
+
+
+class Row(NamedTuple):
+    """A moment in the table."""
+
+    moment: "MomentProgress"
+    verdict: "VerdictSign"
+
+
+@app.get(PROGRESS_ROUTE, dependencies=[Depends(may_read_dag_run)])
+def dag_run_progress(
+    request: Request, dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)], session: SessionDep
+) -> HTMLResponse:
+    """Return how far the training is that the DAG run is, or is a part of."""
+    benchmark = trained_benchmark(dag_id)
+    if benchmark is None:
+        text = f"Progress is that of trainings of skills, the runs of {train_dag_id('<benchmark>')}."
+        return message_page(404, "This DAG trains no skill", text)
+    if row is None:
+        return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
+    try:
+        training = training_of(benchmark, dag_id, run_id, row.conf)
+    except SkillOptError as error:
+        return message_page(404, "This run has no progress", str(error))
+    now = datetime.now(UTC)
+    try:
+        sight = watched_run(training).look(now)
+    except (SkillOptError, AirflowException) as error:
+        return message_page(502, "The progress cannot be read", str(error))
+    dag_run = training_dag_run(session, benchmark, run_id)
+    return page(
+        request,
+        "progress.html",
+        plots=True,
+        training=training,
+        dag_run=dag_run,
+        status=status_of(dag_run, sight),
+        sight=sight,
+        progress=None if sight is None else sight.progress,
+        stage="" if sight is None else STAGES[sight.progress.stage.name],
+        limits=() if sight is None else limits(sight.progress),
+        rows=() if sight is None else rows(sight.progress),
+        most_rows=MOST_ROWS,
+        end=None if sight is None else end_of(sight.progress, now),
+        seconds=SECONDS_TO_REFRESH,
+        shown_at=now,
+    )
+
+
+def status_of(dag_run: TrainingDagRun, sight: Sight | None) -> Status:
+    """Return the state of a training by what Airflow says, and what the run has stored."""
+    stopped = sight is not None and bool(sight.progress.stopped)
+    if dag_run.state == "failed":
+        return Status("failed", "missed")
+    if dag_run.state == "success":
+        return Status("stopped by its budget", "indecisive") if stopped else Status("finished", "met")
+    if dag_run.waiting:
+        return Status("waits for approval", "indecisive")
+    if stopped and dag_run.goes_on:
+        return Status("stops, its budget is spent", "indecisive")
+    return Status(dag_run.state if dag_run.state else "not known to Airflow any more", "")
+
+
+def limits(progress: "Progress") -> Sequence[Limit]:
+    """Return calls, tokens and US dollars against the budget's limits."""
+    spent, budget, estimate = progress.spent, progress.budget, progress.estimate
+    calls = tokens = price = ""
+    if estimate is not None:
+        calls = f"at most {count(sum(estimate.calls.values()))}"
+        tokens = f"{count(_rounded(estimate.tokens_likely))} to {count(_rounded(estimate.tokens_most))}"
+        if estimate.usd_likely is not None and estimate.usd_most is not None:
+            price = f"{usd(estimate.usd_likely)} to {usd(estimate.usd_most)}"
+    return (
+        _limit("Calls", spent.calls, budget.max_calls, count, calls),
+        _limit("Tokens", spent.tokens, budget.max_tokens, count, tokens),
+        _limit("US dollars", spent.usd, budget.max_usd, usd, price),
+    )
+
+
+def rows(progress: "Progress") -> Sequence[Row]:
+    """Return the latest moments, the last one first."""
+    from skillopt_airflow.report.run_page import verdict
+
+    return [Row(moment, verdict(moment.decision)) for moment in progress.moments[: -MOST_ROWS - 1 : -1]]
+
+
+def end_of(progress: "Progress", now: datetime) -> End | None:
+    """Return when the training is likely to end; None before its first step has."""
+    if progress.left is None:
+        return None
+    first, last = (now + timedelta(seconds=each) for each in progress.left)
+    return End(span(*progress.left), first, last)
+
+
+def span(low: float, high: float) -> str:
+    """Show a range of seconds that nobody knows to the second."""
+    unit, seconds, form = next((one for one in UNITS if high < MOST_OF_A_UNIT * one[1]), UNITS[-1])
+    least, most = (format(each / seconds, form) for each in (low, high))
+    if float(most) == 0:
+        return "less than a minute"
+    return f"{most} {unit}" if least == most else f"{least} to {most} {unit}"
+
+
+def _rounded(value: int) -> int:
+    """Return a guess without the digits that nobody can know: two are left."""
+    return round(value, 2 - len(str(value)))
+
+
+def _limit(
+    name: str, spent: Amount | None, limit: Amount | None, form: Callable[[Amount], str], estimate: str
+) -> Limit:
+    share = 0.0 if limit is None or spent is None else min(1.0, spent / limit)
+    shown = "not known" if spent is None else form(spent)
+    return Limit(name, shown, "" if limit is None else form(limit), share, estimate)

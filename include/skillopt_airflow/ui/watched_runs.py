@@ -1,0 +1,88 @@
+"""The trainings that somebody watches: each is kept open, so that a refresh reads only what is new."""
+
+from datetime import datetime
+from functools import lru_cache
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.ui.pages import app
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mypy_boto3_s3 import S3Client
+
+    from skillopt_airflow.core.measured_score import SplitScore
+    from skillopt_airflow.training.progress import MomentProgress, Progress
+    from skillopt_airflow.training.progress_reader import ProgressReader
+
+MOST_WATCHED = 32
+"""Trainings that are kept open."""
+
+
+class Sight(NamedTuple):
+    """What there is to see of a training."""
+
+    progress: "Progress"
+    curve: str
+    """The learning curve as SVG; empty before the seed was measured."""
+
+
+class CurveSoFar(NamedTuple):
+    """The scores of a training that goes on; see `report.curve`."""
+
+    metric: str
+    seed: "SplitScore"
+    best: "SplitScore"
+    moments: "tuple[MomentProgress, ...]"
+    test: "Mapping[str, SplitScore]"
+
+
+class WatchedRun:
+    """A training, and its curve as it was drawn last; may be looked at by several threads."""
+
+    def __init__(self, reader: "ProgressReader") -> None:
+        self._reader, self._lock = reader, Lock()
+        self._drawn: tuple[CurveSoFar, str] | None = None
+
+    def look(self, now: datetime) -> Sight | None:
+        """Return what there is to see; None if the run has stored nothing yet.
+
+        Raises:
+            StoreError: the store does not give it.
+        """
+        with self._lock:
+            progress = self._reader.read(now)
+            return None if progress is None else Sight(progress, self._curve(progress))
+
+    def _curve(self, progress: "Progress") -> str:
+        """Return the curve, drawn anew only after a moment has ended, because that takes longer than all the rest."""
+        from skillopt_airflow.report.plots import learning_curve
+
+        if progress.seed is None or progress.best is None:
+            return ""
+        curve = CurveSoFar(progress.metric, progress.seed, progress.best, progress.moments, {})
+        if self._drawn is None or self._drawn[0] != curve:
+            self._drawn = curve, learning_curve(curve)
+        return self._drawn[1]
+
+
+@lru_cache(maxsize=MOST_WATCHED)
+def _watched(client: "S3Client", storage: StorageGroup, benchmark: str, run: str) -> WatchedRun:
+    from skillopt_airflow.store.keys import RunKeys
+    from skillopt_airflow.store.objects import ObjectStore
+    from skillopt_airflow.training.progress_reader import ProgressReader
+
+    store = ObjectStore(client, storage.bucket, f"connection {storage.conn_id} (storage.conn_id)")
+    return WatchedRun(ProgressReader(store, RunKeys(storage.prefix, benchmark, run)))
+
+
+def watched_run(run: RunRef) -> WatchedRun:
+    """Return a training that is kept open; another one if its connection has changed.
+
+    Raises:
+        ConfigError: Airflow has no connection `storage.conn_id`.
+    """
+    return _watched(app.state.clients.of(run.storage), run.storage, run.benchmark, run.run)

@@ -1,0 +1,420 @@
+"""The tab of a training's progress, on a real object store that a training in this process has filled."""
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+from fastapi.testclient import TestClient
+
+from skillopt_airflow.core.errors import StoreUnavailable
+from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.pipeline import addresses
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.progress import Progress
+from skillopt_airflow.training.progress_reader import ProgressReader
+from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.time_left import Seconds
+from skillopt_airflow.ui import buckets, progress_tab
+from skillopt_airflow.ui.pages import app
+from skillopt_airflow.ui.plugin import SkillOptPlugin
+from skillopt_airflow.ui.progress_tab import MOST_ROWS, end_of, limits, rows, span, status_of
+from skillopt_airflow.ui.training_runs import TrainingDagRun
+from skillopt_airflow.ui.watched_runs import Sight, WatchedRun
+from tests.store.conftest import s3_client, s3_endpoint
+from tests.training.in_process import InterruptedRun, Training
+from tests.ui.dag_runs import DagRuns, dag_runs
+from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
+from tests.ui.users import log_in
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+__all__ = ["s3_client", "s3_endpoint"]
+
+pytestmark = pytest.mark.slow
+
+DAG, EPOCH = addresses.train_dag_id("searchqa"), addresses.epoch_dag_id("searchqa")
+BUCKET = "progress-tab"
+PRICES = {
+    "openai-chat:stand-in-target": {"input": 1.0, "output": 4.0},
+    "openai-chat:stand-in-optimizer": {"input": 10.0, "output": 40.0},
+}
+POINTS = {"prepared": "prepare", "second_step": "steps/step_0002/plan", "published": ""}
+"""Where a training is looked at, by the task behind which it is."""
+
+
+@pytest.fixture(scope="module")
+def training() -> Iterator[Training]:
+    """A training with a budget, and its objects at each of the points."""
+    training = Training.of(
+        train__num_epochs=1,
+        evaluation__eval_test=False,
+        budget__max_calls=500,
+        budget__max_usd=20.0,
+        budget__prices=PRICES,
+        publishing__gate_policy="paper",
+    )
+    training.points = {}  # type: ignore[attr-defined]
+    for name, task in POINTS.items():
+        training.interrupt_after = task
+        with suppress(InterruptedRun):
+            training()
+        if not task:
+            training.publish("run")
+        training.points[name] = dict(training.store.objects)  # type: ignore[attr-defined]
+    return training
+
+
+@pytest.fixture(scope="module")
+def stored(training: Training, s3_client: "S3Client") -> ObjectStore:
+    """The bucket that has the training at each point, below the point's name."""
+    s3_client.create_bucket(Bucket=BUCKET)
+    store = ObjectStore(s3_client, BUCKET)
+    for name in POINTS:
+        put(store, training, name, f"{name}/")
+    return store
+
+
+def put(store: ObjectStore, training: Training, point: str, prefix: str) -> None:
+    """Store what a page may read of the training at a point; moments one after the other, as they ended."""
+
+    def one(key: str) -> None:
+        folder = b'"runs/searchqa/run/'
+        store.put_bytes(f"{prefix}{key}", objects[key].replace(folder, f'"{prefix}runs/searchqa/run/'.encode()))
+
+    objects: dict[str, bytes] = training.points[point]  # type: ignore[attr-defined]
+    keys = [key for key in objects if not re.search("/(answers|reflections|timing|proposals)/", key)]
+    last = [key for key in keys if key.endswith(("/gate.json", "/state.json", "/runtime_state.json"))]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, set(keys) - set(last)))
+    for key in sorted(last, key=training.store.written.__getitem__):
+        one(key)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, s3_endpoint: str) -> Iterator[DagRuns]:
+    """Airflow with the connection of the bucket, and somebody who is logged in."""
+    uri = f"aws://test:test@/?region_name=us-east-1&endpoint_url={quote(s3_endpoint, safe='')}"
+    monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_S3", uri)
+    kept = buckets.KeptClients()
+    monkeypatch.setitem(app.state._state, "clients", kept)
+    log_in(monkeypatch)
+    with dag_runs() as found:
+        yield found
+    for _, client in kept._kept.values():
+        client.close()
+
+
+@pytest.fixture
+def browser() -> Iterator[TestClient]:
+    with TestClient(app) as client:
+        yield client
+
+
+def path(dag_id: str = DAG, run_id: str = "run") -> str:
+    return progress_tab.PROGRESS_ROUTE.format(dag_id=dag_id, run_id=run_id)
+
+
+def conf(point: str) -> dict[str, Any]:
+    return {"overrides": {"storage.bucket": BUCKET, "storage.prefix": f"{point}/"}}
+
+
+def page(browser: TestClient, runs: DagRuns, point: str, state: str = "running") -> str:
+    runs.add(DAG, "run", state, conf(point))
+    answer = browser.get(path())
+    assert answer.status_code == 200
+    return answer.text
+
+
+def words(text: str) -> str:
+    """What a page says, without its elements."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text))
+
+
+def test_without_a_login_there_is_nothing_to_see(browser: TestClient) -> None:
+    with dag_runs() as found:
+        found.add(DAG, "run")
+        answer = browser.get(path())
+    assert answer.status_code == 401
+    assert "searchqa" not in answer.text
+
+
+@pytest.mark.parametrize("dag_id", [DAG, EPOCH])
+def test_who_may_not_read_the_training_sees_nothing_of_it(
+    browser: TestClient, runs: DagRuns, monkeypatch: pytest.MonkeyPatch, dag_id: str
+) -> None:
+    log_in(monkeypatch, dags=[EPOCH])
+    runs.add(dag_id, "run")
+    assert browser.get(path(dag_id)).status_code == 403
+
+
+def test_another_dag_has_no_progress(browser: TestClient, runs: DagRuns) -> None:
+    runs.add("another_dag", "run")
+    answer = browser.get(path("another_dag"))
+    assert answer.status_code == 404
+    assert "This DAG trains no skill" in answer.text
+
+
+def test_a_run_that_is_not_there(browser: TestClient, runs: DagRuns) -> None:
+    answer = browser.get(path(run_id="<script>alert(1)"))
+    assert answer.status_code == 404
+    assert "<script" not in answer.text
+
+
+def test_an_epoch_that_no_training_triggered(browser: TestClient, runs: DagRuns) -> None:
+    runs.add(EPOCH, "run")
+    assert "This run has no progress" in browser.get(path(EPOCH)).text
+
+
+@pytest.mark.parametrize(
+    ("state", "says", "renews"),
+    [
+        ("queued", "This page fills by itself", True),
+        ("running", "This page fills by itself", True),
+        ("failed", "It failed before it stored anything", False),
+        ("success", "Trigger a training", False),
+    ],
+)
+def test_a_run_that_has_stored_nothing_says_what_to_do(
+    browser: TestClient, runs: DagRuns, stored: ObjectStore, state: str, says: str, renews: bool
+) -> None:
+    runs.add_task(DAG, "run", "prepare", "failed")
+    text = page(browser, runs, "nowhere", state)
+    assert says in text
+    assert ("data-refresh" in text) == renews
+    assert (f"dags/{DAG}/runs/run/tasks/prepare" in text) == (state == "failed")
+
+
+def test_a_run_that_is_prepared_shows_what_it_may_cost(browser: TestClient, runs: DagRuns, stored: ObjectStore) -> None:
+    text = words(page(browser, runs, "prepared"))
+    assert "0 of 2 steps are done" in text
+    assert "Measures the skill that it begins with on the selection split, 0 of 24 rollouts" in text
+    assert "not known yet" in text
+    assert "$20.00" in text
+    assert "at most " in text
+    assert text.count("not measured yet") == 3
+
+
+def test_a_training_under_way(browser: TestClient, runs: DagRuns, stored: ObjectStore, training: Training) -> None:
+    text = page(browser, runs, "second_step")
+    found = progress_of(stored, "second_step")
+    said = words(text)
+    assert "1 of 2 steps is done" in said
+    assert "Step 2: Runs its batch with the present skill, 0 of 8 rollouts" in said
+    assert found.seed is not None
+    assert found.best is not None
+    for score in (found.seed, found.best):
+        assert f"{score.score:.4f} ({score.low:.4f} to {score.high:.4f})" in said
+    assert f"Calls {found.spent.calls} " in said
+    assert f"{100 * found.spent.calls / 500:.0f} %" in said
+    assert re.search(r"in (less than a minute|[\d.]+( to [\d.]+)? (min|hours)) between ", said)
+    assert text.count('data-refresh="5"') == 3
+    assert 'data-announce="Step 1 has ended: new best. 1 of 2 steps are done."' in text
+    assert '<svg xmlns="http://www.w3.org/2000/svg"' in text
+    assert text.count('role="status"') == 1
+
+
+def test_a_refresh_asks_little_and_draws_nothing(
+    browser: TestClient, runs: DagRuns, stored: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = page(browser, runs, "second_step")
+    asked: list[str] = []
+    client = app.state.clients.of(StorageGroup())
+    client.meta.events.register("before-call.s3", lambda model, **more: asked.append(model.name))
+    monkeypatch.setattr("skillopt_airflow.report.plots.learning_curve", lambda view: pytest.fail("drawn again"))
+    again = browser.get(path()).text
+    assert re.sub("<time.*?</time>", "", again) == re.sub("<time.*?</time>", "", first)
+    assert len(asked) <= 8
+
+
+def test_its_epoch_shows_the_training(browser: TestClient, runs: DagRuns, stored: ObjectStore) -> None:
+    storage = StorageGroup(bucket=BUCKET, prefix="second_step/")
+    ref = RunRef(benchmark="searchqa", run="run", storage=storage, epoch=1).model_dump(mode="json")
+    runs.add(DAG, "run", "running", conf("second_step"))
+    runs.add(EPOCH, "run__epoch_01", "success", ref)
+    text = browser.get(path(EPOCH, "run__epoch_01")).text
+    assert "1 of 2 steps is done" in words(text)
+    assert "data-refresh" in text
+
+
+def test_a_training_that_waits_for_a_person_leads_to_the_question(
+    browser: TestClient, runs: DagRuns, stored: ObjectStore
+) -> None:
+    runs.add_task(DAG, "run", "publication.approve", "awaiting_input")
+    text = page(browser, runs, "second_step")
+    assert f"dags/{DAG}/runs/run/tasks/publication.approve/required_actions" in text
+    assert "waits for approval" in text
+    assert "after an answer" in text
+
+
+def test_a_training_that_failed_leads_to_what_did(browser: TestClient, runs: DagRuns, stored: ObjectStore) -> None:
+    runs.add_task(DAG, "run", "epoch_01", "failed")
+    text = page(browser, runs, "second_step", "failed")
+    assert f"../../../../dags/{DAG}/runs/run/tasks/epoch_01" in text
+    assert "1 of 2 steps is done" in words(text)
+    assert "data-refresh" not in text
+
+
+def test_a_training_that_is_over_renews_nothing_and_leads_to_its_report(
+    browser: TestClient, runs: DagRuns, stored: ObjectStore
+) -> None:
+    text = page(browser, runs, "published", "success")
+    assert "2 of 2 steps are done" in words(text)
+    assert "It published v0001-" in words(text)
+    assert "data-refresh" not in text
+    assert f'href="../../../dag_runs/{DAG}/run/report"' in text
+
+
+def test_a_page_follows_a_training_from_its_preparation_to_its_end(
+    browser: TestClient, runs: DagRuns, stored: ObjectStore, training: Training
+) -> None:
+    runs.add(DAG, "run", "running", conf("followed"))
+    seen = []
+    for name in POINTS:
+        put(stored, training, name, "followed/")
+        seen.append(words(browser.get(path()).text))
+    steps = [re.findall(r"(\d) of 2 steps", text)[0] for text in seen]
+    assert steps == ["0", "1", "2"]
+
+
+def test_a_store_that_does_not_answer_is_named(
+    browser: TestClient, runs: DagRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(self: object, now: datetime) -> None:
+        raise StoreUnavailable("the object store at http://<b> did not answer")
+
+    monkeypatch.setattr(WatchedRun, "look", look)
+    runs.add(DAG, "run")
+    answer = browser.get(path())
+    assert answer.status_code == 502
+    assert "http://&lt;b&gt; did not answer" in answer.text
+
+
+def test_a_connection_that_is_not_there_is_named(
+    browser: TestClient, runs: DagRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SKILLOPT_S3")
+    runs.add(DAG, "run")
+    answer = browser.get(path())
+    assert answer.status_code == 502
+    assert "skillopt_s3" in answer.text
+
+
+@pytest.mark.parametrize("alone", ["script", "handler", "long_markup"])
+def test_no_text_of_a_run_changes_its_page(
+    browser: TestClient, runs: DagRuns, stored: ObjectStore, monkeypatch: pytest.MonkeyPatch, alone: str
+) -> None:
+    """Each as a moment's reason and a model's name, and one of them as all that a page has once."""
+    real = progress_of(stored, "second_step")
+    [moment], role = real.moments, real.roles[0]
+
+    def shown(texts: Sequence[str], one: str) -> str:
+        decisions = [moment.decision.model_copy(update={"reason": text}) for text in texts]
+        told = {
+            "moments": tuple(moment.model_copy(update={"decision": decision}) for decision in decisions),
+            "roles": tuple(role.model_copy(update={"model": text}) for text in texts),
+            "stopped": one,
+            "withheld": one,
+        }
+        monkeypatch.setattr(WatchedRun, "look", lambda self, now: Sight(real.model_copy(update=told), ""))
+        runs.session.rollback()
+        runs.add_task(DAG, "run", one[:200], "failed")
+        return page(browser, runs, "second_step", "failed")
+
+    hostile = HOSTILE.values()
+    found = shown([*hostile], HOSTILE[alone])
+    assert_harmless(found, shown([plain(text) for text in hostile], plain(HOSTILE[alone])), most=300_000)
+
+
+@pytest.fixture
+def progress(training: Training, stored: ObjectStore) -> Progress:
+    return progress_of(stored, "second_step")
+
+
+def progress_of(store: ObjectStore, point: str) -> Progress:
+    from skillopt_airflow.store.keys import RunKeys
+
+    found = ProgressReader(store, RunKeys(f"{point}/", "searchqa", "run")).read(datetime.now(UTC))
+    assert found is not None
+    return found
+
+
+def test_of_a_long_training_the_table_has_the_latest_moments(progress: Progress) -> None:
+    [moment] = progress.moments
+    many = tuple(moment.model_copy(update={"step": step}) for step in range(1, MOST_ROWS + 51))
+    shown = rows(progress.model_copy(update={"moments": many}))
+    assert [row.moment.step for row in shown] == list(range(MOST_ROWS + 50, 50, -1))
+
+
+def test_limits_are_told_with_what_was_spent_of_them(progress: Progress) -> None:
+    calls, tokens, price = limits(progress)
+    assert (calls.limit, tokens.limit, price.limit) == ("500", "", "$20.00")
+    assert calls.share == pytest.approx(progress.spent.calls / 500)
+    assert tokens.share == 0
+    spent = progress.spent.model_copy(update={"calls": 450, "usd": 25.0})
+    calls, _, price = limits(progress.model_copy(update={"spent": spent}))
+    assert (calls.css, price.css, price.share) == ("near", "spent", 1.0)
+
+
+def test_an_unknown_price_and_estimate_are_told(progress: Progress) -> None:
+    spent = progress.spent.model_copy(update={"usd": None})
+    _, tokens, price = limits(progress.model_copy(update={"spent": spent, "estimate": None}))
+    assert (price.spent, price.share, price.estimate, tokens.estimate) == ("not known", 0.0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("state", "waiting", "stopped", "word"),
+    [
+        ("queued", (), "", "queued"),
+        ("running", (), "", "running"),
+        ("running", ("publication.approve",), "", "waits for approval"),
+        ("running", (), "budget", "stops, its budget is spent"),
+        ("success", (), "budget", "stopped by its budget"),
+        ("success", (), "", "finished"),
+        ("failed", (), "", "failed"),
+        ("", (), "", "not known to Airflow any more"),
+    ],
+)
+def test_the_state_of_a_training(
+    progress: Progress, state: str, waiting: tuple[str, ...], stopped: str, word: str
+) -> None:
+    sight = Sight(progress.model_copy(update={"stopped": stopped}), "")
+    assert status_of(TrainingDagRun(DAG, "run", state, (), waiting), sight).word == word
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0, 0, "less than a minute"),
+        (10, 29, "less than a minute"),
+        (10, 200, "0 to 3 min"),
+        (720, 730, "12 min"),
+        (720, 1860, "12 to 31 min"),
+        (3600, 5399, "60 to 90 min"),
+        (3600, 9000, "1.0 to 2.5 hours"),
+        (200_000, 400_000, "2.3 to 4.6 days"),
+    ],
+)
+def test_a_range_is_told_without_digits_that_nobody_knows(low: float, high: float, said: str) -> None:
+    assert span(low, high) == said
+
+
+def test_the_end_is_told_as_moments_too(progress: Progress) -> None:
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    end = end_of(progress.model_copy(update={"left": Seconds(600, 1800)}), now)
+    assert end is not None
+    assert (end.words, end.first.minute, end.last.minute) == ("10 to 30 min", 10, 30)
+    assert end_of(progress.model_copy(update={"left": None}), now) is None
+
+
+def test_airflow_takes_the_tab_and_its_address_is_the_page_s() -> None:
+    [view] = [one for one in SkillOptPlugin.external_views if one["url_route"] == "skillopt-progress"]
+    assert ExternalViewResponse.model_validate(view).destination == "dag_run"
+    filled = view["href"].replace("{DAG_ID}", DAG).replace("{RUN_ID}", "run")
+    assert f"/{filled}" == f"{addresses.UI_PREFIX}{path()}"

@@ -1,0 +1,79 @@
+from collections.abc import Iterator
+
+import pytest
+from jinja2 import DictLoader
+
+from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
+from skillopt_airflow.ui import pages
+from skillopt_airflow.ui.training_runs import MOST_TRAININGS, training_dag_run, trainings_under_way
+from tests.ui.dag_runs import DagRuns, dag_runs
+from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
+
+DAG = train_dag_id("searchqa")
+
+
+@pytest.fixture
+def runs() -> Iterator[DagRuns]:
+    with dag_runs() as found:
+        yield found
+
+
+@pytest.mark.parametrize("asked", ["one", "one__epoch_01", "one__epoch_02_end", "one__epoch_02_part_3"])
+def test_a_part_of_a_training_leads_to_its_dag_run(runs: DagRuns, asked: str) -> None:
+    runs.add(DAG, "one")
+    runs.add(epoch_dag_id("searchqa"), "one__epoch_01", "failed")
+    found = training_dag_run(runs.session, "searchqa", asked)
+    assert (found.dag_id, found.run_id, found.state, found.goes_on) == (DAG, "one", "running", True)
+    assert found.address == f"dags/{DAG}/runs/one"
+
+
+def test_the_tasks_that_keep_it_from_going_on_are_named(runs: DagRuns) -> None:
+    runs.add(DAG, "one")
+    runs.add(DAG, "two")
+    for index in range(3):
+        runs.add_task(DAG, "one", "evaluate_seed", "failed", index)
+    runs.add_task(DAG, "one", "publication.approve", "awaiting_input")
+    runs.add_task(DAG, "one", "prepare", "success")
+    runs.add_task(DAG, "two", "start", "failed")
+    found = training_dag_run(runs.session, "searchqa", "one")
+    assert (found.failed, found.waiting) == (("evaluate_seed",), ("publication.approve",))
+
+
+def test_a_dag_run_that_is_gone_has_no_state(runs: DagRuns) -> None:
+    found = training_dag_run(runs.session, "searchqa", "gone__epoch_01")
+    assert (found.state, found.goes_on) == ("", False)
+
+
+def test_the_latest_trainings_under_way_are_listed_and_all_counted(runs: DagRuns) -> None:
+    for number in range(MOST_TRAININGS + 5):
+        runs.add(DAG, f"run {number}", "queued" if number % 2 else "running")
+    runs.add(DAG, "over", "success")
+    runs.add(epoch_dag_id("searchqa"), "run 1__epoch_01")
+    runs.add(train_dag_id("docvqa"), "other")
+    found = trainings_under_way(runs.session, ["searchqa"])
+    assert (len(found.listed), found.total) == (MOST_TRAININGS, MOST_TRAININGS + 5)
+    assert {one.benchmark for one in found.listed} == {"searchqa"}
+    assert trainings_under_way(runs.session, ["docvqa", "searchqa"]).total == MOST_TRAININGS + 6
+    assert trainings_under_way(runs.session, []).total == 0
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_list_of_them_shows_names_as_they_are(runs: DagRuns, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def shown(run_id: str) -> str:
+        runs.session.rollback()
+        runs.add(DAG, run_id)
+        return rendered(monkeypatch, trainings=trainings_under_way(runs.session, ["searchqa"]))
+
+    text = HOSTILE[name].replace("\ud800", "")[:2000]
+    assert "progress" in shown("plain")
+    assert_harmless(shown(text), shown(plain(text)))
+
+
+def rendered(monkeypatch: pytest.MonkeyPatch, **values: object) -> str:
+    environment = pages._environment().overlay()
+    files = pages._environment().loader
+    assert files is not None
+    partial = files.get_source(environment, "trainings_under_way.html")[0]
+    page = "{% from 'partial.html' import listed with context %}<html><body>{{ listed(trainings) }}</body></html>"
+    environment.loader = DictLoader({"partial.html": partial, "page.html": page})
+    return environment.get_template("page.html").render(up="../", **values)
