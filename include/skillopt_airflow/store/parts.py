@@ -63,11 +63,11 @@ def parts_of(store: ObjectStore, partition: str) -> list[str]:
     return [key for key in store.list_keys(partition) if key.endswith(".parquet")]
 
 
-def read_parts(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFile], T]) -> list[T]:
-    """Return what is read of each part that counts; a merge removes parts one by one, so it tries again for a while.
+def read_each(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFile], T]) -> list[tuple[Part, T]]:
+    """Return the parts that count, each with what is read of it; a merge removes parts one by one, so it tries again.
 
     Raises:
-        StoreUnavailable: parts vanished between listing and reading for as long as that.
+        StoreUnavailable: parts vanished between listing and reading for PATIENCE seconds.
     """
     retrying = Retrying(
         stop=stop_after_delay(PATIENCE),
@@ -79,11 +79,11 @@ def read_parts(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFil
         file = opened(store, key)
         return _part(key, file), read(file)
 
-    def look() -> list[T]:
+    def look() -> list[tuple[Part, T]]:
         with ThreadPoolExecutor(READERS) as pool:
             found = list(pool.map(look_at, parts_of(store, partition)))
         gone = _replaced([part for part, _ in found])
-        return [read for part, read in found if part.name not in gone]
+        return [(part, read) for part, read in found if part.name not in gone]
 
     try:
         return list(retrying(look))
@@ -91,6 +91,11 @@ def read_parts(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFil
         raise StoreUnavailable(
             f"{store.address(partition)}: its parts change faster than they can be read; try again"
         ) from None
+
+
+def read_parts(store: ObjectStore, partition: str, read: Callable[[pq.ParquetFile], T]) -> list[T]:
+    """Return what is read of each part that counts; raise as `read_each`."""
+    return [found for _, found in read_each(store, partition, read)]
 
 
 def merge_parts(store: ObjectStore, partition: str, rows: int = 0) -> None:
