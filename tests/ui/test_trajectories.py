@@ -15,12 +15,12 @@ from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.training.rollout_plan import store_plan
-from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.ui import buckets, trajectories, trajectory_list
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.plugin import SkillOptPlugin
 from skillopt_airflow.ui.reports import DagRunRow, row_of
-from tests.training.in_process import configured
+from tests.training.in_process import InProcessConnections, configured
 from tests.training.local_store import LocalStore
 from tests.ui.users import log_in
 
@@ -42,7 +42,7 @@ def trained(store: LocalStore) -> StoredRun:
     """One step; an item of the seed's evaluation failed, and was tried again, and failed in the candidate's."""
     config = configured("searchqa", {"train.num_epochs": 1, "evaluation.val_limit": 12})
     made = {split: [item(f"{split}-{number:02d}") for number in range(16)] for split in DATA_SPLITS}
-    stored = store_run(store, RunRef(benchmark="searchqa", run="run", storage=StorageGroup()), config, made)
+    stored = store_run(run_in(store), config, made)
     run, val = stored.run, made[Split.VAL][:12]
     store_rollouts(run, Split.TRAIN, stored.seed, made[Split.TRAIN][:BATCH], play)
     store_rollouts(run, Split.VAL, stored.seed, [val[3]], lambda item, skill: failed(item))
@@ -50,6 +50,10 @@ def trained(store: LocalStore) -> StoredRun:
     store_rollouts(run, Split.VAL, stored.candidate, val[:3] + val[4:], play)
     store_rollouts(run, Split.VAL, stored.candidate, [val[3]], lambda item, skill: failed(item))
     return stored
+
+
+def run_in(store: LocalStore) -> TrainingRun:
+    return TrainingRun(RunRef(benchmark="searchqa", run="run", storage=StorageGroup()), InProcessConnections(store))
 
 
 def item(name: str) -> Item:
@@ -256,8 +260,7 @@ def test_a_run_that_is_under_way(browser: TestClient, monkeypatch: pytest.Monkey
     monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: begun)
     assert "Nothing is stored yet" in text(get(browser, expected=404))
     made = {split: [item(f"{split}-{number:02d}") for number in range(8)] for split in DATA_SPLITS}
-    ref = RunRef(benchmark="searchqa", run="run", storage=StorageGroup())
-    stored = store_run(begun, ref, configured("searchqa", {}), made)
+    stored = store_run(run_in(begun), configured("searchqa", {}), made)
     begun.delete(stored.run.keys.runtime_state)
     page = get(browser)
     assert "No rollout is stored" in text(page)
