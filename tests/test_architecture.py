@@ -212,6 +212,12 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.report.curve": "tests/report/test_plots.py",
     "skillopt_airflow.ui.watched_runs": "tests/ui/test_progress_tab.py",
     "skillopt_airflow.ui.plugin": "tests/ui/test_dag_run_tab.py",
+    "skillopt_airflow.ui.run_rollouts": "tests/ui/test_trajectories.py",
+    "skillopt_airflow.ui.skill_rollouts": "tests/ui/test_trajectories.py",
+    "skillopt_airflow.ui.trajectory_item": "tests/ui/test_trajectories.py",
+    "skillopt_airflow.ui.trajectory_list": "tests/ui/test_trajectories.py",
+    "skillopt_airflow.ui.trajectory_query": "tests/ui/test_trajectories.py",
+    "skillopt_airflow.ui.trajectory_subject": "tests/ui/test_trajectories.py",
     "skillopt_airflow.ui.trainings": "tests/ui/test_dag_run_tab.py",
 }
 """Modules without a test file of their own, and the test that covers each."""

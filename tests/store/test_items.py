@@ -4,7 +4,7 @@ import pytest
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.types import Item, ItemFile
 from skillopt_airflow.store import items
-from skillopt_airflow.store.items import load_item_refs, load_items, save_items
+from skillopt_airflow.store.items import find_item, load_item_refs, load_items, save_items
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 
@@ -56,6 +56,13 @@ def test_a_split_without_the_columns_that_came_later_is_read(store: ObjectStore)
     store.put_bytes("other", to_parquet(table))
     assert load_items(store, "other") == ITEMS[:2]
     assert load_item_refs(store, "other") == [(item.id, item.fingerprint, "", "", ()) for item in ITEMS[:2]]
+
+
+def test_an_item_is_found_by_its_id(store: ObjectStore) -> None:
+    save_items(store, "data/val.parquet", ITEMS)
+    assert [find_item(store, "data/val.parquet", item.id) for item in ITEMS] == ITEMS
+    assert find_item(store, "data/val.parquet", "Z") is None
+    assert find_item(store, "data/test.parquet", "z") is None
 
 
 def test_a_file_that_is_not_stored_keeps_its_item_from_being_saved(store: ObjectStore) -> None:

@@ -83,6 +83,8 @@ def test_table_partitions() -> None:
         "skill=0123456789ab/draw=0/"
     )
     assert keys.part(partition, "x") == f"{partition}part-x.parquet"
+    values = keys.partition_values(keys.part(partition, "x"))
+    assert list(values) == ["benchmark", "target", "harness", "split", "skill", "draw"]
     assert keys.usage("", benchmark="searchqa", run="r1") == "usage/benchmark=searchqa/run=r1/"
 
 

@@ -52,6 +52,14 @@ def test_exists_wants_the_whole_key(store: ObjectStore) -> None:
     assert not store.exists("steps/step_0001/state")
 
 
+def test_the_size_is_that_of_exactly_this_key(store: ObjectStore) -> None:
+    store.put_bytes("a/b", b"")
+    store.put_bytes("a/bc", b"123")
+    assert (store.size("a/b"), store.size("a/bc")) == (0, 3)
+    with pytest.raises(ObjectMissing, match=f"s3://{store.bucket}/a"):
+        store.size("a/")
+
+
 def test_listing_goes_over_pages(store: ObjectStore) -> None:
     keys = [f"many/{number:04d}" for number in range(1050)]
     with ThreadPoolExecutor(8) as pool:

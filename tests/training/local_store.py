@@ -44,6 +44,9 @@ class LocalStore(ObjectStore):
         body = self.get(key).body
         return body[-length:], len(body)
 
+    def size(self, key: str) -> int:
+        return len(self.get(key).body)
+
     def put_bytes(self, key: str, body: bytes) -> None:
         self.before_write(key)
         with self._lock:

@@ -108,9 +108,9 @@ def test_without_a_login_or_right_there_is_nothing_to_see(browser: TestClient, m
     ("dag_id", "row", "said"),
     [
         ("train_searchqa", None, "has no run"),
-        ("another_dag", DagRunRow({}, DAY), "Data are checked by trainings, evaluations, matrices and nights: train_"),
-        ("cleanup", DagRunRow({}, DAY), "Data are checked by trainings, evaluations, matrices and nights: train_"),
-        ("regate_searchqa", DagRunRow({}, None), "Data are checked by"),
+        ("another_dag", DagRunRow({}, DAY), "Items are checked and rolled out by trainings, evaluations, matrices"),
+        ("cleanup", DagRunRow({}, DAY), "Items are checked and rolled out by trainings, evaluations, matrices"),
+        ("regate_searchqa", DagRunRow({}, None), "Items are checked and rolled out"),
         ("train_searchqa", DagRunRow({"overrides": {"storage.<b>": 1}}, DAY), "storage.&lt;b&gt;"),
     ],
 )

@@ -6,6 +6,7 @@ from tempfile import TemporaryFile
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing
@@ -69,8 +70,27 @@ def load_items(store: ObjectStore, key: str, places: Collection[int] | None = No
     return found
 
 
+def find_item(store: ObjectStore, key: str, item_id: str) -> Item | None:
+    """Return an item of a split by its id; None if it is not among them, or the split is not stored."""
+    try:
+        place = pc.index(load_ref_table(store, key, ["id"])["id"], item_id).as_py()
+        return load_items(store, key, {place})[0] if place >= 0 else None
+    except ObjectMissing:
+        return None
+
+
 def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
     """Return the ids and fingerprints of a split's items, in its order.
+
+    Raises:
+        ObjectMissing: the split was not saved.
+    """
+    table = load_ref_table(store, key)
+    return list(map(ItemRef, *(_values(table, column) for column in table.column_names)))
+
+
+def load_ref_table(store: ObjectStore, key: str, columns: Sequence[str] = ItemRef._fields) -> pa.Table:
+    """Return columns of ItemRef, as far as they are stored, of a split's items in its order; task_types are JSON.
 
     Raises:
         ObjectMissing: the split was not saved.
@@ -81,9 +101,7 @@ def load_item_refs(store: ObjectStore, key: str) -> list[ItemRef]:
         # A run that began before there were such files.
         file = opened(store, key)
     # A column may be missing whose field has a default.
-    columns = [column for column in ItemRef._fields if column in file.schema_arrow.names]
-    table = file.read(columns=columns)
-    return list(map(ItemRef, *(_values(table, column) for column in columns)))
+    return file.read(columns=[column for column in columns if column in file.schema_arrow.names])
 
 
 def count_items(store: ObjectStore, key: str) -> int:

@@ -393,6 +393,12 @@ def trajectories_of(prefix: str, benchmark: str) -> str:
     return f"{prefix}trajectories/{_partitions({'benchmark': benchmark})}"
 
 
+def partition_values(part: str) -> dict[str, str]:
+    """Return the columns that a key of a partition's part names, with their values."""
+    named = (folder.partition("=") for folder in part.split("/") if "=" in folder)
+    return {column: partition_name(value) for column, _, value in named}
+
+
 def usage(prefix: str, *, benchmark: str, run: str) -> str:
     """Return the prefix of one run's model calls in the usage table."""
     return f"{prefix}usage/{_partitions({'benchmark': benchmark, 'run': run})}"

@@ -87,6 +87,15 @@ class ObjectStore:
             with answer["Body"] as body:
                 return body.read(), int(answer["ContentRange"].rpartition("/")[2])
 
+    def size(self, key: str) -> int:
+        """Return the length of the body in bytes; raises ObjectMissing."""
+        with self._explained(key):
+            answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
+        for found in answer.get("Contents", ()):
+            if found["Key"] == key:
+                return found["Size"]
+        raise ObjectMissing(f"nothing is stored as {self.address(key)}")
+
     def get_text(self, key: str) -> str:
         """Return the body as UTF-8; raises ObjectMissing, and StoreError if it is not UTF-8."""
         try:

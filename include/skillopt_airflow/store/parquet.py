@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 from skillopt_airflow.core.types import Grade, ModelCall, Rollout, Score, Trajectory
 
+GROUP_BYTES = 8 * 1024 * 1024
+"""Of a row group, before compression: who wants all of one row reads its group."""
 _MICROSECONDS = 1_000_000
 _TEXT, _COUNT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.float64(), pa.timestamp("us", tz="UTC")
 
@@ -116,7 +118,8 @@ def usage_from_table(table: pa.Table) -> list[UsageRow]:
 def to_parquet(table: pa.Table) -> bytes:
     """Return a table as one zstd Parquet file."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    rows = max(1, len(table) * GROUP_BYTES // max(1, table.nbytes))
+    pq.write_table(table, sink, compression="zstd", row_group_size=rows)
     return bytes(sink.getvalue())
 
 

@@ -63,13 +63,13 @@ def parts_of(store: ObjectStore, partition: str) -> list[str]:
     return [key for key in store.list_keys(partition) if key.endswith(".parquet")]
 
 
-def read_parts(
+def read_each(
     store: ObjectStore,
     partition: str,
     read: Callable[[pq.ParquetFile], T],
     known: MutableMapping[str, tuple[Part, T]] | None = None,
-) -> list[T]:
-    """Return what is read of each part that counts; a merge removes parts one by one, so it tries again for a while.
+) -> list[tuple[Part, T]]:
+    """Return the parts that count, each with what is read of it; a merge removes parts one by one, so it tries again.
 
     Args:
         store: the store.
@@ -78,7 +78,7 @@ def read_parts(
         known: what was read before, by key, since a part never changes; it is brought up to date.
 
     Raises:
-        StoreUnavailable: parts vanished between listing and reading for as long as that.
+        StoreUnavailable: parts vanished between listing and reading for PATIENCE seconds.
     """
     seen = {} if known is None else known
     retrying = Retrying(
@@ -93,14 +93,14 @@ def read_parts(
             seen[key] = _part(key, file), read(file)
         return seen[key]
 
-    def look() -> list[T]:
+    def look() -> list[tuple[Part, T]]:
         listed = parts_of(store, partition)
         for key in seen.keys() - listed:
             seen.pop(key, None)
         with ThreadPoolExecutor(READERS) as pool:
             found = list(pool.map(look_at, listed))
         gone = _replaced([part for part, _ in found])
-        return [read for part, read in found if part.name not in gone]
+        return [(part, read) for part, read in found if part.name not in gone]
 
     try:
         return list(retrying(look))
@@ -108,6 +108,16 @@ def read_parts(
         raise StoreUnavailable(
             f"{store.address(partition)}: its parts change faster than they can be read; try again"
         ) from None
+
+
+def read_parts(
+    store: ObjectStore,
+    partition: str,
+    read: Callable[[pq.ParquetFile], T],
+    known: MutableMapping[str, tuple[Part, T]] | None = None,
+) -> list[T]:
+    """Return what is read of each part that counts; raise as `read_each`."""
+    return [found for _, found in read_each(store, partition, read, known)]
 
 
 def merge_parts(store: ObjectStore, partition: str, rows: int = 0) -> None:

@@ -55,6 +55,14 @@ def open_bucket(storage: StorageGroup, bucket: str) -> "ObjectStore":
     return ObjectStore(clients.of(storage), bucket, f"connection {storage.conn_id} (storage.conn_id)")
 
 
+class KeptConnections(AirflowConnections):
+    """The outside world of a run whose documents a page reads."""
+
+    def object_store(self, storage: StorageGroup, bucket: str) -> "ObjectStore":
+        """Open a bucket behind a client that is kept."""
+        return open_bucket(storage, bucket)
+
+
 def _state(conn_id: str) -> str:
     """Return what changes with the connection; empty where there is none."""
     try:

@@ -9,6 +9,7 @@ from skillopt_airflow.ui.progress_tab import PROGRESS_TAB
 from skillopt_airflow.ui.quality_tab import QUALITY_TAB
 from skillopt_airflow.ui.reports import REPORT_TAB
 from skillopt_airflow.ui.skills_list import SKILLS_VIEW
+from skillopt_airflow.ui.trajectories import TRAJECTORIES_TAB
 
 
 class SkillOptPlugin(AirflowPlugin):
@@ -16,4 +17,4 @@ class SkillOptPlugin(AirflowPlugin):
 
     name = "skillopt"
     fastapi_apps = [{"name": "skillopt", "app": app, "url_prefix": UI_PREFIX}]  # noqa: RUF012  declared so by Airflow
-    external_views = [REPORT_TAB, QUALITY_TAB, PROGRESS_TAB, SKILLS_VIEW]  # noqa: RUF012  declared so by Airflow
+    external_views = [REPORT_TAB, QUALITY_TAB, PROGRESS_TAB, TRAJECTORIES_TAB, SKILLS_VIEW]  # noqa: RUF012  likewise

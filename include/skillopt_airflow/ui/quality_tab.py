@@ -80,4 +80,6 @@ def checked_run(dag_id: str, run_id: str, row: DagRunRow) -> RunRef:
             night = night_name(night_date(row.night, config), str(config.model.target))
             return RunRef(benchmark=name, run=night, storage=config.storage)
     checking = (dag("<benchmark>") for dag in (train_dag_id, evaluate_dag_id, transfer_dag_id, regate_dag_id))
-    raise DataError(f"Data are checked by trainings, evaluations, matrices and nights: {', '.join(checking)}.")
+    raise DataError(
+        f"Items are checked and rolled out by trainings, evaluations, matrices and nights: {', '.join(checking)}."
+    )

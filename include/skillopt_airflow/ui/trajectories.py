@@ -1,0 +1,108 @@
+"""Trajectories: what the target did on each item, as a list with filters and as the conversation of one item."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from airflow.sdk.exceptions import AirflowException
+from fastapi import Depends, Request, Response
+from fastapi.responses import RedirectResponse
+
+from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
+from skillopt_airflow.pipeline.addresses import UI_PREFIX
+from skillopt_airflow.store.keys import run_name
+from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run import RunRef
+from skillopt_airflow.ui import run_rollouts, skill_rollouts, trajectory_item, trajectory_list
+from skillopt_airflow.ui.access import may_read, may_read_dag_run
+from skillopt_airflow.ui.pages import PRIVATE, app, message_page, page
+from skillopt_airflow.ui.quality_tab import checked_run
+from skillopt_airflow.ui.reports import DagRunRow, row_of
+from skillopt_airflow.ui.trajectory_query import Asked, TrajectoryQuery
+from skillopt_airflow.ui.trajectory_subject import Subject
+
+DAG_RUN_ROUTE = "/dag_runs/{dag_id}/{run_id}/trajectories"
+"""Below the plugin's prefix, as all of these; the ids as Airflow's UI has them."""
+RUN_ROUTE = "/runs/{benchmark}/{run}/trajectories"
+"""`run` as the run's documents have it; they are where the benchmark's configuration says."""
+SKILL_ROUTE = "/skills/{benchmark}/trajectories"
+"""With the parameters target, harness, split and skill, the first 12 digits of its SHA-256; without: all skills."""
+
+TRAJECTORIES_TAB = {
+    "name": "Trajectories",
+    "destination": "dag_run",
+    "url_route": "skillopt-trajectories",
+    "href": f"{UI_PREFIX.removeprefix('/')}{DAG_RUN_ROUTE.format(dag_id='{DAG_ID}', run_id='{RUN_ID}')}",
+}
+"""The tab of a DAG run; Airflow shows it on those of every DAG."""
+
+
+@app.get(DAG_RUN_ROUTE, dependencies=[Depends(may_read_dag_run)])
+def dag_run_trajectories(
+    request: Request, dag_id: str, run_id: str, asked: Asked, row: Annotated[DagRunRow | None, Depends(row_of)]
+) -> Response:
+    """Show what the training, evaluation or night that the DAG run is has rolled out."""
+    if row is None:
+        return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
+    try:
+        ref = checked_run(dag_id, run_id, row)
+    except (SkillOptError, AirflowException) as error:
+        return message_page(404, "Nothing is rolled out here", str(error))
+    return _answer(request, asked, lambda: run_rollouts.of_run(ref, asked))
+
+
+@app.get(RUN_ROUTE, dependencies=[Depends(may_read)])
+def run_trajectories(request: Request, benchmark: str, run: str, asked: Asked) -> Response:
+    """Show what a run has rolled out, by the name that its documents have."""
+    if run != run_name(run):
+        text = f"{run!r} is not the name of a run: letters, digits, points, dashes, underscores."
+        return message_page(404, "No such run", text)
+
+    def subject() -> Subject:
+        ref = RunRef(benchmark=benchmark, run=run, storage=benchmark_config(benchmark).storage)
+        return run_rollouts.of_run(ref, asked)
+
+    return _answer(request, asked, subject)
+
+
+@app.get(SKILL_ROUTE, dependencies=[Depends(may_read)])
+def skill_trajectories(request: Request, benchmark: str, asked: Asked) -> Response:
+    """Show the rollouts of a skill, whatever runs have stored them; without one, which skills there are."""
+    if not asked.skill:
+        return _explained(lambda: page(request, "rolled_out.html", found=skill_rollouts.index(benchmark, asked)))
+    return _answer(request, asked, lambda: skill_rollouts.of_skill(benchmark, asked))
+
+
+def _answer(request: Request, asked: TrajectoryQuery, subject: Callable[[], Subject]) -> Response:
+    def answer() -> Response:
+        about = subject()
+        # So that an address stays what it is when a newer moment has rollouts.
+        settled = asked.changed(**{choice.parameter: choice.chosen for choice in about.choices})
+        if about.other is None and settled.compares:
+            settled = settled.changed(show="all", sort="item_id")
+        if about.key is not None and asked.opens:
+            opened = trajectory_item.opened(about, settled)
+            return page(request, "trajectory.html", about=about, asked=settled, opened=opened)
+        if about.key is not None and asked.place:
+            return _at_place(about, settled)
+        found = None if about.key is None else trajectory_list.listed(about, settled)
+        return page(request, "trajectories.html", about=about, asked=settled, found=found)
+
+    return _explained(answer)
+
+
+def _at_place(about: Subject, asked: TrajectoryQuery) -> Response:
+    """Lead to the item at a place of the list, or to the list where it is empty."""
+    found = trajectory_list.at_place(about, asked)
+    where = asked.address(place=0) if found is None else trajectory_list.address(asked, *found)
+    return RedirectResponse(where, 303, headers=PRIVATE)
+
+
+def _explained(answer: Callable[[], Response]) -> Response:
+    try:
+        return answer()
+    except DataError as error:
+        return message_page(404, "No such trajectory", str(error))
+    except ObjectMissing as error:
+        return message_page(404, "Nothing is stored yet", f"Come back when the run has rolled out items. {error}")
+    except (SkillOptError, AirflowException) as error:
+        return message_page(502, "The trajectories cannot be read", str(error))

@@ -1,0 +1,77 @@
+"""What the address of a page of trajectories asks for; each field is a GET parameter."""
+
+from typing import Annotated, Literal, Self
+from urllib.parse import urlencode
+
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from skillopt_airflow.core.types import Split, Status
+
+Show = Literal["all", "success", "failure", "no_score", "won", "lost", "tied", "flipped"]
+COMPARING: frozenset[Show] = frozenset({"won", "lost", "tied", "flipped"})
+"""Those that need another skill."""
+Sort = Literal["item_id", "score", "other", "difference", "status", "tokens", "seconds"]
+
+
+class TrajectoryQuery(BaseModel):
+    """The parameters; one that is left out has its default."""
+
+    model_config = ConfigDict(frozen=True)
+
+    moment: str = ""
+    """Of a run, as `Moment.name`; empty for the newest that has rollouts."""
+    stage: str = ""
+    """Of the moment, by the name of its plan."""
+    target: str = ""
+    harness: str = ""
+    split: Literal[""] | Split = ""
+    skill: str = ""
+    """Of a run, its key below the run's folder; else the beginning of its SHA-256, 12 digits."""
+    draw: int = Field(default=0, ge=0)
+    variant: int = Field(default=0, ge=0)
+    """Where a skill has rollouts under several settings: the place of these, most rollouts first."""
+    other: str = ""
+    """Another skill to compare with; empty for none."""
+    show: Show = "all"
+    status: Literal[""] | Status = ""
+    task_type: str = ""
+    text: str = ""
+    within: Literal["names", "said"] = "names"
+    """Where the text is looked for: in item ids and errors, or in what was said."""
+    sort: Sort = "item_id"
+    order: Literal["up", "down"] = "up"
+    page: int = Field(default=1, ge=1)
+    item: str = ""
+    """The item that is opened, by its id; empty for the list."""
+    mark: str = Field(default="", pattern=r"^[0-9a-f]*$")
+    """The item by the beginning of its fingerprint, where its id is too long for an address."""
+
+    place: int = Field(default=0, ge=0)
+    """The item by its place in the filtered list, from 1, where it is not named; else where it was found there."""
+
+    @property
+    def opens(self) -> bool:
+        """True if an item is opened."""
+        return bool(self.item or self.mark)
+
+    @property
+    def compares(self) -> bool:
+        """True if it shows rollouts by how another skill did."""
+        return self.show in COMPARING or self.sort in ("other", "difference")
+
+    @property
+    def filters(self) -> bool:
+        """True if not all rollouts are shown."""
+        return self.show != "all" or bool(self.status or self.task_type or self.text)
+
+    def address(self, **changes: object) -> str:
+        """Return the address of the same page with other values, relative to it."""
+        return f"?{urlencode(self.changed(**changes).model_dump(mode='json', exclude_defaults=True))}"
+
+    def changed(self, **changes: object) -> Self:
+        """Return the parameters with other values, which may be texts."""
+        return self.model_validate(self.model_dump() | changes)
+
+
+Asked = Annotated[TrajectoryQuery, Query()]

@@ -1,0 +1,90 @@
+"""What a training has rolled out, by its moments and stages."""
+
+import pytest
+
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.rollout_plan import store_plan
+from skillopt_airflow.training.rollout_stages import (
+    current_before,
+    find_stage,
+    label_of,
+    planned,
+    reached,
+    skills_of,
+    stages_of,
+)
+from skillopt_airflow.training.run import TrainingRun
+from tests.training.in_process import Training
+
+
+@pytest.fixture(scope="module")
+def trained() -> TrainingRun:
+    training = Training.of(
+        train__num_epochs=2,
+        train__steps_per_epoch=1,
+        train__proposals=2,
+        train__preflight=False,
+        evaluation__val_limit=12,
+        evaluation__test_limit=6,
+    )
+    training()
+    return training.run
+
+
+def test_every_moment_of_a_finished_run_has_its_stages(trained: TrainingRun) -> None:
+    found = {label_of(moment): [*stages_of(trained, moment)] for moment in reached(trained)}
+    assert found == {
+        "Beginning": ["seed", "test"],
+        "Step 1": ["evaluate", "rollout"],
+        "Step 2": ["evaluate", "rollout"],
+        "Slow update, epoch 2": ["evaluate", "longitudinal"],
+        "End": ["final", "test"],
+    }
+
+
+def test_a_stage_plans_items_under_skills(trained: TrainingRun) -> None:
+    step = trained.timeline[1]
+    [batch] = planned(trained, step, "rollout").values()
+    assert batch.item_ids == tuple(ref.id for part in trained.slices(step) for ref in part)
+    assert (batch.skills, batch.draws) == (("skills/skill_v0000.md",), (0,))
+    evaluation = planned(trained, step, "evaluate")
+    # What is rolled out ahead for the next step is no part of it.
+    assert list(evaluation) == [Split.VAL]
+    assert set(evaluation[Split.VAL].item_ids) == {ref.id for ref in trained.item_refs(Split.VAL)}
+    names = skills_of(trained, step, "evaluate", evaluation[Split.VAL].skills)
+    labels = [one.label for one in names]
+    assert labels[: len(evaluation[Split.VAL].skills)] == [
+        f"proposal {number} of step 1" for number in range(1, 1 + len(evaluation[Split.VAL].skills))
+    ]
+    assert "candidate of step 1" in labels
+    assert "seed" in labels
+    assert all(trained.document(f"{trained.keys.folder}{one.name}").text for one in names)
+
+
+def test_the_newest_stage_with_rollouts_is_found(trained: TrainingRun) -> None:
+    moments = reached(trained)
+    newest = find_stage(trained, moments, "", "")
+    assert (newest.moment.kind, newest.name, list(newest.splits)) == ("final", "test", [Split.TEST])
+    named = find_stage(trained, moments, "steps/step_0001", "rollout")
+    assert (named.moment.name, named.name) == ("steps/step_0001", "rollout")
+    unknown = find_stage(trained, moments, "steps/step_0001", "x")
+    assert (unknown.moment.name, unknown.name) == ("steps/step_0001", "evaluate")
+    assert find_stage(trained, moments, "x", "x") == newest
+
+
+def test_what_a_candidate_has_to_beat(trained: TrainingRun) -> None:
+    assert current_before(trained, trained.timeline[0]) is None
+    assert current_before(trained, trained.timeline[1]) == "skills/skill_v0000.md"
+
+
+def test_a_run_that_has_just_begun() -> None:
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__val_limit=12)
+    training.prepare()
+    run = training.run
+    assert reached(run) == run.timeline[:1]
+    found = find_stage(run, reached(run), "", "")
+    assert (found.name, len(found.splits[Split.VAL].item_ids)) == ("seed", 12)
+    assert [one.label for one in skills_of(run, found.moment, "seed", found.splits[Split.VAL].skills)] == ["seed"]
+    store_plan(run, run.timeline[0], "seed", [])
+    run.store.delete(run.keys.moment(run.timeline[0]).plan("seed"))
+    assert find_stage(run, reached(run), "", "").name == ""

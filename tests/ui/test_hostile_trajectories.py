@@ -1,0 +1,114 @@
+"""What a model, a tool, a scorer or a data set may have written changes nothing about the pages that show it."""
+
+import json
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+from fastapi.testclient import TestClient
+from lxml import html
+
+from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.types import Grade, Item, Message, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.store.items import save_items
+from skillopt_airflow.store.keys import RunKeys
+from skillopt_airflow.store.rollout_table import RolloutTable
+from skillopt_airflow.ui import buckets, trajectories
+from skillopt_airflow.ui.pages import app
+from tests.store.stored_rollouts import OTHER, SKILL, rollout_key
+from tests.training.local_store import LocalStore
+from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
+from tests.ui.users import log_in
+
+ROUTE = trajectories.SKILL_ROUTE.format(benchmark="searchqa")
+STORAGE = StorageGroup()
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    log_in(monkeypatch)
+    with TestClient(app) as client:
+        yield client
+
+
+def stored(text: str, item_id: str) -> LocalStore:
+    """A failure and a rollout of an item of which everything that somebody else wrote is the text."""
+    store = LocalStore()
+    item = Item(id=item_id, public={"question": text}, reference={"answers": [text]}, task_types=(text,))
+    save_items(store, RunKeys(STORAGE.prefix, "searchqa", "run").items(Split.VAL), [item])
+    said = (
+        ("system", text),
+        ("user", text),
+        ("assistant", f"{text}\nsearch({json.dumps({'query': text, 'more': [text]}, ensure_ascii=False)})"),
+        ("tool", f"[search, 1.5 s]\n{text}"),
+        ("tool", text),
+        ("assistant", text),
+    )
+    trajectory = Trajectory(
+        item_id=item_id,
+        status=Status.OK,
+        messages=tuple(Message.model_validate({"role": role, "content": content}) for role, content in said),
+        answer=text,
+        files=(text,),
+    )
+    grade = Grade(grade="incorrect", quote=text, reason=text)
+    rollout = Rollout(trajectory=trajectory, score=Score(hard=0.0, soft=0.5, feedback=text, grade=grade))
+    failure = Rollout(trajectory=Trajectory(item_id=item_id, status=Status.REFUSED, error=text), score=None)
+    table = RolloutTable(store, STORAGE.prefix)
+    for skill, one in ((SKILL, failure), (SKILL, rollout), (OTHER, failure)):
+        table.append(rollout_key(skill), "run", [(item, one)])
+    return store
+
+
+def pages(browser: TestClient, monkeypatch: pytest.MonkeyPatch, store: LocalStore, text: str) -> list[str]:
+    """Lists, one with the text in its filters, the item beside another skill, and the item alone."""
+    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: store)
+    asked = {"skill": SKILL[:12], "split": "val", "other": OTHER[:12]}
+    short = text[:200]
+    addresses = [
+        urlencode(asked),
+        urlencode(asked | {"text": short, "within": "said", "task_type": short}),
+        urlencode({"skill": OTHER[:12]}),
+    ]
+    found = [browser.get(f"{ROUTE}?{address}").text for address in addresses]
+    [link] = html.document_fromstring(found[0]).xpath("//table[@class='rollouts']//a[contains(@href, 'place=')]/@href")
+    assert len(link) < 1500
+    for opened in (link, f"?{urlencode({'skill': OTHER[:12], 'place': 1})}"):
+        answer = browser.get(f"{ROUTE}{opened}")
+        assert answer.status_code == 200, answer.text[-500:]
+        found.append(answer.text)
+    return found
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_page_is_the_same_whatever_was_written(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    text = HOSTILE[name]
+    hostile = pages(browser, monkeypatch, stored(text, text), text)
+    harmless = pages(browser, monkeypatch, stored(plain(text), plain(text)), plain(text))
+    for page, plain_page in zip(hostile, harmless, strict=True):
+        assert_harmless(page, plain_page)
+
+
+def test_a_line_of_a_megabyte_says_how_much_of_it_is_missing(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = HOSTILE["long_line"]
+    *_, item, failure = pages(browser, monkeypatch, stored(text, "a"), text)
+    assert f"[{len(text) - 20_000} characters left out]" in item
+    assert "characters left out]" in failure
+    assert "more messages are not shown" not in failure
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_address_may_say_anything(browser: TestClient, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: stored("a", "a"))
+    text = HOSTILE[name][:5000]
+    filters, places = ("other", "task_type", "moment", "stage", "text"), ("skill", "target", "harness", "item")
+    for fields in (filters, places[1:], places[:1]):
+        asked = {"skill": SKILL[:12], "split": "val"}
+        said = (asked | dict.fromkeys(fields, one) for one in (text, plain(text)))
+        answer, same = (browser.get(f"{ROUTE}?{urlencode(one)}") for one in said)
+        assert answer.status_code == same.status_code
+        assert_harmless(answer.text, same.text)

@@ -1,0 +1,365 @@
+"""The pages of trajectories over a run of one step."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import pytest
+from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+from fastapi.testclient import TestClient
+from lxml import html
+
+from bench.stored_run import BATCH, StoredRun, store_rollouts, store_run
+from bench.stored_run import SEED as SEED_TEXT
+from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
+from skillopt_airflow.pipeline import addresses
+from skillopt_airflow.training.rollout_plan import store_plan
+from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.ui import buckets, trajectories, trajectory_list
+from skillopt_airflow.ui.pages import app
+from skillopt_airflow.ui.plugin import SkillOptPlugin
+from skillopt_airflow.ui.reports import DagRunRow, row_of
+from tests.training.in_process import InProcessConnections, configured
+from tests.training.local_store import LocalStore
+from tests.ui.users import log_in
+
+RUN = trajectories.RUN_ROUTE.format(benchmark="searchqa", run="run")
+SKILL = trajectories.SKILL_ROUTE.format(benchmark="searchqa")
+STEP = {"moment": "steps/step_0001", "stage": "evaluate"}
+CANDIDATE = "steps/step_0001/candidate_skill.md"
+SEED = "skills/skill_v0000.md"
+FAILED = "val-03"
+
+
+@pytest.fixture(scope="module")
+def store() -> LocalStore:
+    return LocalStore()
+
+
+@pytest.fixture(scope="module")
+def trained(store: LocalStore) -> StoredRun:
+    """One step; an item of the seed's evaluation failed, and was tried again, and failed in the candidate's."""
+    config = configured("searchqa", {"train.num_epochs": 1, "evaluation.val_limit": 12})
+    made = {split: [item(f"{split}-{number:02d}") for number in range(16)] for split in DATA_SPLITS}
+    stored = store_run(run_in(store), config, made)
+    run, val = stored.run, made[Split.VAL][:12]
+    store_rollouts(run, Split.TRAIN, stored.seed, made[Split.TRAIN][:BATCH], play)
+    store_rollouts(run, Split.VAL, stored.seed, [val[3]], lambda item, skill: failed(item))
+    store_rollouts(run, Split.VAL, stored.seed, val, play)
+    store_rollouts(run, Split.VAL, stored.candidate, val[:3] + val[4:], play)
+    store_rollouts(run, Split.VAL, stored.candidate, [val[3]], lambda item, skill: failed(item))
+    return stored
+
+
+def run_in(store: LocalStore) -> TrainingRun:
+    return TrainingRun(RunRef(benchmark="searchqa", run="run", storage=StorageGroup()), InProcessConnections(store))
+
+
+def item(name: str) -> Item:
+    public, reference = {"question": f"What is {name}?", "context": "[DOC] it"}, {"answers": [f"answer {name}"]}
+    return Item(id=name, public=public, reference=reference, task_types=("even" if int(name[-2:]) % 2 == 0 else "odd",))
+
+
+def play(item: Item, skill: str) -> Rollout:
+    """Under the seed every third item is a success, under the candidate every second."""
+    number = int(item.id[-2:])
+    hard = float(number % (3 if skill == SEED_TEXT else 2) == 0)
+    said = (("system", skill), ("user", str(item.public["question"])), ("assistant", f"It is {number}."))
+    messages = tuple(Message.model_validate({"role": role, "content": content}) for role, content in said)
+    trajectory = Trajectory(
+        item_id=item.id,
+        status=Status.OK,
+        messages=messages,
+        answer=str(number),
+        calls=1,
+        prompt_tokens=100 + number,
+        seconds=number / 10,
+        started=1763696507.25,
+    )
+    return Rollout(trajectory=trajectory, score=Score(hard=hard, soft=hard, feedback=f"feedback on {number}"))
+
+
+def failed(item: Item) -> Rollout:
+    return Rollout(trajectory=Trajectory(item_id=item.id, status=Status.TIMEOUT, error="no answer in 60 s"), score=None)
+
+
+@pytest.fixture
+def browser(store: LocalStore, trained: StoredRun, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: store)
+    log_in(monkeypatch)
+    with TestClient(app) as client:
+        yield client
+
+
+def get(browser: TestClient, path: str = RUN, expected: int = 200, **asked: Any) -> html.HtmlElement:
+    answer = browser.get(f"{path}?{urlencode(asked)}")
+    page = html.document_fromstring(answer.text)
+    assert answer.status_code == expected, text(page)
+    assert "script-src 'self'" in answer.headers["content-security-policy"] or expected != 200
+    return page
+
+
+def follow(browser: TestClient, page: html.HtmlElement, link: str, path: str = RUN) -> html.HtmlElement:
+    """The page behind the one link of an XPath."""
+    [address] = page.xpath(f"{link}/@href")
+    return get(browser, path, **{name: value for name, [value] in parse_qs(address[1:]).items()})
+
+
+def items(page: html.HtmlElement) -> list[str]:
+    return [row.xpath("string(td[1])") for row in page.xpath("//table[@class='rollouts']/tbody/tr")]
+
+
+def options(page: html.HtmlElement, name: str) -> dict[str, str]:
+    return {one.get("value"): one.text for one in page.xpath(f"//select[@name='{name}']/option")}
+
+
+def chosen(page: html.HtmlElement, name: str) -> str:
+    found = page.xpath(f"//select[@name='{name}']/option[@selected]/@value | //input[@name='{name}']/@value")
+    return str(found[0])
+
+
+def text(page: html.HtmlElement) -> str:
+    return " ".join(page.xpath("//main")[0].text_content().split())
+
+
+VAL = [f"val-{number:02d}" for number in range(12)]
+
+
+def test_a_run_shows_its_newest_stage_and_leads_to_the_others(browser: TestClient) -> None:
+    page = get(browser)
+    moments = {"steps/step_0000": "Beginning", "steps/step_0001": "Step 1", "final": "End"}
+    assert options(page, "moment") == moments
+    assert chosen(page, "moment") == "steps/step_0001"
+    assert options(page, "stage") == {"evaluate": "candidate on the selection split", "rollout": "batch"}
+    assert chosen(page, "stage") == "evaluate"
+    assert page.xpath("string(//h1)") == "Trajectories: Step 1, candidate on the selection split"
+    assert (chosen(page, "skill"), items(page)) == (CANDIDATE, VAL)
+
+
+def test_a_step_shows_its_batch(browser: TestClient) -> None:
+    page = get(browser, moment="steps/step_0001", stage="rollout")
+    assert items(page) == [f"train-{number:02d}" for number in range(BATCH)]
+    assert (chosen(page, "skill"), chosen(page, "split")) == (SEED, "train")
+
+
+def test_the_candidate_is_compared_with_what_it_had_to_beat(browser: TestClient) -> None:
+    page = follow(browser, get(browser, **STEP), "//a[starts-with(text(), 'Beside')]")
+    assert chosen(page, "other") == SEED
+    won, lost = ["val-02", "val-04", "val-08", "val-10"], ["val-09"]
+    tied = [name for name in VAL if name not in (*won, *lost, FAILED)]
+    for show, expected in (("won", won), ("lost", lost), ("tied", tied), ("flipped", sorted(won + lost))):
+        found = get(browser, **STEP, other=SEED, show=show)
+        assert items(found) == expected
+        assert options(found, "show")[show].endswith(f" ({len(expected)})")
+    page = get(browser, **STEP, other=SEED, sort="difference", order="down")
+    assert items(page)[:4] == won
+    assert items(page)[-2:] == ["val-09", FAILED]
+    without = get(browser, **STEP, show="won", sort="difference")
+    assert (items(without), chosen(without, "show")) == (VAL, "all")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"show": "success"}, VAL[::2]),
+        ({"show": "failure"}, [name for name in VAL[1::2] if name != FAILED]),
+        ({"show": "no_score"}, [FAILED]),
+        ({"status": "timeout"}, [FAILED]),
+        ({"status": "refused"}, []),
+        ({"task_type": "odd"}, VAL[1::2]),
+        ({"task_type": "none"}, []),
+        ({"text": "NO ANSWER"}, [FAILED]),
+        ({"text": "VAL-07"}, ["val-07"]),
+        ({"text": "no answer", "within": "said"}, []),
+        ({"text": "it is 1", "within": "said"}, ["val-01", "val-10", "val-11"]),
+        ({"text": "FEEDBACK ON 7", "within": "said"}, ["val-07"]),
+        ({"text": "it is 1", "within": "said", "task_type": "even"}, ["val-10"]),
+    ],
+)
+def test_filters(browser: TestClient, asked: dict[str, str], expected: list[str]) -> None:
+    page = get(browser, **STEP, **asked)
+    assert items(page) == expected
+    for name, value in asked.items():
+        assert chosen(page, name) == value
+    assert items(follow(browser, page, "//form//a")) == VAL
+
+
+def test_a_search_in_what_was_said_says_what_it_left_out(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trajectory_list, "MOST_SEARCHED", 0)
+    page = get(browser, **STEP, text="it is", within="said")
+    assert items(page) == []
+    assert "12 rollouts were not searched" in text(page)
+
+
+def test_a_list_is_sorted_and_cut_into_pages(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trajectory_list, "PAGE", 5)
+    first = get(browser, **STEP)
+    second = follow(browser, first, "//a[@rel='next']")
+    third = follow(browser, second, "//a[@rel='next']")
+    assert [items(page) for page in (first, second, third)] == [VAL[:5], VAL[5:10], VAL[10:]]
+    assert "11 to 12 of 12 rollouts" in text(third)
+    assert not third.xpath("//a[@rel='next']")
+    assert items(follow(browser, third, "//a[@rel='prev']")) == VAL[5:10]
+    assert items(get(browser, **STEP, page=999)) == VAL[10:]
+    turned = follow(browser, second, "//th[@aria-sort='ascending']/a")
+    assert items(turned) == VAL[:6:-1]
+    assert turned.xpath("//th[@aria-sort='descending']")
+    assert items(get(browser, **STEP, sort="seconds", order="down")) == VAL[:6:-1]
+
+
+def test_an_item_shows_its_conversation_beside_another_skill_s(browser: TestClient) -> None:
+    page = get(browser, **STEP, other=SEED, item="val-02")
+    sides = page.xpath("//div[@class='sides']/section")
+    assert [side.xpath("string(h2)") for side in sides] == ["candidate of step 1", "seed"]
+    shown = " ".join(sides[0].text_content().split())
+    for said in ("Prefer titles.", "What is val-02?", "It is 2.", "feedback on 2", "Hard1.0000", "Tokens read102"):
+        assert said in shown
+    assert "Prefer titles." not in sides[1].text_content()
+    assert "candidate of step 1 scores 1.0000, seed 0.0000: a difference of +1.0000." in text(page)
+    [record] = page.xpath("//main/details")
+    assert "answer val-02" in record.text_content()
+    assert "Type of task: even" in record.text_content()
+    assert page.xpath("string(//time/@datetime)") == "2025-11-21T03:41:47+00:00"
+
+
+def test_a_failure_says_why_and_what_came_of_the_other_tries(browser: TestClient) -> None:
+    page = get(browser, **STEP, other=SEED, item=FAILED)
+    failure, success = page.xpath("//div[@class='sides']/section")
+    assert "Statustimeout" in " ".join(failure.text_content().split())
+    assert "no answer in 60 s" in failure.text_content()
+    assert "Nothing was said." in failure.text_content()
+    assert "All 2 tries" in success.text_content()
+    tries = [" ".join(one.text_content().split()) for one in success.xpath(".//li")]
+    assert ": ok, score 1.0000, of run run, shown here" in tries[0]
+    assert tries[1].endswith(": timeout, of run run: no answer in 60 s")
+    assert "a difference of" not in text(page)
+
+
+def test_one_goes_from_item_to_item_in_the_order_of_the_list(browser: TestClient) -> None:
+    page = follow(browser, get(browser, **STEP, show="success"), "//a[contains(., 'val-04')]")
+    assert page.xpath("string(//h1)") == "val-04"
+    assert follow(browser, page, "//a[@rel='next']").xpath("string(//h1)") == "val-06"
+    assert follow(browser, page, "//a[@rel='prev']").xpath("string(//h1)") == "val-02"
+    assert items(follow(browser, page, "//nav[@aria-label='Items']/a[1]")) == VAL[::2]
+    assert get(browser, **STEP, place=999).xpath("string(//h1)") == VAL[-1]
+    assert "None of 12 rollouts passes" in text(get(browser, **STEP, place=1, text="nothing"))
+
+
+def test_an_id_that_fits_into_no_address_gives_way_to_the_fingerprint(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trajectory_list, "MOST_IN_ADDRESS", 3)
+    page = get(browser, **STEP)
+    assert not page.xpath("//table//a[contains(@href, 'item=')]")
+    assert follow(browser, page, "//table//a[contains(., 'val-04')]").xpath("string(//h1)") == "val-04"
+
+
+def test_a_run_that_is_under_way(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = LocalStore()
+    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: begun)
+    assert "Nothing is stored yet" in text(get(browser, expected=404))
+    made = {split: [item(f"{split}-{number:02d}") for number in range(8)] for split in DATA_SPLITS}
+    stored = store_run(run_in(begun), configured("searchqa", {}), made)
+    begun.delete(stored.run.keys.runtime_state)
+    page = get(browser)
+    assert "No rollout is stored" in text(page)
+    assert "8 items are to run under seed" in text(page)
+    store_rollouts(stored.run, Split.VAL, stored.seed, made[Split.VAL][:5], play)
+    page = get(browser)
+    assert len(items(page)) == 5
+    assert "8 items were planned" in text(page)
+    store_plan(stored.run, stored.run.timeline[0], "seed", [])
+    assert "8 items" not in text(get(browser))
+    begun.delete(stored.run.keys.moment(stored.run.timeline[0]).plan("seed"))
+    assert "Nothing was rolled out here" in text(get(browser))
+
+
+def test_a_skill_shows_the_rollouts_of_all_runs(browser: TestClient, trained: StoredRun) -> None:
+    seed, candidate = (skill.sha256[:12] for skill in (trained.seed, trained.candidate))
+    page = follow(browser, get(browser, SKILL), f"//tr[contains(., '{seed}') and contains(., 'val')]//a", SKILL)
+    assert items(page) == VAL
+    assert list(options(page, "split")) == ["train", "val"]
+    assert list(options(page, "other")) == ["", candidate]
+    assert list(options(page, "task_type")) == ["", "even", "odd"]
+    assert page.xpath("string(//h1)") == f"Trajectories: skill {seed} on the val split"
+    asked = {"skill": seed, "other": candidate, "split": "val"}
+    assert items(get(browser, SKILL, **asked, show="flipped")) == [
+        "val-02", "val-04", "val-08", "val-09", "val-10"
+    ]  # fmt: skip
+    assert len(get(browser, SKILL, **asked, item="val-02").xpath("//div[@class='sides']/section")) == 2
+
+
+def test_a_skill_under_several_settings(browser: TestClient, trained: StoredRun, store: LocalStore) -> None:
+    before = dict(store.objects)
+    key = trained.run.rollout_key(Split.VAL, trained.seed, 0).model_copy(update={"settings_sha256": "0" * 64})
+    trained.run.rollouts.append(key, "hot", [(item("val-01"), play(item("val-01"), ""))])
+    asked = {"skill": trained.seed.sha256[:12], "split": "val"}
+    page = get(browser, SKILL, **asked, other=trained.candidate.sha256[:12])
+    assert len(options(page, "variant")) == 2
+    assert len(items(page)) == 12
+    hot = get(browser, SKILL, **asked, variant=1, other=trained.candidate.sha256[:12])
+    assert items(hot) == ["val-01"]
+    assert "different settings" in text(hot)
+    store.objects = before
+
+
+def test_rollouts_that_are_gone_and_benchmarks_without_any(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "there are no rollouts of skill" in text(get(browser, SKILL, 404, skill="0" * 12))
+    assert "there is no rollout of such an item" in text(get(browser, expected=404, item="no-such-item"))
+    assert "there is no rollout of such an item" in text(get(browser, expected=404, mark="0123456789abcdef"))
+    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: LocalStore())
+    page = get(browser, SKILL)
+    assert "Nothing was rolled out yet" in text(page)
+    assert page.xpath("//a[@target='_top']/@href") == ["../../../dags/train_searchqa"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("page", "0"), ("page", "x"), ("show", "x"), ("status", "x"), ("split", "x"), ("mark", "../"), ("draw", "-1")],
+)
+def test_what_no_page_has_is_no_page(browser: TestClient, name: str, value: str) -> None:
+    assert "has a value that this page does not understand" in text(get(browser, RUN, 422, **{name: value}))
+
+
+@pytest.mark.parametrize("skill", ["config.json", "../../runtime_state.json", "skills/skill_v9999.md", ""])
+def test_no_key_is_read_that_is_no_skill_of_the_run(browser: TestClient, skill: str) -> None:
+    page = get(browser, **STEP, skill=skill, other=skill)
+    assert (chosen(page, "skill"), chosen(page, "other")) == (CANDIDATE, "")
+
+
+def test_a_dag_run_has_the_page_as_a_tab(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({}, None))
+    path = trajectories.DAG_RUN_ROUTE.format(dag_id="train_searchqa", run_id="run")
+    assert items(get(browser, path, **STEP)) == VAL
+    view = next(one for one in SkillOptPlugin.external_views if one["name"] == "Trajectories")
+    assert ExternalViewResponse.model_validate(view).destination == "dag_run"
+    filled = view["href"].replace("{DAG_ID}", "train_searchqa").replace("{RUN_ID}", "run")
+    assert f"/{filled}" == f"{addresses.UI_PREFIX}{path}"
+    assert "train_<benchmark>" in text(get(browser, path.replace("train_searchqa", "cleanup"), 404))
+    monkeypatch.setitem(app.dependency_overrides, row_of, lambda: None)
+    assert "has no run run" in text(get(browser, path, 404))
+
+
+@pytest.mark.parametrize("path", [RUN, SKILL, trajectories.DAG_RUN_ROUTE.format(dag_id="train_searchqa", run_id="run")])
+def test_who_may_not_read_the_dag_sees_nothing(browser: TestClient, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({}, None))
+    log_in(monkeypatch, ["train_docvqa"])
+    hidden = browser.get(path)
+    unknown = browser.get(path.replace("searchqa", "no-such-benchmark"))
+    assert (hidden.status_code, unknown.status_code) == (403, 403)
+    assert hidden.text == unknown.text
+
+
+def test_a_name_that_is_none_never_reaches_the_store(browser: TestClient) -> None:
+    for run in ("..", "a%2Fb", "a b"):
+        assert browser.get(trajectories.RUN_ROUTE.format(benchmark="searchqa", run=run)).status_code == 404
+
+
+def test_nothing_is_written(browser: TestClient, store: LocalStore) -> None:
+    before = dict(store.objects)
+    for asked in ({}, {"other": SEED, "text": "a", "within": "said"}, {"item": FAILED}, {"place": 3}):
+        get(browser, **STEP, **asked)
+    assert store.objects == before

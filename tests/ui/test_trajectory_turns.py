@@ -1,0 +1,104 @@
+import json
+
+import pytest
+
+from skillopt_airflow.core.types import Message, Status, Trajectory
+from skillopt_airflow.rollout import tools
+from skillopt_airflow.ui.pages import MOST_CHARS
+from skillopt_airflow.ui.trajectory_turns import MOST_OF_CONVERSATION, Conversation, ToolCall, conversation
+
+
+def shown(*turns: tuple[str, str], thumbnails: dict[str, bytes] | None = None) -> Conversation:
+    messages = tuple(Message.model_validate({"role": role, "content": content}) for role, content in turns)
+    trajectory = Trajectory(item_id="a", status=Status.OK, messages=messages)
+    return conversation(trajectory, thumbnails or {})
+
+
+def texts(found: Conversation) -> list[list[str]]:
+    return [[part.text for part in turn.parts] for turn in found.turns]
+
+
+def test_calls_of_tools_have_their_arguments_results_and_seconds() -> None:
+    found = shown(
+        ("system", "skill"),
+        ("user", "What is the capital of Bulgaria?"),
+        ("assistant", 'I look it up.\nsearch({"query": "capital of Bulgaria", "most": 3})\nread({"name": "a.txt"})'),
+        ("tool", "[search, 1.2 s]\nSofia"),
+        ("tool", "[read]\n"),
+        ("assistant", "Sofia"),
+    )
+    assert texts(found) == [
+        ["skill"],
+        ["What is the capital of Bulgaria?"],
+        ["I look it up."],
+        ["Sofia"],
+        [""],
+        ["Sofia"],
+    ]
+    search, read = found.turns[2].calls
+    assert (search.tool, json.loads(search.arguments)) == ("search", {"query": "capital of Bulgaria", "most": 3})
+    assert read == ToolCall("read", '{\n  "name": "a.txt"\n}')
+    assert [(turn.label, turn.seconds) for turn in found.turns[3:5]] == [
+        ("Result of search", 1.2),
+        ("Result of read", None),
+    ]
+
+
+def test_a_command_of_an_agent_is_a_call_where_it_was_answered() -> None:
+    found = shown(("assistant", "$ ls -l\ncat a"), ("tool", "a.txt\n[exit status 0]"), ("assistant", "$ 5"))
+    assert found.turns[0].calls == (ToolCall("command", "ls -l\ncat a"),)
+    assert texts(found) == [[], ["a.txt\n[exit status 0]"], ["$ 5"]]
+    assert [turn.label for turn in found.turns] == ["Target", "Tool", "Target"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "f(x)",
+        'f({"a": 1}',
+        'f({"a": })',
+        'the function f({"a": 1}) is called',
+        'f({"a": 1})\nis what I would call',
+        f"f({{{'[' * 100_000}}})",
+        f'f({{"a": {"[" * 5000}{"]" * 5000}}})',
+    ],
+)
+def test_what_only_looks_like_a_call_is_a_text(said: str) -> None:
+    found = shown(("assistant", said))
+    assert found.turns[0].calls == ()
+    assert found.turns[0].parts[0].text[:5] == said[:5]
+
+
+def test_a_picture_stands_where_its_mark_is() -> None:
+    jpeg = b"\xff\xd8\xff picture"
+    found = shown(
+        ("user", "Look: [picture: a.png] Well?"),
+        ("assistant", "[picture: a.png]"),
+        ("user", "[picture: a.png]"),
+        thumbnails={"a.png": jpeg},
+    )
+    assert [part.thumbnail for part in found.turns[0].parts] == [b"", jpeg, b""]
+    assert texts(found)[1:] == [["[picture: a.png]"], ["[picture: a.png]"]]
+
+
+def test_long_texts_are_cut_and_so_are_long_conversations() -> None:
+    found = shown(*[("user", "x" * 1_000_000)] * 30)
+    assert len(found.turns[0].parts[0].text) <= MOST_CHARS
+    assert "characters left out" in found.turns[0].parts[0].text
+    assert sum(len(part.text) for turn in found.turns for part in turn.parts) <= MOST_OF_CONVERSATION
+    assert found.left_out == 30 - len(found.turns) > 0
+
+
+def test_the_form_of_the_tools_harness_is_the_one_that_is_read() -> None:
+    from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+
+    history = [
+        ModelResponse(parts=[TextPart("Wait."), ToolCallPart("search", {"query": "a\nb"}, "1")]),
+        ModelRequest(parts=[ToolReturnPart("search", "found", "1", metadata=0.25)]),
+    ]
+    asked, told = conversation(
+        Trajectory(item_id="a", status=Status.OK, messages=tuple(tools._trace(history))), {}
+    ).turns
+    assert [part.text for part in asked.parts] == ["Wait."]
+    assert [(call.tool, json.loads(call.arguments)) for call in asked.calls] == [("search", {"query": "a\nb"})]
+    assert (told.label, told.seconds, told.parts[0].text) == ("Result of search", 0.2, "found")
