@@ -1,5 +1,6 @@
 """The rule by rows 1 to 17 of the facts of SWE-bench, and what a run must show to be believed."""
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,22 @@ def test_the_rule(name: str, f2p: list[str], p2p: list[str], log: str, status: i
     assert verdict.resolved == (outcome is Outcome.RESOLVED) == (verdict.soft == 1.0)
     assert verdict.reason == ("" if verdict.resolved else outcome)
     assert verdict.feedback.startswith(outcome)
+
+
+def test_the_rule_is_that_of_the_installed_package():
+    """Runs where swebench 5 is installed, which is none of the project's own requirements."""
+    grading = pytest.importorskip("swebench.harness.grading", reason="swebench is not installed", exc_type=ImportError)
+    chance, listed = random.Random(0), ["a", "b", "c", CUT, "t.py::x[a]"]
+    for _ in range(2000):
+        statuses = {case: chance.choice(list(CaseStatus)) for case in (*listed, f"{CUT} / m)]", f"{CUT}s)]")}
+        statuses = {case: status for case, status in statuses.items() if chance.random() < 0.8}
+        f2p = [case for case in listed if chance.random() < 0.4] or ["a"]
+        p2p = [case for case in listed if case not in f2p and chance.random() < 0.5]
+        told = {case: status.value for case, status in statuses.items()}
+        report = grading.get_eval_tests_report(told, {"FAIL_TO_PASS": f2p, "PASS_TO_PASS": p2p})
+        words = {Outcome.RESOLVED: "RESOLVED_FULL", Outcome.PARTIAL: "RESOLVED_PARTIAL"}
+        ours = words.get(resolve(f2p, p2p, statuses, None).outcome, "RESOLVED_NO")
+        assert ours == grading.get_resolution_status(report), (f2p, p2p, statuses)
 
 
 def test_an_id_that_was_cut_stands_for_all_that_begin_so():
