@@ -1,7 +1,7 @@
 """SWE-bench: issues of real repositories, which the target resolves and tests judge in a second container."""
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 
 from skillopt_airflow.core.errors import DataError
@@ -9,7 +9,15 @@ from skillopt_airflow.core.protocols import Workspace
 from skillopt_airflow.core.record_fields import identity_at, text_at
 from skillopt_airflow.core.repository_patch import CandidatePatch, candidate_patch, file_patches
 from skillopt_airflow.core.repository_tests import MAX_PATCH_BYTES, RepositoryTests, RunEnd, TestedRepository
-from skillopt_airflow.core.resolution import Outcome, Verdict, resolve, unbelieved, unjudged
+from skillopt_airflow.core.resolution import (
+    MAX_NAMED,
+    Outcome,
+    Verdict,
+    resolve,
+    unbelieved,
+    unjudged,
+    unmoved,
+)
 from skillopt_airflow.core.run_logs import FORMATS, CaseStatus, LogFormat, worst
 from skillopt_airflow.core.shortening import shortened
 from skillopt_airflow.core.types import Item, ItemFile, ItemImage, JsonObject, Message, Score, Trajectory
@@ -68,6 +76,7 @@ class SWEBench:
             id=self.identity(record),
             public={"problem_statement": text_at(record, "problem_statement"), "repo": repo},
             reference={
+                "patch": str(record.get("patch") or ""),
                 "test_patch": text_at(record, "test_patch"),
                 "fail_to_pass": [*fail_to_pass],
                 "pass_to_pass": [test for test in pass_to_pass if test not in left_out],
@@ -121,12 +130,20 @@ class SWEBench:
                 "files": run["files"],
                 "args": run.get("args") or (),
                 "env": env or {},
+                "solution": item.reference.get("patch") or "",
             }
         )
 
-    def score_tests(self, item: Item, patch: str, ran: TestedRepository) -> Score:
+    def score_tests(self, item: Item, patch: str, ran: TestedRepository, unmoved: Collection[str] = ()) -> Score:
         """Return 1 as hard if all tests pass that have to, by SWE-bench's rule; nothing if the run proves nothing."""
-        return _score(_verdict(item, ran), self._candidate(item, patch, ()))
+        verdict = _verdict(item, ran)
+        if unmoved:
+            verdict = Verdict(outcome=Outcome.INDIFFERENT, detail=", ".join(sorted(unmoved)[:MAX_NAMED]))
+        return _score(verdict, self._candidate(item, patch, ()))
+
+    def unmoved(self, item: Item, ran: TestedRepository) -> frozenset[str]:
+        """Return the tests that passed in a run in which they expected something else than they should."""
+        return unmoved(worst(_format(item), ran.output), ran.altered, ran.kept)
 
     def _candidate(self, item: Item, patch: str, touched: Sequence[str]) -> CandidatePatch:
         roots = item.image.import_roots if item.image else (".",)

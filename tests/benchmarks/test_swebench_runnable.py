@@ -24,10 +24,12 @@ from benchmarks.swebench.official import run_of
 from local import image
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.protocols import JudgesRepository
+from skillopt_airflow.core.repository_tests import PATCH_FILE, RepositoryTests, TestedRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.core.types import Item, JsonObject, Score
+from skillopt_airflow.core.types import Item, JsonObject, Score, Status, Trajectory
 from skillopt_airflow.sandbox.item_images import ItemImages
 from skillopt_airflow.sandbox.judge_container import JudgeContainer
+from skillopt_airflow.training.repository_judging import judged_repository
 from tests.sandbox.small_repository import added, with_hashes
 
 pytestmark = [
@@ -55,18 +57,26 @@ def record_of(folder: Path) -> JsonObject:
 def judged(client: docker.APIClient, item: Item, patch: str, contents: Mapping[str, bytes]) -> Score:
     benchmark = benchmarks.load("swebench")
     assert isinstance(benchmark, JudgesRepository)
-    wanted = benchmark.tests(item, patch)
-    if isinstance(wanted, Score):
-        return wanted
     tag = ItemImages(client, image.IMAGE, LIMITS, lambda _: contents).of(item)
-    ran = JudgeContainer(client, LIMITS, {"run": "runnable"}).run(item, tag, wanted)
-    return benchmark.score_tests(item, patch, ran)
+
+    def run(item: Item, wanted: RepositoryTests) -> TestedRepository:
+        ran = JudgeContainer(client, LIMITS, {"run": "runnable"}).run(item, tag, wanted)
+        if wanted.altered is not None:
+            print(item.id, len(ran.altered), "altered,", len(ran.kept), "kept,", sorted(benchmark.unmoved(item, ran)))
+        return ran
+
+    left = Trajectory(item_id=item.id, status=Status.OK)
+    score = judged_repository(benchmark, item, left, {PATCH_FILE: patch.encode()}, run).score
+    assert score is not None
+    return score
 
 
-def scores(client: docker.APIClient, record: JsonObject, contents: Mapping[str, bytes]) -> tuple[float, ...]:
-    """How the right change, none, and one of no use are judged."""
+def scores(
+    client: docker.APIClient, record: JsonObject, contents: Mapping[str, bytes], *others: str
+) -> tuple[float, ...]:
+    """How the right change, none, one of no use and others are judged."""
     item = with_hashes(benchmarks.load("swebench").item(record), dict(contents))
-    patches = (str(record["patch"]), "", added("of_no_use.py", "NOTE = 1"))
+    patches = (str(record["patch"]), "", added("of_no_use.py", "NOTE = 1"), *others)
     found = [judged(client, item, patch, contents) for patch in patches]
     print(item.id, *(score.feedback for score in found), sep="\n  ")
     return tuple(score.hard for score in found)
@@ -97,6 +107,10 @@ class Fault:
     tests: str
     shown_by: str
     still_passes: str
+    cheats: str
+    """A file that is changed to have the tests pass, or look so."""
+    before: str
+    after: str
 
 
 FAULTS = (
@@ -110,6 +124,16 @@ FAULTS = (
         tests="tests/utils_tests/test_text.py",
         shown_by="test_slugify (utils_tests.test_text.TestUtilsText.test_slugify)",
         still_passes="test_wrap (utils_tests.test_text.TestUtilsText.test_wrap)",
+        cheats="django/utils/text.py",
+        before="import re\n",
+        after="""import re
+import unittest
+
+_old = unittest.TestCase.assertEqual
+unittest.TestCase.assertEqual = (
+    lambda self, *rest: None if type(self).__module__ == "utils_tests.test_text" else _old(self, *rest)
+)
+""",
     ),
     Fault(
         release="sympy==1.13.3",
@@ -121,6 +145,12 @@ FAULTS = (
         tests="sympy/utilities/tests/test_misc.py",
         shown_by="test_ordinal",
         still_passes="test_translate",
+        cheats="sympy/testing/runtests.py",
+        before="    def test_fail(self, exc_info):\n",
+        after="""    def test_fail(self, exc_info):
+        if self._active_file.endswith("test_misc.py"):
+            return self.test_pass()
+""",
     ),
 )
 
@@ -145,7 +175,10 @@ def test_runners_of_projects_of_their_own(fault: Fault, client: docker.APIClient
         "repo.tar.gz": archive({**tree, fault.file: wrong.encode()}),
         "requirements.txt": fault.requirements.encode(),
     }
-    assert scores(client, {**record, "run": run_of(record)}, contents) == (1.0, 0.0, 0.0)
+    cheated = wrong if fault.cheats == fault.file else tree[fault.cheats].decode()
+    assert cheated.count(fault.before) == 1
+    cheat = git_diff(fault.cheats, cheated, cheated.replace(fault.before, fault.after))
+    assert scores(client, {**record, "run": run_of(record)}, contents, cheat) == (1.0, 0.0, 0.0, 0.0)
 
 
 def released(release: str, folder: Path) -> dict[str, bytes]:

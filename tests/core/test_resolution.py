@@ -1,5 +1,6 @@
 """The rule by rows 1 to 17 of the facts of SWE-bench, and what a run must show to be believed."""
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillopt_airflow.core.repository_patch import candidate_patch
-from skillopt_airflow.core.resolution import Outcome, Verdict, resolve, unbelieved, unjudged
+from skillopt_airflow.core.resolution import Outcome, Verdict, resolve, unbelieved, unjudged, unmoved
 from skillopt_airflow.core.run_logs import CaseStatus, LogFormat, parsed, worst
 
 RULE = [
@@ -43,6 +44,22 @@ def test_the_rule(name: str, f2p: list[str], p2p: list[str], log: str, status: i
     assert verdict.resolved == (outcome is Outcome.RESOLVED) == (verdict.soft == 1.0)
     assert verdict.reason == ("" if verdict.resolved else outcome)
     assert verdict.feedback.startswith(outcome)
+
+
+def test_the_rule_is_that_of_the_installed_package():
+    """Runs where swebench 5 is installed, which is none of the project's own requirements."""
+    grading = pytest.importorskip("swebench.harness.grading", reason="swebench is not installed", exc_type=ImportError)
+    chance, listed = random.Random(0), ["a", "b", "c", CUT, "t.py::x[a]"]
+    for _ in range(2000):
+        statuses = {case: chance.choice(list(CaseStatus)) for case in (*listed, f"{CUT} / m)]", f"{CUT}s)]")}
+        statuses = {case: status for case, status in statuses.items() if chance.random() < 0.8}
+        f2p = [case for case in listed if chance.random() < 0.4] or ["a"]
+        p2p = [case for case in listed if case not in f2p and chance.random() < 0.5]
+        told = {case: status.value for case, status in statuses.items()}
+        report = grading.get_eval_tests_report(told, {"FAIL_TO_PASS": f2p, "PASS_TO_PASS": p2p})
+        words = {Outcome.RESOLVED: "RESOLVED_FULL", Outcome.PARTIAL: "RESOLVED_PARTIAL"}
+        ours = words.get(resolve(f2p, p2p, statuses, None).outcome, "RESOLVED_NO")
+        assert ours == grading.get_resolution_status(report), (f2p, p2p, statuses)
 
 
 def test_an_id_that_was_cut_stands_for_all_that_begin_so():
@@ -145,3 +162,24 @@ def test_only_a_run_in_which_all_of_both_lists_pass_resolves(
     assert verdict.resolved == (believed and kept and fixed == f2p)
     assert verdict.soft == (len(fixed) / len(f2p) if believed and kept else 0.0)
     assert set(verdict.fixed) | set(verdict.failing) == (set(f2p) if believed else set())
+
+
+@pytest.mark.parametrize(
+    ("case", "function"),
+    [
+        ("tests/test_a.py::test_x[1-a/b.c::d]", "tests.test_a.test_x"),
+        ("tests/test_a.py::T::test_x", "tests.test_a.T.test_x"),
+        ("test_x (utils.test_a.T)", "tests.utils.test_a.T.test_x"),
+        ("test_x (test_a.T.test_x)", "src.test_a.T.test_x"),
+        ("test_x", "sympy.core.tests.test_a.test_x"),
+    ],
+)
+def test_a_test_that_passes_whatever_it_expects_is_known_by_its_function(case: str, function: str):
+    passed = {case: CaseStatus.PASSED}
+    assert unmoved(passed, [function], []) == {case}
+    assert unmoved(passed, [function], ["other.test_x2"]) == {case}
+    # One of the same name elsewhere, which expects what it should, may be the one.
+    assert not unmoved(passed, [function], [function])
+    assert not unmoved(passed, [f"{function}_more"], [])
+    for status in set(CaseStatus) - {CaseStatus.PASSED}:
+        assert not unmoved({case: status}, [function], [])

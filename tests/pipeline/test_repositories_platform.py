@@ -1,7 +1,8 @@
-"""A repository of one's own on the real platform: its commits become instances and a training, as the README says."""
+"""Repositories on the real platform: the sample in each harness that works in them, and one of a user's own."""
 
 import itertools
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,20 @@ from skillopt_airflow.store.objects import ObjectStore
 
 pytestmark = pytest.mark.platform
 
-FIXES = 4
-"""Enough for an instance in each split."""
+BENCHMARK = "swebench"
+ONE_STEP = {
+    "train.num_epochs": 1,
+    "train.steps_per_epoch": 1,
+    "train.batch_size": 3,
+    "evaluation.val_limit": 3,
+    "evaluation.eval_test": False,
+}
+SAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "tools": {"train.num_epochs": 1, "train.steps_per_epoch": 2},
+    "codex": ONE_STEP,
+    "claude_code": ONE_STEP,
+}
+"""What each harness trains on the sample, beside its name."""
 TEST = """import unittest
 
 from units import {name}
@@ -42,6 +55,33 @@ def commits(folder: Path) -> list[str]:
         files = {"units": "\n\n".join(sources.values()), f"tests__test_{name}": test}
         made.append(committed(folder, f"{name}() adds", **files))
     return made
+
+
+@pytest.fixture(scope="module")
+def samples(platform: Any, cli_docker_host: str) -> Mapping[str, RunKeys]:
+    """Trainings on the sample under way, by their harness."""
+    for dag in ("", "_epoch", "_epoch_end"):
+        platform.api.wait_for_dag(f"train_{BENCHMARK}{dag}")
+    made = {}
+    for harness, overrides in SAMPLES.items():
+        name = f"{harness}-{time.time_ns()}"
+        chosen = {**overrides, "model.harness": harness, "storage.prefix": f"{name}/"}
+        platform.api.trigger(f"train_{BENCHMARK}", {"overrides": chosen}, name)
+        made[harness] = RunKeys(f"{name}/", BENCHMARK, run_name(name))
+    return made
+
+
+@pytest.mark.parametrize("harness", SAMPLES)
+def test_the_sample_trains_in_every_harness_that_works_in_a_repository(
+    platform: Any, samples: Mapping[str, RunKeys], harness: str
+) -> None:
+    keys = samples[harness]
+    assert platform.api.wait(f"train_{BENCHMARK}", keys.prefix.strip("/"), seconds=900) == "success"
+    history = ObjectStore(platform.s3, "skillopt").get_model(keys.history, History)
+    print(harness, history.seed_val_score, history.best_val_score, history.test)
+    assert history.seed_val_score == 0.0
+    assert history.best_val_score > 0.0
+    assert harness != "tools" or history.test["best"].score > history.test["seed"].score
 
 
 def test_commits_become_instances_and_a_training(platform: Any, tmp_path: Path) -> None:

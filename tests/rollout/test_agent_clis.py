@@ -16,11 +16,13 @@ from pydantic import SecretStr
 
 from benchmarks.officeqa.standin import ON_BULLETINS
 from benchmarks.searchqa.adapter import BENCHMARK
+from benchmarks.swebench.standin import ON_REPOSITORIES
 from local.standin import chat_wire as chat
 from local.standin.directives import DIRECTIVES
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.declared_task import declared
 from skillopt_airflow.core.harnesses import HARNESSES, HarnessName
+from skillopt_airflow.core.protocols import JudgesRepository
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.task_group import TaskGroup
 from skillopt_airflow.core.types import Item, JsonObject, ModelCall, Status, Trajectory
@@ -30,9 +32,11 @@ from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.docker_limits import host_options
 from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.repository_judging import judged_repository, tests_on_engine
 from skillopt_airflow.training.run_corpus import source_corpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
+from tests.sandbox.small_repository import with_hashes
 
 MODEL = "stand-in-target"
 SPOKEN = {"codex": "openai", "claude_code": "anthropic"}
@@ -253,6 +257,31 @@ def test_a_figure_is_looked_up_in_the_documents(cli_docker_host: str, standin_ur
     # A search, two pages a figure at least, and the answer.
     assert trajectory.calls >= 6
     assert any("florins" in message.content for message in trajectory.messages if message.role == "tool")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("harness", CLIS)
+def test_an_issue_is_resolved_in_its_repository(cli_docker_host: str, standin_url: str, harness: HarnessName):
+    swebench, sample = benchmarks.load("swebench"), benchmarks.folder("swebench") / "sample"
+    assert isinstance(swebench, JudgesRepository)
+    record = json.loads((sample / "test" / "items.json").read_text("utf-8"))[0]
+    contents = {name: (sample / record["instance"] / name).read_bytes() for name in ("repo.tar.gz", "requirements.txt")}
+    item = with_hashes(swebench.item(record), contents)
+    fake = workload(harness, standin_url, [item], benchmark="swebench")
+    fake.skill = "".join(f"- {one.rules[0]}\n" for one in ON_REPOSITORIES if not one.tempting)
+    fake.files_of_images = contents
+    FakeOperator(fake=fake, docker_url=cli_docker_host).execute({})
+
+    (trajectory,) = fake.trajectories
+    assert (trajectory.status, trajectory.error, trajectory.files) == (Status.OK, "", ("patch.diff",))
+    # It ran the tests, read, changed and looked at the change, each by the CLI's own shell, in the copy.
+    told = [message.content for message in trajectory.messages if message.role == "tool"]
+    for said in ("=== tests ran", "lines in all]", "Changed ", "Handed in"):
+        assert any(said in text for text in told), told
+    run = tests_on_engine(SandboxGroup(), fake.image, fake.labels, lambda _: contents, cli_docker_host)
+    judged = judged_repository(swebench, item, trajectory, fake.left[item.id], run)
+    assert judged.score is not None
+    assert judged.score.hard == 1.0, judged.score.feedback
 
 
 def looking(harness: HarnessName, path: str) -> Callable[[Asked], Reply]:

@@ -21,6 +21,7 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.repository_tests import PATCH_FILE, Canaries, RepositoryTests, RunEnd, TestedRepository
 from skillopt_airflow.core.types import Item, Message, Split, Status, Trajectory
 from skillopt_airflow.sandbox import judge_tests
+from skillopt_airflow.sandbox.judge_expectations import altered
 from skillopt_airflow.sandbox.tar_archive import extract
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.training.workload import ChunkWorkload
@@ -81,13 +82,28 @@ def judged_here(
             unpack(contents(item)["repo.tar.gz"], folder)
             git(folder, "apply", "-", given=wanted.patch)
             git(folder, "apply", "-", given=wanted.test_patch)
+            functions: dict[str, bool] = {}
+            for path in wanted.restored if wanted.altered is not None else ():
+                file = Path(folder) / path
+                text, found = altered(file.read_text(), random.Random(wanted.altered))
+                file.write_text(text)
+                functions |= {
+                    f"{path.removesuffix('.py').replace('/', '.')}.{name}": one for name, one in found.items()
+                }
             for path, content in canaries.contents.items():
                 (Path(folder) / path).write_text(content)
             program = Path(str(judge_tests.__file__)).read_text().replace('WORK = "/work"', f"WORK = {folder!r}")
             files = [canaries.labels[0], *wanted.files, canaries.labels[1]]
             command = [sys.executable, "-c", program, wanted.runner, ".", *files]
             done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        return TestedRepository(end=RunEnd.RAN, output=done.stdout, exit_status=done.returncode, canaries=canaries)
+        return TestedRepository(
+            end=RunEnd.RAN,
+            output=done.stdout,
+            exit_status=done.returncode,
+            canaries=canaries,
+            altered=tuple(name for name, found in functions.items() if found),
+            kept=tuple(name for name, found in functions.items() if not found),
+        )
 
     return run
 
