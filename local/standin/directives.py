@@ -6,6 +6,8 @@ or no clause speaks of it.
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
+from types import MappingProxyType
 
 from local.standin.directive import LEAVE_OUT, PREFER, Directive, directive, gap
 from local.standin.subjects import SUBJECTS
@@ -266,8 +268,12 @@ def _clauses(skill: str) -> Iterator[str]:
         yield from (clause for clause in _CLAUSE_END.split(line) if clause.strip())
 
 
-def _asked(clause: str) -> dict[str, bool]:
-    """Return the directives that a clause speaks of, and whether it asks for them."""
+@lru_cache(maxsize=4096)
+def _asked(clause: str) -> MappingProxyType[str, bool]:
+    """Return the directives that a clause speaks of, and whether it asks for them.
+
+    A skill is read anew for every item, and most of its clauses were in the skill before it.
+    """
     asked: dict[str, bool] = {}
     for known in DIRECTIVES.values():
         for pattern in known.patterns:
@@ -276,4 +282,4 @@ def _asked(clause: str) -> dict[str, bool]:
                 negated = _NEGATED.search(clause[: match.start()]) or _TURNED_DOWN.search(match.group())
                 asked[known.name] = not negated
                 break
-    return asked
+    return MappingProxyType(asked)

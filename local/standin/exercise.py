@@ -48,6 +48,16 @@ class Candidate:
         """Return the words of the key."""
         return tuple(self.key.split())
 
+    @cached_property
+    def is_ordinary(self) -> bool:
+        """Return whether it begins like no name and no number."""
+        return not (self.spelling[0].isupper() or self.spelling[0].isdigit())
+
+    @cached_property
+    def has_digits(self) -> bool:
+        """Return whether there is a digit in it."""
+        return any(character.isdigit() for character in self.key)
+
 
 @dataclass(frozen=True)
 class Document:

@@ -85,22 +85,21 @@ def _fit_of_question(exercise: Exercise, candidate: Candidate, active: Active) -
 
 def _fit_of_kind(exercise: Exercise, candidate: Candidate, active: Active) -> float:
     fit = 1.0
-    ordinary = not (candidate.spelling[0].isupper() or candidate.spelling[0].isdigit())
-    numeric = any(character.isdigit() for character in candidate.key)
-    if ordinary:
+    if candidate.is_ordinary:
         fit *= 0.5 if "common_words" in active else 0.0
     if "number" in active:
-        fit *= (4.0 if numeric else 1.0) if exercise.wants_number else (0.2 if numeric else 1.0)
-    if "person" in active and exercise.wants_person and not ordinary and 2 <= len(candidate.words) <= 3:
+        fit *= (4.0 if exercise.wants_number else 0.2) if candidate.has_digits else 1.0
+    if "person" in active and exercise.wants_person and not candidate.is_ordinary and 2 <= len(candidate.words) <= 3:
         fit *= 1.5
     return fit
 
 
 def _fit_of_form(candidate: Candidate, active: Active) -> float:
     fit = 1.0
-    site_words = sum(word in _SITE_WORDS or word.endswith(_DOMAINS) for word in candidate.spelling.lower().split())
-    if "site_words" in active and site_words:
-        fit *= 0.05 if site_words == len(candidate.words) else 0.3
+    if "site_words" in active:
+        words = candidate.spelling.lower().split()
+        site_words = sum(word in _SITE_WORDS or word.endswith(_DOMAINS) for word in words)
+        fit *= 0.05 if site_words == len(candidate.words) else 0.3 if site_words else 1.0
     if "short" in active and len(candidate.words) > 3:
         fit *= 0.3
     if "longest" in active:

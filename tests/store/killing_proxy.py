@@ -3,7 +3,7 @@
 import http.client
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,10 +13,13 @@ from local.served import served
 
 
 class KillingProxy:
-    """Forwards every request; `victim` is the process that `at` names a PUT of, counted from 0 (-1: none)."""
+    """Forwards every request; `victim` is the process that `at` names a PUT of, counted from 0 (-1: none).
 
-    def __init__(self, endpoint: str, at: int, after: bool) -> None:
-        self.at, self.after = at, after
+    `between` is called when the server has got a PUT, before the client knows of it or is killed.
+    """
+
+    def __init__(self, endpoint: str, at: int, after: bool, between: Callable[[], object] = lambda: None) -> None:
+        self.at, self.after, self.between = at, after, between
         self.victim: Future[int] = Future()
         self.put: list[str] = []
         self._server = urlsplit(endpoint).netloc
@@ -35,6 +38,8 @@ class KillingProxy:
         answer = server.getresponse()
         said = answer.read()
         server.close()
+        if request.command == "PUT":
+            self.between()
         if number == self.at >= 0:
             return self._kill(request)
         request.send_response_only(answer.status)

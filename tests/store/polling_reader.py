@@ -1,8 +1,8 @@
 """Somebody who looks at the champion all the while that others publish, as deployments do."""
 
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -62,4 +62,19 @@ class PollingReader:
             finally:
                 stop.set()
             looking.result()
+        self.look()
+
+    @contextmanager
+    def looking_when_asked(self) -> Iterator[Callable[[], None]]:
+        """Look whenever the function is called, until which it does not return, and once more in the end."""
+        looks: list[Future[None]] = []
+
+        def look() -> None:
+            looks.append(pool.submit(self.look))
+            wait(looks)
+
+        with ThreadPoolExecutor(1) as pool:
+            yield look
+        for done in looks:
+            done.result()
         self.look()

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.report import run_page
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.objects import ObjectStore
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 KEYS = ArtifactKeys("", "searchqa", "openai-chat:stand-in-target")
+
+# What a process reads and compiles once, done before the workers are forked from one that has imported this.
+make_client("http://127.0.0.1:9").close()
+run_page._template()
 
 
 class Buckets:

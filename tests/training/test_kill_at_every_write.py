@@ -1,7 +1,7 @@
 """kill -9 of the worker at every write of publishing and of a rollback, against a real S3 server over HTTP.
 
 The worker is a process of its own behind a proxy, which kills it right before or right after the server has got the
-n-th PUT. Somebody reads all the while, as a deployment does.
+n-th PUT. A deployment reads after each of them.
 """
 
 import multiprocessing
@@ -73,9 +73,11 @@ def copy_of(client: "S3Client", name: str, tag: str) -> ObjectStore:
     return copy
 
 
-def run(workers: Any, endpoint: str, work: Work, at: int = -1, after: bool = False) -> tuple[int, list[str]]:
-    """The exit code of a worker, and the names of what it has put."""
-    proxy = KillingProxy(endpoint, at, after)
+def run(
+    workers: Any, endpoint: str, work: Work, look: Callable[[], None], at: int = -1, after: bool = False
+) -> tuple[int, list[str]]:
+    """The exit code of a worker, and the names of what it has put; somebody looks after each."""
+    proxy = KillingProxy(endpoint, at, after, look)
     with proxied(proxy) as address:
         task, arguments = work
         worker = workers.Process(target=task, args=(address, *arguments))
@@ -85,11 +87,13 @@ def run(workers: Any, endpoint: str, work: Work, at: int = -1, after: bool = Fal
     return worker.exitcode, [path.rpartition("/")[2] for path in proxy.put]
 
 
-def kill_and_retry(workers: Any, endpoint: str, work: Work, at: int, after: bool, writes: list[str]) -> None:
+def kill_and_retry(
+    workers: Any, endpoint: str, work: Work, look: Callable[[], None], at: int, after: bool, writes: list[str]
+) -> None:
     """A worker that dies at a write, then one that does not."""
-    code, put = run(workers, endpoint, work, at, after)
+    code, put = run(workers, endpoint, work, look, at, after)
     assert (code, put) == (-signal.SIGKILL, writes[: at + 1])
-    code, put = run(workers, endpoint, work)
+    code, put = run(workers, endpoint, work, look)
     assert code == 0
 
 
@@ -121,8 +125,8 @@ def test_a_publisher_killed_at_any_write_is_retried_to_one_version_and_a_valid_a
     store = copy_of(s3_client, f"killed-{name}", f"{at}-{after}".lower())
     work: Work = (publish, (RUNS, store.bucket, training.run.ref.run, name))
     reader = PollingReader(store, KEYS, tmp_path)
-    with reader.polling():
-        kill_and_retry(workers, s3_endpoint, work, at, after, WRITES[name])
+    with reader.looking_when_asked() as look:
+        kill_and_retry(workers, s3_endpoint, work, look, at, after, WRITES[name])
     artifacts = ArtifactStore(store, KEYS)
     versions = artifacts.list_versions()
     assert [artifacts.read(version).skill for version in versions] == [*formers, skill]
@@ -151,8 +155,8 @@ def test_a_rollback_killed_at_any_write_is_retried_to_a_valid_alias(
         request = rollback_request(artifacts, "rollback", first, "users complained", approval=False)
         work: Work = (move_back, (store.bucket, request.model_dump_json()))
         reader = PollingReader(store, KEYS, tmp_path / f"{at}-{after}")
-        with reader.polling():
-            kill_and_retry(workers, s3_endpoint, work, at, after, writes)
+        with reader.looking_when_asked() as look:
+            kill_and_retry(workers, s3_endpoint, work, look, at, after, writes)
         history = artifacts.champion.history()
         assert [(one.sequence, one.version) for one in history] == [(0, first), (1, second), (2, first)]
         assert (history[-1].run, history[-1].reason) == ("rollback", "users complained")

@@ -57,6 +57,13 @@ FEW_MOMENTS = 60
 # The style that plots share is a setting of the whole process, and a server draws in several threads.
 _DRAWING = Lock()
 LONGEST_STAGE = 30
+WIDTH = 10.4
+LINE = 0.21
+CHARACTER = 0.085
+"""Of the legend and of an axis, in inches like all lengths of a figure. The layout is worked out from them: to measure
+the texts would double the time of a plot, and the page sets them in a font of its own anyway."""
+COLUMNS = 4
+"""Of a legend."""
 
 
 class Mark(NamedTuple):
@@ -88,7 +95,7 @@ def drawing(name: str) -> Iterator[None]:
 def learning_curve(view: Curve) -> str:
     """Plot the scores of current, best and each candidate over the steps, and beside them those on test."""
     with drawing("learning-curve"):
-        figure = Figure(figsize=(10.4, 4.6), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 4.6))
         columns = [1.0] if not view.test else [1.0, 0.17]
         axes = figure.subplots(1, len(columns), sharey=True, width_ratios=columns, squeeze=False)[0]
         _lines(axes[0], view)
@@ -104,21 +111,22 @@ def learning_curve(view: Curve) -> str:
             one.title.set(fontsize=10, color=MUTED)
             one.grid(axis="y", color=RULE, linewidth=0.6)
             one.set_axisbelow(True)
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=4, fontsize=9)
+        _with_legend(figure, axes[:1], left=0.7, above=0.3)
         return as_svg(figure, "learning-curve", "Learning curve", _described(view))
 
 
 def costs(rows: Sequence[StageCost]) -> str:
     """Plot tokens and seconds of the model calls by stage; rows must not be empty."""
     with drawing("costs"):
-        figure = Figure(figsize=(10.4, 1.3 + 0.3 * len(rows)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 1.3 + 0.3 * len(rows)))
         tokens, seconds = figure.subplots(1, 2, sharey=True)
         places = range(len(rows))
         prompt, completion = [row.prompt_tokens for row in rows], [row.completion_tokens for row in rows]
         tokens.barh(places, prompt, color=SKY, height=0.65, label="tokens read")
         tokens.barh(places, completion, left=prompt, color=BLUE, height=0.65, label="tokens written")
         seconds.barh(places, [row.seconds for row in rows], color=EDGE, height=0.65, label="seconds of calls")
-        tokens.set_yticks(places, [f"{row.stage[:LONGEST_STAGE]} ({row.role})" for row in rows])
+        names = [f"{row.stage[:LONGEST_STAGE]} ({row.role})" for row in rows]
+        tokens.set_yticks(places, names)
         tokens.invert_yaxis()
         tokens.set_xlabel("tokens")
         seconds.set_xlabel("seconds, summed over the calls")
@@ -128,12 +136,33 @@ def costs(rows: Sequence[StageCost]) -> str:
             one.grid(axis="x", color=RULE, linewidth=0.6)
             one.set_axisbelow(True)
             one.tick_params(axis="y", length=0)
-        figure.legend(loc="outside upper left", ncols=3, fontsize=9)
+        _with_legend(figure, (tokens, seconds), left=0.1 + CHARACTER * max(map(len, names)), above=0.05)
         text = "; ".join(
             f"{row.stage} ({row.role}): {row.prompt_tokens + row.completion_tokens:,d} tokens, {row.seconds:,.0f} s"
             for row in rows
         )
         return as_svg(figure, "costs", "Tokens and seconds by stage", text)
+
+
+def _with_legend(figure: Figure, explained: Sequence[Axes], left: float, above: float) -> None:
+    """Add the legend of some axes at the top, and give all axes what is left below it.
+
+    Args:
+        figure: has its axes.
+        explained: those whose labels the legend has.
+        left: the width of the leftmost axis' labels, in inches.
+        above: the height of what stands right above the axes, in inches.
+    """
+    shown = [entry for axes in explained for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
+    rows, height = -(-len(shown) // COLUMNS), figure.get_figheight()
+    figure.legend(*zip(*shown, strict=True), loc="upper left", ncols=COLUMNS, fontsize=9, borderaxespad=0.2)
+    figure.subplots_adjust(
+        left=left / WIDTH,
+        right=1 - 0.15 / WIDTH,
+        bottom=0.55 / height,
+        top=1 - (0.1 + LINE * rows + above) / height,
+        wspace=0.04,
+    )
 
 
 def _place(moment: CurveMoment) -> float:
