@@ -240,6 +240,11 @@ class RegateKeys:
         """Return the key of all nights together, which saves reading them one by one."""
         return f"{self.folder}nights.json"
 
+    @property
+    def contents(self) -> str:
+        """Return the key of the fingerprints of all nights' items, one row an item."""
+        return f"{self.folder}contents.parquet"
+
     def paired(self, date: str) -> str:
         """Return the key of the scores behind it, one row an item."""
         return f"{self._of(date)}paired.parquet"

@@ -1,6 +1,6 @@
 """The trajectory and usage tables: append-only parts, read back as a cache of what was already paid for."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
@@ -113,7 +113,8 @@ class RolloutTable:
         scored: dict[str, RolloutResult] = {}
         failed: dict[str, RolloutResult] = {}
         columns = ["stored", "item_id", "item_fingerprint", "run", "status", "error", "started", "hard", "soft"]
-        for _, item_id, fingerprint, own, status, error, started, hard, soft in self._values(key, columns):
+        rows = self._values(key, columns, _among(fingerprints))
+        for _, item_id, fingerprint, own, status, error, started, hard, soft in rows:
             if fingerprints.get(item_id) != fingerprint:
                 continue
             if status not in HAS_SCORE:
@@ -133,7 +134,12 @@ class RolloutTable:
         fingerprints = {item.id: item.fingerprint for item in items}
         first: dict[str, dict[str, Any]] = {}
         chosen = []
-        for values in self._values(key, ["stored", *SCORED[:-1]]):
+        theirs = _among(fingerprints)
+
+        def concerns(table: pa.Table) -> pa.BooleanArray:
+            return pc.or_(theirs(table), pc.equal(table["run"], run))
+
+        for values in self._values(key, ["stored", *SCORED[:-1]], concerns):
             row = dict(zip(("stored", *SCORED[:-1]), values, strict=True))
             name, mine = row["item_id"], row["run"] == run
             if row["status"] in HAS_SCORE and fingerprints.get(name) == row["item_fingerprint"]:
@@ -166,10 +172,10 @@ class RolloutTable:
     def _rows(self, key: RolloutKey, items: Items, wanted: Mask) -> Iterator[RolloutRow]:
         """Yield the matching rows of these very items, in the order in which they were stored."""
         fingerprints = {item.id: item.fingerprint for item in items}
-        ids, same = pa.array(fingerprints, pa.string()), _same(key)
+        theirs, same = _among(fingerprints), _same(key)
 
         def mask(table: pa.Table) -> pa.BooleanArray:
-            return pc.and_(pc.and_(same(table), wanted(table)), pc.is_in(table["item_id"], value_set=ids))
+            return pc.and_(pc.and_(same(table), wanted(table)), theirs(table))
 
         tables = read_parts(self._store, self._partition(key), lambda file: _whole(file, mask))
         rows = [row for table in tables for row in rollouts_from_table(table)]
@@ -233,6 +239,12 @@ class UsageTable:
 
 def _scored(table: pa.Table) -> pa.BooleanArray:
     return pc.is_in(table["status"], value_set=pa.array(HAS_SCORE))
+
+
+def _among(ids: Iterable[str]) -> Mask:
+    """Return which rows are of items with these ids; of the many of a night's partition, Python sees those alone."""
+    values = pa.array(ids, pa.string())
+    return lambda table: pc.is_in(table["item_id"], value_set=values)
 
 
 def _same(key: RolloutKey) -> Mask:
