@@ -62,6 +62,8 @@ class RunRef(Value):
     epoch: int = 0
     offset: int = 0
     """Steps of the epoch that lie before the part of it that a DAG run goes through."""
+    part: int = Field(default=0, exclude_if=lambda steps: not steps)
+    """Steps that the DAG run goes through at most; 0 for as many as its graph has."""
     overrides: JsonObject = Field(default_factory=dict)
     """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
     prices: dict[Role, ModelPrice | None] | None = None
@@ -215,9 +217,9 @@ class TrainingRun:
         return timeline(self.config, self.record.steps_in_epoch)
 
     def step(self, position: int) -> Moment | None:
-        """Return step `position` (1-based) of this DAG run, or None behind the epoch's end."""
+        """Return step `position` (1-based) of this DAG run, or None behind its end or the epoch's."""
         number = self.ref.offset + position
-        if number > self.record.steps_in_epoch:
+        if number > self.record.steps_in_epoch or 0 < self.ref.part < position:
             return None
         return Moment(
             kind="step", epoch=self.ref.epoch, step=(self.ref.epoch - 1) * self.record.steps_in_epoch + number
