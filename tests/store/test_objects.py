@@ -47,6 +47,13 @@ def test_listing_goes_over_pages(store: ObjectStore) -> None:
     assert store.list_keys("many/") == keys
 
 
+def test_folders_are_listed_without_what_is_in_them(store: ObjectStore) -> None:
+    for key in ("skills/a/x", "skills/b%2Fc/y/z", "skills/b%2Fc/v", "skills/file", "skills-2/d/x"):
+        store.put_bytes(key, b"")
+    assert store.list_folders("skills/") == ["a", "b%2Fc"]
+    assert store.list_folders("none/") == []
+
+
 def test_create_lets_one_writer_in(store: ObjectStore) -> None:
     def write(number: int) -> bool:
         try:

@@ -67,3 +67,7 @@ class LocalStore(ObjectStore):
     def list_keys(self, prefix: str) -> list[str]:
         with self._lock:
             return sorted(key for key in self.objects if key.startswith(prefix))
+
+    def list_folders(self, prefix: str) -> list[str]:
+        below = (key.removeprefix(prefix).partition("/") for key in self.list_keys(prefix))
+        return sorted({name for name, slash, _ in below if slash})

@@ -102,9 +102,11 @@ class NightTable:
 
     def all(self) -> list[Night]:
         """Return every settled night, in the order in which they were settled; `contents` has those of their items."""
-        together = {self._keys.night(night.date): night for night in self._together()}
-        keys = [key for key in self._store.list_keys(self._keys.folder) if key.endswith("/night.json")]
-        nights = [together[key] if key in together else self._store.get_model(key, Night) for key in keys]
+        together = {night.date: night for night in self._together()}
+        # Without a list of all that nights have stored, which takes longer to read than the nights together.
+        dates = filter(None, map(self._keys.date_of, self._store.list_folders(self._keys.folder)))
+        found = [together[date] if date in together else self.read(date) for date in dates]
+        nights = [night for night in found if night is not None]
         bare = [night.model_copy(update={"contents": {}}) for night in nights]
         return sorted(bare, key=lambda night: (night.settled, night.date))
 

@@ -178,6 +178,15 @@ class ObjectStore:
         """Return all keys below the prefix, sorted."""
         return sorted(key for key, _ in self._listed(prefix))
 
+    def list_folders(self, prefix: str) -> list[str]:
+        """Return the names right below a prefix that ends with a slash and that more keys begin with, sorted."""
+        with self._explained(prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=prefix, Delimiter="/"
+            )
+            found = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
+        return sorted(name.removeprefix(prefix).removesuffix("/") for name in found)
+
     def list_older(self, prefix: str, than: datetime) -> list[str]:
         """Return the keys below the prefix that were last written before a time."""
         return sorted(key for key, written in self._listed(prefix) if written < than)

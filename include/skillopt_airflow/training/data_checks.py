@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Split
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run import OF_ONE_RUN, TrainingRun
 
 if TYPE_CHECKING:
     from skillopt_airflow.quality.fresh_items import MeasuredItems
@@ -90,8 +90,11 @@ def check_measured(
     from skillopt_airflow.quality.rollout_rows import check_rollouts
 
     items = run.item_refs(split)
+    own = split in OF_ONE_RUN
     tables = {
-        f"{name} skill, draw {draw}": run.rollouts.unparsed(run.rollout_key(split, skill, draw), run.ref.run, items)
+        f"{name} skill, draw {draw}": run.rollouts.unparsed(
+            run.rollout_key(split, skill, draw), run.ref.run, items, own=own
+        )
         for name, skill in skills.items()
         for draw in (range(run.config.evaluation.draws) if draws is None else draws)
     }

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+OF_ONE_RUN = (Split.FRESH,)
+"""Splits whose items no other run rolls out: those of a night are refused in any other."""
 SHAPING = ("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "seed")
 """Knobs of the model that decide what a rollout says."""
 SHAPING_IF_SET = ("image_detail", "thinking_budget")
@@ -368,7 +370,8 @@ class TrainingRun:
         self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
     ) -> "Mapping[str, RolloutResult]":
         """Return `stored` without what was said."""
-        found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items)
+        own = split in OF_ONE_RUN
+        found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items, own=own)
         return {**found, **{item.id: _unusable(item).result for item in items if item.unusable}}
 
     def merge_parts(
