@@ -128,6 +128,8 @@ class Parts:
         self.run_id = "a_part_2__epoch_01"
         self.committed = 0
         self._steps = steps
+        self.conf: JsonObject = {}
+        self.models, self._ref = training.models, training.run.ref.model_dump(mode="json")
 
         def opened(ref: JsonObject) -> TrainingRun:
             return TrainingRun(
@@ -144,13 +146,14 @@ class Parts:
         going = self._triggered(lambda task, context: task.execute(context))
         while going is not None:
             found.append((going.dag_run_id, going.conf["offset"]))
+            self.conf = going.conf
             event = ("trigger", {"run_ids": [going.dag_run_id], going.dag_run_id: "success"})
             going = self._triggered(partial(epochs.EpochRun.execute_complete, event=event))
         return found
 
     def _triggered(self, call: Callable[[epochs.EpochRun, Any], None]) -> Any:
         """What a process of the task triggers; there is another one after each wait."""
-        task = epochs.EpochRun(task_id="epoch_01", trigger_dag_id="child", epoch=1, run={}, steps=self._steps)
+        task = epochs.EpochRun(task_id="epoch_01", trigger_dag_id="child", epoch=1, run=self._ref, steps=self._steps)
         task.trigger_run_id = self.run_id
         try:
             call(task, {"ti": _Unpaused()})
@@ -180,6 +183,41 @@ def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(mo
     # All is done: the epoch is gone through again, and does nothing twice.
     parts.committed = 30
     assert parts() == [(run_id, 0), *later]
+
+
+def test_steps_of_many_chunks_are_fewer_in_a_dag_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch, 10, train__steps_per_epoch=None, sandbox__items_per_container=1)
+    # A step has 4 chunks of its batch, 24 of the selection split beside 4 of the next batch, and 4 other tasks.
+    assert [offset for _, offset in parts()] == [0, 8, 16, 24]
+    ref = RunRef.model_validate(parts.conf)
+    assert (ref.offset, ref.part) == (24, 8)
+    run = TrainingRun(ref.model_copy(update={"offset": 8}), parts.models)
+    found = [run.step(position) for position in range(1, 10)]
+    assert [None if moment is None else moment.step for moment in found] == [*range(9, 17), None]
+
+
+@pytest.mark.parametrize(("items", "draws", "steps"), [(200, 1, 10), (1000, 3, 10), (100_000, 1, 5), (100_000, 3, 1)])
+def test_a_dag_run_has_no_more_than_some_hundred_tasks(items: int, draws: int, steps: int) -> None:
+    config = TrainConfig.from_layers({"evaluation": {"draws": draws}})
+    run: Any = SimpleNamespace(config=config, item_refs=lambda split: range(items))
+    assert epochs.steps_of_run(run, epochs.MOST_STEPS) == steps
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "done", "steps", "seconds"),
+    [
+        (20.0, 1, 10, 1),
+        (5.0, 1, 10, 1),
+        # Steps of ten minutes: an epoch of an hour and a half.
+        (6000.0, 10, 9, 27),
+        (600.0, 1, 2, 6),
+        (86_400.0, 11, 10, 30),
+        # Another host's clock.
+        (-300.0, 1, 10, 1),
+    ],
+)
+def test_a_training_that_takes_long_asks_seldom(elapsed: float, done: int, steps: int, seconds: int) -> None:
+    assert epochs.seconds_between_looks(elapsed, done, steps) == seconds
 
 
 def test_a_cap_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,24 @@ def test_results_are_scores_of_any_run_and_the_last_failures_of_this_one(table: 
     assert table.results(KEY, "run", changed) == {}
 
 
+def test_of_items_that_a_run_has_alone_no_other_part_is_read(table: RolloutTable, store: ObjectStore) -> None:
+    for number in range(3):
+        table.append(KEY, f"run-{number}", [ok(ITEMS[number]), failed(ITEMS[3])])
+    body = store.get_bytes(table.append(KEY, "run-4", [ok(ITEMS[0])]))
+    assert table.results(KEY, "run-1", ITEMS, own=True).keys() == {"b", "d"}
+    assert [(row["run"], row["item_id"]) for row in table.unparsed(KEY, "run-1", ITEMS, own=True)] == [
+        ("run-1", "b"),
+        ("run-1", "d"),
+    ]
+    # The columns of a part begin behind its first bytes; its footer tells of which runs it has rows.
+    [key] = [key for key in store.list_keys("team/trajectories/") if store.get_bytes(key) == body]
+    footer = int.from_bytes(body[-8:-4], "little") + 8
+    store.put_bytes(key, body[:4] + b"\0" * (len(body) - footer - 4) + body[-footer:])
+    assert table.results(KEY, "run-1", ITEMS, own=True).keys() == {"b", "d"}
+    with pytest.raises(OSError, match="page header"):
+        table.results(KEY, "run-1", ITEMS)
+
+
 def test_a_cut_answer_is_reused_like_a_whole_one(table: RolloutTable) -> None:
     item, whole = ok(ITEMS[0])
     cut = whole.model_copy(update={"trajectory": whole.trajectory.model_copy(update={"status": Status.TRUNCATED})})

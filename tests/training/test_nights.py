@@ -18,7 +18,7 @@ from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.quality.fresh_items import content, fingerprint
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
-from skillopt_airflow.store.night_table import Night, NightTable, Promise
+from skillopt_airflow.store.night_table import Night, NightIndex, NightTable, Promise
 from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.data_items import checked_items
 from skillopt_airflow.training.night import (
@@ -183,7 +183,7 @@ def test_a_night_is_settled_once_however_often_it_is_done_again(nights: Nights) 
         # Even if the partition holds something else by now.
         assert nights.night(date(1), changed(1)) == first
     ledger_keys = [key for key in before if key.startswith("regate/")]
-    assert len(ledger_keys) == 4
+    assert len(ledger_keys) == 5
     assert {key: nights.store.objects[key] for key in ledger_keys} == {key: before[key] for key in ledger_keys}
     assert nights.carried_out == ran
 
@@ -319,11 +319,21 @@ def test_the_night_of_every_item_is_known_also_under_another_id(nights: Nights) 
     adapter = benchmarks.load("searchqa")
     renamed = [adapter.item(record | {"id": "new"}) for record in healthy(2)]
     assert {found.by_content[fingerprint(content(item))] for item in renamed} == {f"night {date(2)}"}
-    # Of nights that were stored before, as far as their runs are there.
+    # Without what holds those of all nights, or as they were stored before there was that.
+    keys = RegateKeys("", "searchqa", TARGET)
+    nights.store.delete(keys.contents)
+    nights.store.put_model(keys.nights, NightIndex(nights=tuple(row.night for row in rows)))
+    assert measured_items(run, table) == found
+    nights.night(date(3), healthy(3))
+    assert {date(3), *(row.night.date for row in rows)} == {*table.contents(table.all())}
+    assert not any(night.contents for night in nights.store.get_model(keys.nights, NightIndex).nights)
+    nights.store.delete(keys.night(date(3)))
+    # Of nights that were stored without, as far as their runs are there.
     for row in rows:
         key = RegateKeys("", "searchqa", TARGET).night(row.night.date)
         nights.store.objects[key] = model_bytes(row.night.model_copy(update={"contents": {}}))
-    nights.store.delete(RegateKeys("", "searchqa", TARGET).nights)
+    nights.store.delete(keys.nights)
+    nights.store.delete(keys.contents)
     assert measured_items(run, table) == found
     nights.store.objects = {key: body for key, body in nights.store.objects.items() if key.startswith("regate/")}
     assert measured_items(run, table) == found._replace(by_content={})
@@ -411,7 +421,9 @@ def test_without_a_champion_there_is_nothing_to_check() -> None:
         contest_of(date(1), Nights().artifacts, SkillDocument(SEED))
 
 
-def test_two_targets_have_results_of_their_own_and_one_report_on_the_change(nights: Nights) -> None:
+def test_two_targets_have_results_of_their_own_and_one_report_on_the_change(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     new = Nights(nights.store, target="openai-chat:stand-in-target-2")
     for day in (1, 2, 3):
         nights.night(date(day), healthy(day))
@@ -440,3 +452,8 @@ def test_two_targets_have_results_of_their_own_and_one_report_on_the_change(nigh
     assert [key for key in nights.store.list_keys(keys[1].folder) if "/transfer/" in key] == [
         f"{keys[1].target_change(TARGET)}{suffix}" for suffix in (".json", ".md")
     ]
+    # Of many nights only the last ones are pooled.
+    monkeypatch.setattr("skillopt_airflow.training.target_change.MEMORY", 1)
+    last = target_change(nights.store, *keys)
+    assert last.pooled is not None
+    assert (last.nights, last.pooled.new.pairs) == (report.nights, 12)

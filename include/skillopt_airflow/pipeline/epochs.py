@@ -1,10 +1,11 @@
 """An epoch as DAG runs of its own.
 
 Airflow's cost of a task grows with the task instances of its DAG run. So a run's DAG holds only the epochs, each epoch
-is a DAG run, and an epoch of many steps is several, one after the other: a step costs the same in the first epoch and
-in the tenth, in a run of 10 steps and in one of 200.
+is a DAG run, and an epoch of many steps, or of steps with many chunks, is several, one after the other: a step costs
+the same in the first epoch and in the tenth, in a run of 10 steps and in one of 200.
 """
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -12,6 +13,7 @@ from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError, AirflowSkipException
 
 from skillopt_airflow.core.training_groups import TrainGroup
+from skillopt_airflow.core.types import Split
 from skillopt_airflow.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
 from skillopt_airflow.pipeline.task_errors import failed_tasks
 
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 10
 """Steps in one DAG run: 20 cost 4.8 s of Airflow's own time a step where 10 cost 4.2 (2 cores, Airflow 3.3.2)."""
+MOST_TASKS = 300
+"""Task instances in one DAG run: a task of 500 costs Airflow twice what one of 100 does. A step that has more of them
+by itself is alone in its DAG run."""
+TASKS_OF_STEP = 4
+"""Task instances of a step besides its chunks."""
+
+SHARE_BETWEEN_LOOKS = 0.005
+"""Airflow is asked whether a part has ended once in so large a share of the time that the part is expected to take."""
+MOST_SECONDS_BETWEEN_LOOKS = 30
 
 CHILD = "__epoch_"
 """Between the id of the training's DAG run and the rest of its task's, in the id of a DAG run of its own."""
@@ -40,6 +51,27 @@ def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[_ChildRun]"
         tasks.append(EpochRun(task_id=name, trigger_dag_id=dag, epoch=epoch, run=run, steps=steps))
         tasks.append(EpochEndRun(task_id=f"{name}_end", trigger_dag_id=end, epoch=epoch, run=run))
     return tasks
+
+
+def steps_of_run(run: "TrainingRun", most: int) -> int:
+    """Return the steps in each DAG run of the run's epochs: fewer than the graph has where they have many chunks."""
+    from skillopt_airflow.training.map_limits import step_demands
+
+    sizes = {split: len(run.item_refs(split)) for split in (Split.TRAIN, Split.VAL)}
+    chunks = sum(demand.chunks for demand in step_demands(run.config, sizes))
+    return max(1, min(most, MOST_TASKS // (chunks + TASKS_OF_STEP)))
+
+
+def seconds_between_looks(elapsed: float, done: int, steps: int) -> int:
+    """Return after how many seconds each Airflow is to be asked whether a part has ended.
+
+    Args:
+        elapsed: seconds since the training began.
+        done: steps since then, with the seed's measurement as the first.
+        steps: of the part.
+    """
+    expected = elapsed / done * steps
+    return max(1, min(MOST_SECONDS_BETWEEN_LOOKS, round(SHARE_BETWEEN_LOOKS * expected)))
 
 
 def check_training(benchmark: str) -> None:
@@ -84,7 +116,6 @@ class _ChildRun(TriggerDagRunOperator):
             # What the part is triggered with is read strictly.
             openlineage_inject_parent_info=False,
             deferrable=True,
-            poke_interval=1,
             # A second attempt goes through the epoch again; what its tasks have stored, they don't do twice.
             reset_dag_run=True,
             # A run of a paused DAG would never begin, and this task wait for ever.
@@ -95,6 +126,18 @@ class _ChildRun(TriggerDagRunOperator):
         )
         self.epoch = epoch
         self.run = run
+
+    def look_less(self, run: "TrainingRun", done: int, steps: int) -> None:
+        """Set how often Airflow is asked whether the DAG run has ended: seldom in a training that takes long.
+
+        Args:
+            run: the training.
+            done: steps before the DAG run.
+            steps: of the DAG run.
+        """
+        began = datetime.fromisoformat(run.record.created)
+        elapsed = (datetime.now(UTC) - began).total_seconds()
+        self.poke_interval = seconds_between_looks(elapsed, 1 + done, steps)
 
     def execute_complete(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
         """End with the DAG run that was waited for.
@@ -117,7 +160,7 @@ class _ChildRun(TriggerDagRunOperator):
 class EpochRun(_ChildRun):
     """An epoch, of as many parts one after the other as its steps take; what the run doesn't want is skipped.
 
-    :param steps: steps of a part.
+    :param steps: steps that the graph of a part has.
     """
 
     def __init__(self, *, steps: int, **kwargs: Any) -> None:
@@ -129,39 +172,44 @@ class EpochRun(_ChildRun):
         run = self._opened()
         if self.epoch > run.config.train.num_epochs:
             raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
-        offset = self._done(run)
+        part = steps_of_run(run, self.steps)
+        offset = self._done(run, part)
         if not _goes_on(run, offset):
             raise AirflowSkipException(f"the run was stopped: {run.stopped()}")
-        self._trigger(context, offset)
+        self._trigger(context, run, offset, part)
 
     def execute_complete(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
         """Trigger the next part, or end with the last one."""
         super().execute_complete(context, event)
         training, _, child = str(self.trigger_run_id).rpartition(CHILD)
         name, _, number = child.partition(PART)
-        offset = self.steps * (int(number) if number else 1)
-        if _goes_on(self._opened(), offset):
+        run = self._opened()
+        part = steps_of_run(run, self.steps)
+        offset = part * (int(number) if number else 1)
+        if _goes_on(run, offset):
             self.trigger_run_id = f"{training}{CHILD}{name}"
-            self._trigger(context, offset)
+            self._trigger(context, run, offset, part)
 
     def _opened(self) -> "TrainingRun":
         from skillopt_airflow.pipeline.airflow_connections import open_run
 
         return open_run({**self.run, "epoch": self.epoch})
 
-    def _done(self, run: "TrainingRun") -> int:
+    def _done(self, run: "TrainingRun", part: int) -> int:
         """Return the steps before the first part that is not done; 0 if all are, which then go through the epoch."""
         total = run.record.steps_in_epoch
-        for offset in range(0, total, self.steps):
-            last = run.step(min(offset + self.steps, total))
+        for offset in range(0, total, part):
+            last = run.step(min(offset + part, total))
             if last is not None and not run.committed(last):
                 return offset
         return 0
 
-    def _trigger(self, context: Any, offset: int) -> None:
-        self.conf = {**self.run, "epoch": self.epoch, "offset": offset}
+    def _trigger(self, context: Any, run: "TrainingRun", offset: int, part: int) -> None:
+        self.conf = {**self.run, "epoch": self.epoch, "offset": offset, "part": part}
+        total = run.record.steps_in_epoch
+        self.look_less(run, (self.epoch - 1) * total + offset, min(part, total - offset))
         if offset:
-            self.trigger_run_id = f"{self.trigger_run_id}{PART}{offset // self.steps + 1}"
+            self.trigger_run_id = f"{self.trigger_run_id}{PART}{offset // part + 1}"
         super().execute(context)
 
 
@@ -179,6 +227,7 @@ class EpochEndRun(_ChildRun):
         if run.stopped_before(ends[0]):
             raise AirflowSkipException(f"the run was stopped: {run.stopped()}")
         self.conf = {**self.run, "epoch": self.epoch}
+        self.look_less(run, self.epoch * run.record.steps_in_epoch, len(ends))
         super().execute(context)
 
 

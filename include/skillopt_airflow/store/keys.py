@@ -244,6 +244,12 @@ class RegateKeys:
     def _of(self, date: str) -> str:
         return f"{self.folder}{_partitions({'date': date})}"
 
+    @staticmethod
+    def date_of(folder: str) -> str:
+        """Return the date of the night whose folder has this name; empty if it is no night's."""
+        column, _, date = folder.partition("=")
+        return date if column == "date" else ""
+
     def night(self, date: str) -> str:
         """Return the key of what a night (YYYY-MM-DD) measured."""
         return f"{self._of(date)}night.json"
@@ -252,6 +258,11 @@ class RegateKeys:
     def nights(self) -> str:
         """Return the key of all nights together, which saves reading them one by one."""
         return f"{self.folder}nights.json"
+
+    @property
+    def contents(self) -> str:
+        """Return the key of the fingerprints of all nights' items, one row an item."""
+        return f"{self.folder}contents.parquet"
 
     @property
     def series(self) -> str:

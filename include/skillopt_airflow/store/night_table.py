@@ -1,5 +1,6 @@
 """The ledger of re-gating: one object a night, written once, from which everything else follows."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -17,6 +18,8 @@ from skillopt_airflow.store.objects import ObjectStore, model_bytes
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
 
 Rival = Literal["seed", "previous", "promise"]
+
+_CONTENTS = pa.schema([("date", pa.string()), ("item_id", pa.string()), ("content", pa.string())])
 
 
 class Contender(Value):
@@ -62,7 +65,8 @@ class Night(Document):
     promised: Promise | None = None
     """None where nothing was published for this target, or not with a test score of this metric."""
     contents: dict[str, str] = Field(default_factory=dict)
-    """By id, a fingerprint of what the target saw of each item that has a score; empty as `means`."""
+    """By id, a fingerprint of what the target saw of each item that has a score; empty as `means`, and where all nights
+    are read."""
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """95 % intervals of the scores by role; empty in a night that was stored before this was a field."""
 
@@ -73,7 +77,7 @@ class Night(Document):
 
 
 class NightIndex(Document):
-    """All nights of a benchmark and target."""
+    """All nights of a benchmark and target, without the contents of their items."""
 
     nights: tuple[Night, ...]
 
@@ -99,11 +103,27 @@ class NightTable:
             return None
 
     def all(self) -> list[Night]:
-        """Return every settled night, in the order in which they were settled."""
-        together = {self._keys.night(night.date): night for night in self._together()}
-        keys = [key for key in self._store.list_keys(self._keys.folder) if key.endswith("/night.json")]
-        nights = [together[key] if key in together else self._store.get_model(key, Night) for key in keys]
-        return sorted(nights, key=lambda night: (night.settled, night.date))
+        """Return every settled night, in the order in which they were settled; `contents` has those of their items."""
+        together = {night.date: night for night in self._together()}
+        # Without a list of all that nights have stored, which takes longer to read than the nights together.
+        dates = filter(None, map(self._keys.date_of, self._store.list_folders(self._keys.folder)))
+        found = [together[date] if date in together else self.read(date) for date in dates]
+        nights = [night for night in found if night is not None]
+        bare = [night.model_copy(update={"contents": {}}) for night in nights]
+        return sorted(bare, key=lambda night: (night.settled, night.date))
+
+    def contents(self, nights: Sequence[Night]) -> dict[str, dict[str, str]]:
+        """Return the contents of settled nights by date: fingerprints by item, none where a night was stored without.
+
+        They are read in one piece, apart from the nights: they are most of these, and few tasks ask for them.
+        """
+        together = self._contents_together()
+        return {
+            night.date: together[night.date]
+            if night.date in together
+            else self._store.get_model(self._keys.night(night.date), Night).contents
+            for night in nights
+        }
 
     def scores(self, date: str) -> dict[str, dict[str, float | None]]:
         """Return the gate metric of a settled night by item and role; None where an item has no score."""
@@ -120,7 +140,9 @@ class NightTable:
         except Conflict:
             standing = self.read(night.date)
             return night if standing is None else standing
-        self._store.put_model(self._keys.nights, NightIndex(nights=tuple(self.all())))
+        everything = self.all()
+        self._store.put_model(self._keys.nights, NightIndex(nights=tuple(everything)))
+        self._store.put_bytes(self._keys.contents, to_parquet(_content_rows(self.contents(everything))))
         return night
 
     def first_to_tell(self, champion: Contender, what: str, run: str) -> str:
@@ -137,6 +159,22 @@ class NightTable:
             return self._store.get_model(self._keys.nights, NightIndex).nights
         except ObjectMissing:
             return ()
+
+    def _contents_together(self) -> Mapping[str, dict[str, str]]:
+        try:
+            rows = from_parquet(self._store.get_bytes(self._keys.contents))
+        except ObjectMissing:
+            return {}
+        found: dict[str, dict[str, str]] = defaultdict(dict)
+        for date, item, content in zip(*(rows[name].to_pylist() for name in _CONTENTS.names), strict=True):
+            found[date][item] = content
+        return found
+
+
+def _content_rows(contents: Mapping[str, Mapping[str, str]]) -> pa.Table:
+    rows = [(date, item, content) for date, of_night in contents.items() for item, content in of_night.items()]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(_CONTENTS)
+    return pa.table(dict(zip(_CONTENTS.names, columns, strict=True)), schema=_CONTENTS)
 
 
 def _rows(evaluations: Mapping[str, Evaluation], metric: Metric, mixed_weight: float) -> pa.Table:

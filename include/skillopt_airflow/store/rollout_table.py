@@ -1,7 +1,8 @@
 """The trajectory and usage tables: append-only parts, read back as a cache of what was already paid for."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from operator import itemgetter
 from typing import Any
 from uuid import uuid4
@@ -109,17 +110,21 @@ class RolloutTable:
 
         return {row.rollout.trajectory.item_id: row.rollout for row in self._rows(key, items, failed)}
 
-    def results(self, key: RolloutKey, run: str, items: Items) -> dict[str, RolloutResult]:
-        """Return what `read` finds and, of the other items, what `errors` does, without what was said."""
+    def results(self, key: RolloutKey, run: str, items: Items, *, own: bool = False) -> dict[str, RolloutResult]:
+        """Return what `read` finds and, of the other items, what `errors` does, without what was said.
+
+        With `own` the items are the run's alone, so that no other run's rollouts are looked at.
+        """
         fingerprints = {item.id: item.fingerprint for item in items}
         scored: dict[str, RolloutResult] = {}
         failed: dict[str, RolloutResult] = {}
         columns = ["stored", "item_id", "item_fingerprint", "run", "status", "error", "started", "hard", "soft"]
-        for _, item_id, fingerprint, own, status, error, started, hard, soft in self._values(key, columns):
+        rows = self._values(key, columns, _among(fingerprints), run if own else None)
+        for _, item_id, fingerprint, of_run, status, error, started, hard, soft in rows:
             if fingerprints.get(item_id) != fingerprint:
                 continue
             if status not in HAS_SCORE:
-                if own == run:
+                if of_run == run:
                     failed[item_id] = _result(item_id, status, error, started, hard, soft)
             elif item_id not in scored:
                 scored[item_id] = _result(item_id, status, error, started, hard, soft)
@@ -135,17 +140,22 @@ class RolloutTable:
                 found.setdefault(item_id, tuple(effort))
         return list(found.values())
 
-    def unparsed(self, key: RolloutKey, run: str, items: Items) -> list[dict[str, Any]]:
+    def unparsed(self, key: RolloutKey, run: str, items: Items, *, own: bool = False) -> list[dict[str, Any]]:
         """Return the unchecked rows that a run's conclusions rest on: SCORED by name, in order.
 
         That is every row of the run itself, of whatever items, and what other runs have stored of these items with a
         score where the run has nothing. A second row of an item counts if it is of the same write: other tasks
-        may store an item at the same time, and parts that are being merged are there twice.
+        may store an item at the same time, and parts that are being merged are there twice. `own` is that of `results`.
         """
         fingerprints = {item.id: item.fingerprint for item in items}
         first: dict[str, dict[str, Any]] = {}
         chosen = []
-        for values in self._values(key, ["stored", *SCORED[:-1]]):
+        theirs = _among(fingerprints)
+
+        def concerns(table: pa.Table) -> pa.BooleanArray:
+            return pc.or_(theirs(table), pc.equal(table["run"], run))
+
+        for values in self._values(key, ["stored", *SCORED[:-1]], concerns, run if own else None):
             row = dict(zip(("stored", *SCORED[:-1]), values, strict=True))
             name, mine = row["item_id"], row["run"] == run
             if row["status"] in HAS_SCORE and fingerprints.get(name) == row["item_fingerprint"]:
@@ -160,29 +170,38 @@ class RolloutTable:
         """Return every rollout that a run itself stored, failures and retries too, in the order of storing."""
         columns = ["stored", "item_id", "status", "error", "started", "hard", "soft"]
         # Parts that are being merged are there twice.
-        rows = dict.fromkeys(self._values(key, columns, lambda table: pc.equal(table["run"], run)))
+        rows = dict.fromkeys(self._values(key, columns, run=run))
         ordered = sorted(rows, key=itemgetter(0, 1))
         return [_result(item_id, *rest) for _, item_id, *rest in ordered]
 
-    def _values(self, key: RolloutKey, columns: Sequence[str], wanted: Mask | None = None) -> list[tuple[Any, ...]]:
-        """Return columns, of the wanted rows of this key, by the first; times are microseconds."""
-        same = _same(key)
+    def _values(
+        self, key: RolloutKey, columns: Sequence[str], wanted: Mask | None = None, run: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Return columns, of the wanted rows of this key, by the first; times are microseconds.
+
+        With a run only its rows are wanted, and parts of other runs not read.
+        """
+        masks = [_same(key), *([] if wanted is None else [wanted]), *([] if run is None else [_of_run(run)])]
 
         def mask(table: pa.Table) -> pa.BooleanArray:
-            return same(table) if wanted is None else pc.and_(same(table), wanted(table))
+            return reduce(pc.and_, [one(table) for one in masks])
 
         more = [name for name in columns if name not in _SMALL]
-        tables = read_parts(self._store, self._partition(key), lambda file: _small(file, mask, more))
+
+        def look(file: pq.ParquetFile) -> pa.Table:
+            return _small(file, mask, more) if run is None or _may_have(file, run) else file.schema_arrow.empty_table()
+
+        tables = read_parts(self._store, self._partition(key), look)
         rows = [row for table in tables for row in zip(*(_plain(table[name]) for name in columns), strict=True)]
         return sorted(rows, key=itemgetter(0))
 
     def _rows(self, key: RolloutKey, items: Items, wanted: Mask) -> Iterator[RolloutRow]:
         """Yield the matching rows of these very items, in the order in which they were stored."""
         fingerprints = {item.id: item.fingerprint for item in items}
-        ids, same = pa.array(fingerprints, pa.string()), _same(key)
+        theirs, same = _among(fingerprints), _same(key)
 
         def mask(table: pa.Table) -> pa.BooleanArray:
-            return pc.and_(pc.and_(same(table), wanted(table)), pc.is_in(table["item_id"], value_set=ids))
+            return pc.and_(pc.and_(same(table), wanted(table)), theirs(table))
 
         tables = read_parts(self._store, self._partition(key), lambda file: _whole(file, mask))
         rows = [row for table in tables for row in rollouts_from_table(table)]
@@ -246,6 +265,24 @@ class UsageTable:
 
 def _scored(table: pa.Table) -> pa.BooleanArray:
     return pc.is_in(table["status"], value_set=pa.array(HAS_SCORE))
+
+
+def _among(ids: Iterable[str]) -> Mask:
+    """Return which rows are of items with these ids; of the many of a night's partition, Python sees those alone."""
+    values = pa.array(ids, pa.string())
+    return lambda table: pc.is_in(table["item_id"], value_set=values)
+
+
+def _of_run(run: str) -> Mask:
+    return lambda table: pc.equal(table["run"], run)
+
+
+def _may_have(file: pq.ParquetFile, run: str) -> bool:
+    """Return whether a part may have rows of a run, by what its footer says of its row groups."""
+    columns, metadata = file.schema.names, file.metadata
+    found = [metadata.row_group(group).column(columns.index("run")) for group in range(metadata.num_row_groups)]
+    ranges = [column.statistics for column in found]
+    return any(one is None or not one.has_min_max or one.min <= run <= one.max for one in ranges)
 
 
 def _same(key: RolloutKey) -> Mask:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Split
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run import OF_ONE_RUN, TrainingRun
 
 if TYPE_CHECKING:
     from skillopt_airflow.quality.fresh_items import MeasuredItems
@@ -97,8 +97,11 @@ def measured_tables(
 ) -> RowsByTable:
     """Return the unchecked rows from which skills are compared, by skill and draw; see `check_measured`."""
     items = run.item_refs(split)
+    own = split in OF_ONE_RUN
     return {
-        f"{name} skill, draw {draw}": run.rollouts.unparsed(run.rollout_key(split, skill, draw), run.ref.run, items)
+        f"{name} skill, draw {draw}": run.rollouts.unparsed(
+            run.rollout_key(split, skill, draw), run.ref.run, items, own=own
+        )
         for name, skill in skills.items()
         for draw in (range(run.config.evaluation.draws) if draws is None else draws)
     }

@@ -22,32 +22,38 @@ class Demand(NamedTuple):
 
 def training_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand]:
     """Return the largest plans of a training; `sizes` are those of the splits before the limits."""
+    rules = config.evaluation
+    test = len(range(sizes[Split.TEST])[: rules.limit(Split.TEST)])
+    samples = min(sizes[Split.TRAIN], most_compared(config.optimizer))
+    demands = [
+        *step_demands(config, sizes),
+        Demand("the comparison of two epochs", _chunks(config, samples, skills=2), ("optimizer.slow_update_samples",)),
+    ]
+    if rules.eval_test and not config.model.batch:
+        tested = _chunks(config, test, rules.draws, skills=2)
+        demands.append(Demand("the test of two skills", tested, ("evaluation.draws", "evaluation.test_limit")))
+    published = test if config.publishing.split == "test" else sizes[Split(config.publishing.split)]
+    return [*demands, publishing_demand(config, published)]
+
+
+def step_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand]:
+    """Return the largest plan of each of a step's stages; what goes as one batch job, whatever its chunks, has none."""
     train, rules = config.train, config.evaluation
-    val, test = (len(range(sizes[split])[: rules.limit(split)]) for split in (Split.VAL, Split.TEST))
+    val = len(range(sizes[Split.VAL])[: rules.limit(Split.VAL)])
     in_batch = min(sizes[Split.TRAIN], train.batch_size * train.accumulation)
     batch = _chunks(config, in_batch, train.rollouts_per_item)
     ahead = batch if train.speculative_rollout else 0
-    of_evaluation = ("evaluation.draws", *(["train.proposals"] if train.proposals > 1 else []))
     of_batch = ("train.batch_size", "train.accumulation")
-    samples = min(sizes[Split.TRAIN], most_compared(config.optimizer))
-    demands = [
-        Demand("a step's batch", batch, (*of_batch, "train.rollouts_per_item")),
-        Demand("the comparison of two epochs", _chunks(config, samples, skills=2), ("optimizer.slow_update_samples",)),
-    ]
+    demands = [Demand("a step's batch", batch, (*of_batch, "train.rollouts_per_item"))]
     if rules.use_gate and policy_of(rules).needs_fresh_draws:
         demands.append(Demand("a confirmation", _chunks(config, val, skills=2), ("evaluation.val_limit",)))
     if rules.screens:
         demands.append(Demand("a step's screen", _chunks(config, in_batch) + ahead, of_batch))
-    # Those go as one batch job each, whatever the number of their chunks.
     if not config.model.batch:
         evaluated = _chunks(config, val, rules.draws, train.proposals) + (0 if rules.screens else ahead)
-        tested = _chunks(config, test, rules.draws, skills=2) if rules.eval_test else 0
-        demands += [
-            Demand("the evaluation of a candidate", evaluated, (*of_evaluation, "evaluation.val_limit")),
-            Demand("the test of two skills", tested, ("evaluation.draws", "evaluation.test_limit")),
-        ]
-    published = test if config.publishing.split == "test" else sizes[Split(config.publishing.split)]
-    return [*demands, publishing_demand(config, published)]
+        more = ("evaluation.draws", *(["train.proposals"] if train.proposals > 1 else []), "evaluation.val_limit")
+        demands.append(Demand("the evaluation of a candidate", evaluated, more))
+    return demands
 
 
 def publishing_demand(config: TrainConfig, items: int) -> Demand:

@@ -138,9 +138,11 @@ def measured_items(run: TrainingRun, nights: NightTable) -> "MeasuredItems":
 
     by_id: dict[str, str] = {}
     by_content: dict[str, str] = {}
-    for night in sorted(nights.all(), key=lambda night: night.date, reverse=True):
+    everything = sorted(nights.all(), key=lambda night: night.date, reverse=True)
+    stored = nights.contents(everything)
+    for night in everything:
         keys = RunKeys(run.ref.storage.prefix, run.ref.benchmark, night.run)
-        contents = night.contents or fingerprints(run.store, keys)
+        contents = stored[night.date] or fingerprints(run.store, keys)
         by_id |= dict.fromkeys(contents or nights.scores(night.date), f"night {night.date}")
         by_content |= dict.fromkeys(contents.values(), f"night {night.date}")
     return MeasuredItems(by_id, by_content)

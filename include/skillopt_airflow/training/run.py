@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+OF_ONE_RUN = (Split.FRESH,)
+"""Splits whose items no other run rolls out: those of a night are refused in any other."""
 SHAPING = ("temperature", "max_tokens", "max_turns", "reasoning_effort", "thinking", "seed")
 """Knobs of the model that decide what a rollout says."""
 SHAPING_IF_SET = ("image_detail", "thinking_budget")
@@ -63,6 +65,8 @@ class RunRef(Value):
     epoch: int = 0
     offset: int = 0
     """Steps of the epoch that lie before the part of it that a DAG run goes through."""
+    part: int = Field(default=0, exclude_if=lambda steps: not steps)
+    """Steps that the DAG run goes through at most; 0 for as many as its graph has."""
     overrides: JsonObject = Field(default_factory=dict)
     """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
     prices: dict[Role, ModelPrice | None] | None = None
@@ -218,9 +222,9 @@ class TrainingRun:
         return timeline(self.config, self.record.steps_in_epoch)
 
     def step(self, position: int) -> Moment | None:
-        """Return step `position` (1-based) of this DAG run, or None behind the epoch's end."""
+        """Return step `position` (1-based) of this DAG run, or None behind its end or the epoch's."""
         number = self.ref.offset + position
-        if number > self.record.steps_in_epoch:
+        if number > self.record.steps_in_epoch or 0 < self.ref.part < position:
             return None
         return Moment(
             kind="step", epoch=self.ref.epoch, step=(self.ref.epoch - 1) * self.record.steps_in_epoch + number
@@ -369,7 +373,8 @@ class TrainingRun:
         self, split: Split, skill: SkillDocument, draw: int, items: "Sequence[Item | ItemRef]"
     ) -> "Mapping[str, RolloutResult]":
         """Return `stored` without what was said."""
-        found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items)
+        own = split in OF_ONE_RUN
+        found = self.rollouts.results(self.rollout_key(split, skill, draw), self.ref.run, items, own=own)
         return {**found, **{item.id: _unusable(item).result for item in items if item.unusable}}
 
     def merge_parts(

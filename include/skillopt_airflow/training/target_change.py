@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.groups import NO_GROUPS
-from skillopt_airflow.core.night_evidence import NightMean, log_recent_rise
+from skillopt_airflow.core.night_evidence import MEMORY, NightMean, log_recent_rise
 from skillopt_airflow.core.paired import PairedTable, paired_values
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.keys import RegateKeys
@@ -48,7 +48,8 @@ class TargetChangeReport(Document):
     """The version that was measured last under the new model."""
     nights: tuple[TargetChangeNight, ...]
     pooled: Pooled | None
-    """The nights together on which that champion met the same seed under both; None while there is none."""
+    """The last nights together, MEMORY at most, on which that champion met the same seed under both; None while there
+    is none."""
 
 
 def write_target_changes(run: TrainingRun, base_target: str) -> list[TargetChangeReport]:
@@ -94,7 +95,8 @@ def target_change(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> Tar
         new_target=new.target,
         champion=newest.version,
         nights=tuple(nights),
-        pooled=_pooled(tables, both),
+        # Of all of them, each night would read more than the one before it.
+        pooled=_pooled(tables, both[-MEMORY:]),
     )
 
 
@@ -116,7 +118,8 @@ def as_markdown(report: TargetChangeReport) -> str:
     if report.pooled is not None:
         pooled = report.pooled
         lines += [
-            f"| **all nights of both** | `{report.champion}` | {_cell(pooled.old)}, E = {pooled.old_e_value:.3g} "
+            f"| **nights of both, the last {MEMORY}** | `{report.champion}` "
+            f"| {_cell(pooled.old)}, E = {pooled.old_e_value:.3g} "
             f"| {_cell(pooled.new)}, E = {pooled.new_e_value:.3g} |"
         ]
     return "\n".join([*lines, ""])
