@@ -1,13 +1,15 @@
 from collections.abc import Iterator
 
 import pytest
+from fastapi.testclient import TestClient
 from jinja2 import DictLoader
 
 from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
-from skillopt_airflow.ui import pages
+from skillopt_airflow.ui import pages, skills_list
 from skillopt_airflow.ui.training_runs import MOST_TRAININGS, training_dag_run, trainings_under_way
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
-from tests.ui.shelf import Tables, airflow_tables
+from tests.ui.shelf import Shelf, Tables, airflow_tables
+from tests.ui.users import log_in
 
 DAG = train_dag_id("searchqa")
 
@@ -67,6 +69,17 @@ def test_a_list_of_them_shows_names_as_they_are(tables: Tables, monkeypatch: pyt
     text = HOSTILE[name].replace("\ud800", "")[:2000]
     assert "progress" in shown("plain")
     assert_harmless(shown(text), shown(plain(text)))
+
+
+def test_the_skills_page_lists_those_that_the_user_may_see(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    Shelf(monkeypatch)
+    log_in(monkeypatch, dags=[DAG])
+    tables.has_run(DAG, "mine", state="running")
+    tables.has_run(train_dag_id("docvqa"), "theirs", state="running")
+    with TestClient(skills_list.app) as browser:
+        text = browser.get("/skills").text
+    assert f'href="dag_runs/{DAG}/mine/progress"' in text
+    assert "theirs" not in text
 
 
 def rendered(monkeypatch: pytest.MonkeyPatch, **values: object) -> str:
