@@ -1,7 +1,9 @@
+from concurrent.futures import ThreadPoolExecutor
 from xml.etree import ElementTree
 
 import pytest
 from example_run import Training, evaluation, example, proposed
+from matplotlib import rcParams
 
 from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.timeline import Moment
@@ -77,3 +79,12 @@ def test_a_skill_that_was_never_measured_leaves_a_gap(view: ReportView) -> None:
 def test_dollar_signs_are_no_formula(view: ReportView) -> None:
     row = view.costs[0].model_copy(update={"stage": "$x_1$ & <b>"})
     assert "$x_1$ & <b> (target)" in texts(plots.costs((row,)))
+
+
+def test_threads_that_draw_at_the_same_time_leave_each_other_and_the_process_alone(view: ReportView) -> None:
+    style, alone = dict(rcParams), plots.learning_curve(view)
+    with ThreadPoolExecutor(4) as pool:
+        drawn = [pool.submit(plots.learning_curve, view) for _ in range(4)]
+        plots.costs(view.costs)
+        assert {one.result() for one in drawn} == {alone}
+    assert dict(rcParams) == style

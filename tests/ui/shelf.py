@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from airflow import models
@@ -69,14 +69,18 @@ class Tables:
 
     def waits(self, dag_id: str, run_id: str, task_id: str = "approve", *, answered: bool = False, **conf: Any) -> None:
         self.has_run(dag_id, run_id, conf)
-        key = uuid4()
-        task = {"task_id": task_id, "dag_id": dag_id, "run_id": run_id, "map_index": -1, "try_number": 1}
-        more = {"max_tries": 0, "pool": "default", "pool_slots": 1, "state": "awaiting_input", "executor_config": {}}
-        self.insert("task_instance", id=key, dag_version_id=None, span_status="ended", **task | more)
+        task = self.has_task(dag_id, run_id, task_id, "awaiting_input")
         self.insert(
-            "hitl_detail", ti_id=key, options=["Approve", "Reject"], subject=f"Change {dag_id}?", params={},
+            "hitl_detail", ti_id=task, options=["Approve", "Reject"], subject=f"Change {dag_id}?", params={},
             created_at=SINCE, responded_at=SINCE if answered else None, params_input={},
         )  # fmt: skip
+
+    def has_task(self, dag_id: str, run_id: str, task_id: str, state: str, map_index: int = -1) -> UUID:
+        key = uuid4()
+        task = {"task_id": task_id, "dag_id": dag_id, "run_id": run_id, "map_index": map_index, "try_number": 1}
+        more = {"max_tries": 0, "pool": "default", "pool_slots": 1, "state": state, "executor_config": {}}
+        self.insert("task_instance", id=key, dag_version_id=None, span_status="ended", **task | more)
+        return key
 
     def has_dag(self, dag_id: str, *, paused: bool = False, due: datetime | None = None) -> None:
         self.insert(

@@ -28,8 +28,8 @@ from skillopt_airflow.ui.training_runs import TrainingDagRun
 from skillopt_airflow.ui.watched_runs import Sight, WatchedRun
 from tests.store.conftest import s3_client, s3_endpoint
 from tests.training.in_process import InterruptedRun, Training
-from tests.ui.dag_runs import DagRuns, dag_runs
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
+from tests.ui.shelf import Tables, airflow_tables
 from tests.ui.users import log_in
 
 if TYPE_CHECKING:
@@ -98,14 +98,14 @@ def put(store: ObjectStore, training: Training, point: str, prefix: str) -> None
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch, s3_endpoint: str) -> Iterator[DagRuns]:
+def tables(monkeypatch: pytest.MonkeyPatch, s3_endpoint: str) -> Iterator[Tables]:
     """Airflow with the connection of the bucket, and somebody who is logged in."""
     uri = f"aws://test:test@/?region_name=us-east-1&endpoint_url={quote(s3_endpoint, safe='')}"
     monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_S3", uri)
     kept = buckets.KeptClients()
     monkeypatch.setitem(app.state._state, "clients", kept)
     log_in(monkeypatch)
-    with dag_runs() as found:
+    with airflow_tables() as found:
         yield found
     for _, client in kept._kept.values():
         client.close()
@@ -125,8 +125,8 @@ def conf(point: str) -> dict[str, Any]:
     return {"overrides": {"storage.bucket": BUCKET, "storage.prefix": f"{point}/"}}
 
 
-def page(browser: TestClient, runs: DagRuns, point: str, state: str = "running") -> str:
-    runs.add(DAG, "run", state, conf(point))
+def page(browser: TestClient, tables: Tables, point: str, state: str = "running") -> str:
+    tables.has_run(DAG, "run", conf(point), state=state)
     answer = browser.get(path())
     assert answer.status_code == 200
     return answer.text
@@ -138,8 +138,8 @@ def words(text: str) -> str:
 
 
 def test_without_a_login_there_is_nothing_to_see(browser: TestClient) -> None:
-    with dag_runs() as found:
-        found.add(DAG, "run")
+    with airflow_tables() as found:
+        found.has_run(DAG, "run")
         answer = browser.get(path())
     assert answer.status_code == 401
     assert "searchqa" not in answer.text
@@ -147,28 +147,28 @@ def test_without_a_login_there_is_nothing_to_see(browser: TestClient) -> None:
 
 @pytest.mark.parametrize("dag_id", [DAG, EPOCH])
 def test_who_may_not_read_the_training_sees_nothing_of_it(
-    browser: TestClient, runs: DagRuns, monkeypatch: pytest.MonkeyPatch, dag_id: str
+    browser: TestClient, tables: Tables, monkeypatch: pytest.MonkeyPatch, dag_id: str
 ) -> None:
     log_in(monkeypatch, dags=[EPOCH])
-    runs.add(dag_id, "run")
+    tables.has_run(dag_id, "run", state="running")
     assert browser.get(path(dag_id)).status_code == 403
 
 
-def test_another_dag_has_no_progress(browser: TestClient, runs: DagRuns) -> None:
-    runs.add("another_dag", "run")
+def test_another_dag_has_no_progress(browser: TestClient, tables: Tables) -> None:
+    tables.has_run("another_dag", "run", state="running")
     answer = browser.get(path("another_dag"))
     assert answer.status_code == 404
     assert "This DAG trains no skill" in answer.text
 
 
-def test_a_run_that_is_not_there(browser: TestClient, runs: DagRuns) -> None:
+def test_a_run_that_is_not_there(browser: TestClient, tables: Tables) -> None:
     answer = browser.get(path(run_id="<script>alert(1)"))
     assert answer.status_code == 404
     assert "<script" not in answer.text
 
 
-def test_an_epoch_that_no_training_triggered(browser: TestClient, runs: DagRuns) -> None:
-    runs.add(EPOCH, "run")
+def test_an_epoch_that_no_training_triggered(browser: TestClient, tables: Tables) -> None:
+    tables.has_run(EPOCH, "run", state="running")
     assert "This run has no progress" in browser.get(path(EPOCH)).text
 
 
@@ -182,17 +182,19 @@ def test_an_epoch_that_no_training_triggered(browser: TestClient, runs: DagRuns)
     ],
 )
 def test_a_run_that_has_stored_nothing_says_what_to_do(
-    browser: TestClient, runs: DagRuns, stored: ObjectStore, state: str, says: str, renews: bool
+    browser: TestClient, tables: Tables, stored: ObjectStore, state: str, says: str, renews: bool
 ) -> None:
-    runs.add_task(DAG, "run", "prepare", "failed")
-    text = page(browser, runs, "nowhere", state)
+    tables.has_task(DAG, "run", "prepare", "failed")
+    text = page(browser, tables, "nowhere", state)
     assert says in text
     assert ("data-refresh" in text) == renews
     assert (f"dags/{DAG}/runs/run/tasks/prepare" in text) == (state == "failed")
 
 
-def test_a_run_that_is_prepared_shows_what_it_may_cost(browser: TestClient, runs: DagRuns, stored: ObjectStore) -> None:
-    text = words(page(browser, runs, "prepared"))
+def test_a_run_that_is_prepared_shows_what_it_may_cost(
+    browser: TestClient, tables: Tables, stored: ObjectStore
+) -> None:
+    text = words(page(browser, tables, "prepared"))
     assert "0 of 2 steps are done" in text
     assert "Measures the skill that it begins with on the selection split, 0 of 24 rollouts" in text
     assert "not known yet" in text
@@ -201,8 +203,8 @@ def test_a_run_that_is_prepared_shows_what_it_may_cost(browser: TestClient, runs
     assert text.count("not measured yet") == 3
 
 
-def test_a_training_under_way(browser: TestClient, runs: DagRuns, stored: ObjectStore, training: Training) -> None:
-    text = page(browser, runs, "second_step")
+def test_a_training_under_way(browser: TestClient, tables: Tables, stored: ObjectStore, training: Training) -> None:
+    text = page(browser, tables, "second_step")
     found = progress_of(stored, "second_step")
     said = words(text)
     assert "1 of 2 steps is done" in said
@@ -221,9 +223,9 @@ def test_a_training_under_way(browser: TestClient, runs: DagRuns, stored: Object
 
 
 def test_a_refresh_asks_little_and_draws_nothing(
-    browser: TestClient, runs: DagRuns, stored: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    browser: TestClient, tables: Tables, stored: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = page(browser, runs, "second_step")
+    first = page(browser, tables, "second_step")
     asked: list[str] = []
     client = app.state.clients.of(StorageGroup())
     client.meta.events.register("before-call.s3", lambda model, **more: asked.append(model.name))
@@ -233,38 +235,38 @@ def test_a_refresh_asks_little_and_draws_nothing(
     assert len(asked) <= 8
 
 
-def test_its_epoch_shows_the_training(browser: TestClient, runs: DagRuns, stored: ObjectStore) -> None:
+def test_its_epoch_shows_the_training(browser: TestClient, tables: Tables, stored: ObjectStore) -> None:
     storage = StorageGroup(bucket=BUCKET, prefix="second_step/")
     ref = RunRef(benchmark="searchqa", run="run", storage=storage, epoch=1).model_dump(mode="json")
-    runs.add(DAG, "run", "running", conf("second_step"))
-    runs.add(EPOCH, "run__epoch_01", "success", ref)
+    tables.has_run(DAG, "run", conf("second_step"), state="running")
+    tables.has_run(EPOCH, "run__epoch_01", ref, state="success")
     text = browser.get(path(EPOCH, "run__epoch_01")).text
     assert "1 of 2 steps is done" in words(text)
     assert "data-refresh" in text
 
 
 def test_a_training_that_waits_for_a_person_leads_to_the_question(
-    browser: TestClient, runs: DagRuns, stored: ObjectStore
+    browser: TestClient, tables: Tables, stored: ObjectStore
 ) -> None:
-    runs.add_task(DAG, "run", "publication.approve", "awaiting_input")
-    text = page(browser, runs, "second_step")
+    tables.has_task(DAG, "run", "publication.approve", "awaiting_input")
+    text = page(browser, tables, "second_step")
     assert f"dags/{DAG}/runs/run/tasks/publication.approve/required_actions" in text
     assert "waits for approval" in text
     assert "after an answer" in text
 
 
-def test_a_training_that_failed_leads_to_what_did(browser: TestClient, runs: DagRuns, stored: ObjectStore) -> None:
-    runs.add_task(DAG, "run", "epoch_01", "failed")
-    text = page(browser, runs, "second_step", "failed")
+def test_a_training_that_failed_leads_to_what_did(browser: TestClient, tables: Tables, stored: ObjectStore) -> None:
+    tables.has_task(DAG, "run", "epoch_01", "failed")
+    text = page(browser, tables, "second_step", "failed")
     assert f"../../../../dags/{DAG}/runs/run/tasks/epoch_01" in text
     assert "1 of 2 steps is done" in words(text)
     assert "data-refresh" not in text
 
 
 def test_a_training_that_is_over_renews_nothing_and_leads_to_its_report(
-    browser: TestClient, runs: DagRuns, stored: ObjectStore
+    browser: TestClient, tables: Tables, stored: ObjectStore
 ) -> None:
-    text = page(browser, runs, "published", "success")
+    text = page(browser, tables, "published", "success")
     assert "2 of 2 steps are done" in words(text)
     assert "It published v0001-" in words(text)
     assert "data-refresh" not in text
@@ -272,9 +274,9 @@ def test_a_training_that_is_over_renews_nothing_and_leads_to_its_report(
 
 
 def test_a_page_follows_a_training_from_its_preparation_to_its_end(
-    browser: TestClient, runs: DagRuns, stored: ObjectStore, training: Training
+    browser: TestClient, tables: Tables, stored: ObjectStore, training: Training
 ) -> None:
-    runs.add(DAG, "run", "running", conf("followed"))
+    tables.has_run(DAG, "run", conf("followed"), state="running")
     seen = []
     for name in POINTS:
         put(stored, training, name, "followed/")
@@ -284,23 +286,23 @@ def test_a_page_follows_a_training_from_its_preparation_to_its_end(
 
 
 def test_a_store_that_does_not_answer_is_named(
-    browser: TestClient, runs: DagRuns, monkeypatch: pytest.MonkeyPatch
+    browser: TestClient, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def look(self: object, now: datetime) -> None:
         raise StoreUnavailable("the object store at http://<b> did not answer")
 
     monkeypatch.setattr(WatchedRun, "look", look)
-    runs.add(DAG, "run")
+    tables.has_run(DAG, "run", state="running")
     answer = browser.get(path())
     assert answer.status_code == 502
     assert "http://&lt;b&gt; did not answer" in answer.text
 
 
 def test_a_connection_that_is_not_there_is_named(
-    browser: TestClient, runs: DagRuns, monkeypatch: pytest.MonkeyPatch
+    browser: TestClient, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SKILLOPT_S3")
-    runs.add(DAG, "run")
+    tables.has_run(DAG, "run", state="running")
     answer = browser.get(path())
     assert answer.status_code == 502
     assert "skillopt_s3" in answer.text
@@ -308,7 +310,7 @@ def test_a_connection_that_is_not_there_is_named(
 
 @pytest.mark.parametrize("alone", ["script", "handler", "long_markup"])
 def test_no_text_of_a_run_changes_its_page(
-    browser: TestClient, runs: DagRuns, stored: ObjectStore, monkeypatch: pytest.MonkeyPatch, alone: str
+    browser: TestClient, tables: Tables, stored: ObjectStore, monkeypatch: pytest.MonkeyPatch, alone: str
 ) -> None:
     """Each as a moment's reason and a model's name, and one of them as all that a page has once."""
     real = progress_of(stored, "second_step")
@@ -323,9 +325,9 @@ def test_no_text_of_a_run_changes_its_page(
             "withheld": one,
         }
         monkeypatch.setattr(WatchedRun, "look", lambda self, now: Sight(real.model_copy(update=told), ""))
-        runs.session.rollback()
-        runs.add_task(DAG, "run", one[:200], "failed")
-        return page(browser, runs, "second_step", "failed")
+        tables.session.rollback()
+        tables.has_task(DAG, "run", one[:200], "failed")
+        return page(browser, tables, "second_step", "failed")
 
     hostile = HOSTILE.values()
     found = shown([*hostile], HOSTILE[alone])

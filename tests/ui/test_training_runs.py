@@ -1,72 +1,85 @@
 from collections.abc import Iterator
 
 import pytest
+from fastapi.testclient import TestClient
 from jinja2 import DictLoader
 
 from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
-from skillopt_airflow.ui import pages
+from skillopt_airflow.ui import pages, skills_list
 from skillopt_airflow.ui.training_runs import MOST_TRAININGS, training_dag_run, trainings_under_way
-from tests.ui.dag_runs import DagRuns, dag_runs
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
+from tests.ui.shelf import Shelf, Tables, airflow_tables
+from tests.ui.users import log_in
 
 DAG = train_dag_id("searchqa")
 
 
 @pytest.fixture
-def runs() -> Iterator[DagRuns]:
-    with dag_runs() as found:
+def tables() -> Iterator[Tables]:
+    with airflow_tables() as found:
         yield found
 
 
 @pytest.mark.parametrize("asked", ["one", "one__epoch_01", "one__epoch_02_end", "one__epoch_02_part_3"])
-def test_a_part_of_a_training_leads_to_its_dag_run(runs: DagRuns, asked: str) -> None:
-    runs.add(DAG, "one")
-    runs.add(epoch_dag_id("searchqa"), "one__epoch_01", "failed")
-    found = training_dag_run(runs.session, "searchqa", asked)
+def test_a_part_of_a_training_leads_to_its_dag_run(tables: Tables, asked: str) -> None:
+    tables.has_run(DAG, "one", state="running")
+    tables.has_run(epoch_dag_id("searchqa"), "one__epoch_01", state="failed")
+    found = training_dag_run(tables.session, "searchqa", asked)
     assert (found.dag_id, found.run_id, found.state, found.goes_on) == (DAG, "one", "running", True)
     assert found.address == f"dags/{DAG}/runs/one"
 
 
-def test_the_tasks_that_keep_it_from_going_on_are_named(runs: DagRuns) -> None:
-    runs.add(DAG, "one")
-    runs.add(DAG, "two")
+def test_the_tasks_that_keep_it_from_going_on_are_named(tables: Tables) -> None:
+    tables.has_run(DAG, "one", state="running")
+    tables.has_run(DAG, "two", state="running")
     for index in range(3):
-        runs.add_task(DAG, "one", "evaluate_seed", "failed", index)
-    runs.add_task(DAG, "one", "publication.approve", "awaiting_input")
-    runs.add_task(DAG, "one", "prepare", "success")
-    runs.add_task(DAG, "two", "start", "failed")
-    found = training_dag_run(runs.session, "searchqa", "one")
+        tables.has_task(DAG, "one", "evaluate_seed", "failed", index)
+    tables.has_task(DAG, "one", "publication.approve", "awaiting_input")
+    tables.has_task(DAG, "one", "prepare", "success")
+    tables.has_task(DAG, "two", "start", "failed")
+    found = training_dag_run(tables.session, "searchqa", "one")
     assert (found.failed, found.waiting) == (("evaluate_seed",), ("publication.approve",))
 
 
-def test_a_dag_run_that_is_gone_has_no_state(runs: DagRuns) -> None:
-    found = training_dag_run(runs.session, "searchqa", "gone__epoch_01")
+def test_a_dag_run_that_is_gone_has_no_state(tables: Tables) -> None:
+    found = training_dag_run(tables.session, "searchqa", "gone__epoch_01")
     assert (found.state, found.goes_on) == ("", False)
 
 
-def test_the_latest_trainings_under_way_are_listed_and_all_counted(runs: DagRuns) -> None:
+def test_the_latest_trainings_under_way_are_listed_and_all_counted(tables: Tables) -> None:
     for number in range(MOST_TRAININGS + 5):
-        runs.add(DAG, f"run {number}", "queued" if number % 2 else "running")
-    runs.add(DAG, "over", "success")
-    runs.add(epoch_dag_id("searchqa"), "run 1__epoch_01")
-    runs.add(train_dag_id("docvqa"), "other")
-    found = trainings_under_way(runs.session, ["searchqa"])
+        tables.has_run(DAG, f"run {number}", state="queued" if number % 2 else "running")
+    tables.has_run(DAG, "over", state="success")
+    tables.has_run(epoch_dag_id("searchqa"), "run 1__epoch_01", state="running")
+    tables.has_run(train_dag_id("docvqa"), "other", state="running")
+    found = trainings_under_way(tables.session, ["searchqa"])
     assert (len(found.listed), found.total) == (MOST_TRAININGS, MOST_TRAININGS + 5)
     assert {one.benchmark for one in found.listed} == {"searchqa"}
-    assert trainings_under_way(runs.session, ["docvqa", "searchqa"]).total == MOST_TRAININGS + 6
-    assert trainings_under_way(runs.session, []).total == 0
+    assert trainings_under_way(tables.session, ["docvqa", "searchqa"]).total == MOST_TRAININGS + 6
+    assert trainings_under_way(tables.session, []).total == 0
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_list_of_them_shows_names_as_they_are(runs: DagRuns, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_list_of_them_shows_names_as_they_are(tables: Tables, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def shown(run_id: str) -> str:
-        runs.session.rollback()
-        runs.add(DAG, run_id)
-        return rendered(monkeypatch, trainings=trainings_under_way(runs.session, ["searchqa"]))
+        tables.session.rollback()
+        tables.has_run(DAG, run_id, state="running")
+        return rendered(monkeypatch, trainings=trainings_under_way(tables.session, ["searchqa"]))
 
     text = HOSTILE[name].replace("\ud800", "")[:2000]
     assert "progress" in shown("plain")
     assert_harmless(shown(text), shown(plain(text)))
+
+
+def test_the_skills_page_lists_those_that_the_user_may_see(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    Shelf(monkeypatch)
+    log_in(monkeypatch, dags=[DAG])
+    tables.has_run(DAG, "mine", state="running")
+    tables.has_run(train_dag_id("docvqa"), "theirs", state="running")
+    with TestClient(skills_list.app) as browser:
+        text = browser.get("/skills").text
+    assert f'href="dag_runs/{DAG}/mine/progress"' in text
+    assert "theirs" not in text
 
 
 def rendered(monkeypatch: pytest.MonkeyPatch, **values: object) -> str:

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from skillopt_airflow.core.night_point import NightPoint
-from skillopt_airflow.report.plots import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, RULE, STYLE, VERMILLION, as_svg
+from skillopt_airflow.report.plots import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, RULE, VERMILLION, as_svg, drawing
 
 
 class Role(NamedTuple):
@@ -53,7 +52,7 @@ class AliasEvent(NamedTuple):
 def nights_chart(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> str:
     """Plot the nights, of which there is at least one, with the events between the first and the last of them."""
     ordered = sorted(points, key=lambda point: point.date)
-    with rc_context(STYLE | {"svg.hashsalt": "nights"}):
+    with drawing("nights"):
         figure = Figure(figsize=(10.4, 6.2), layout="constrained")
         scores, evidence = figure.subplots(2, 1, sharex=True, height_ratios=[1.5, 1.0])
         _scores(scores, ordered)

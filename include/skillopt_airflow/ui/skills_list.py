@@ -27,6 +27,7 @@ from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.access import Readable, readable_dags
 from skillopt_airflow.ui.late_nights import late_dags
 from skillopt_airflow.ui.pages import app, page
+from skillopt_airflow.ui.training_runs import trainings_under_way
 from skillopt_airflow.ui.waiting_approvals import WaitingApproval, waiting_approvals
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def skills(
         number=min(number, last),
         last=last,
         shapes=SHAPES,
+        trainings=trainings_under_way(session, readable),
     )
 
 
