@@ -206,7 +206,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.sandbox.item_setup": "tests/rollout/test_repository_in_containers.py",
     "skillopt_airflow.sandbox.judge_tests": "tests/sandbox/test_judge_container.py",
     "skillopt_airflow.sandbox.judge_tree": "tests/sandbox/test_judge_container.py",
-    "skillopt_airflow.training.repository_judging": "tests/sandbox/test_judge_container.py",
     "skillopt_airflow.core.night_point": "tests/training/test_night_series.py",
     "skillopt_airflow.training.skill_details": "tests/ui/test_skill_page.py",
     "skillopt_airflow.report.curve": "tests/report/test_plots.py",
