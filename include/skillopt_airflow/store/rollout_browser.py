@@ -5,9 +5,9 @@ a row group's statistics tell is not read at all. So a list needs no text, and a
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ from skillopt_airflow.core.types import HAS_SCORE, Split
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table
-from skillopt_airflow.store.parts import parts_of, read_each
+from skillopt_airflow.store.parts import Part, parts_of, read_each
 from skillopt_airflow.store.rollout_table import RolloutKey
 from skillopt_airflow.store.stored_parquet import opened
 
@@ -27,6 +27,8 @@ _OF_ITEM = ("item_id", "item_fingerprint")
 _NUMBERS = ("hard", "soft", "prompt_tokens", "completion_tokens", "seconds")
 _LISTED = (*_OF_ITEM, "run", "status", "error", *_NUMBERS, "stored")
 _TEXTS = ("messages", "answer", "feedback")
+READERS = 4
+"""Parts that are read at the same time: more would take more memory, and little less time."""
 MARK = 16
 """Digits of a fingerprint that a listing has: enough to tell items apart, and a quarter of the memory."""
 _ROWS_AT_ONCE = 256
@@ -44,6 +46,9 @@ LISTED: pa.Schema = pa.schema(
 )
 """One row an item, in the order of the ids. mark is the beginning of the fingerprint, tokens are those read and
 written, part is the place among `Listing.parts`, row that in the part."""
+
+
+T = TypeVar("T")
 
 
 class Partition(NamedTuple):
@@ -98,7 +103,7 @@ class RolloutBrowser:
 
     def variants(self, partition: Partition) -> list[Variant]:
         """Return the keys of a partition's rollouts, the one with most rows first."""
-        read = read_each(self._store, self._folder(partition), _origins)
+        read = self._each(partition, _origins)
         rows: defaultdict[tuple[str, ...], int] = defaultdict(int)
         runs: dict[tuple[str, ...], str] = {}
         for _, origins in read:
@@ -123,7 +128,7 @@ class RolloutBrowser:
                 found = found.filter(pc.or_(_scored(found), pc.equal(found["run"], run)))
             return _listed(found if items is None else found.filter(_known(found, items)))
 
-        found = read_each(self._store, self._folder(key), read)
+        found = self._each(key, read)
         tables = [table.append_column("part", _all(number, table)) for number, (_, table) in enumerate(found)]
         together = pa.concat_tables(
             [LISTED.empty_table(), *(table.select(LISTED.names).cast(LISTED) for table in tables)]
@@ -136,7 +141,7 @@ class RolloutBrowser:
         def read(file: pq.ParquetFile) -> pa.Table:
             return _whole(file, _matching(file, key, ["item_id"], {"item_id": item_id})["row"].to_pylist())
 
-        tables = [table for _, table in read_each(self._store, self._folder(key), read)]
+        tables = [table for _, table in self._each(key, read)]
         rows = [row for table in tables for row in rollouts_from_table(table)]
         return sorted(rows, key=lambda row: (row.rollout.score is None, row.stored))
 
@@ -148,7 +153,7 @@ class RolloutBrowser:
             marks = pc.utf8_slice_codeunits(found["item_fingerprint"], 0, MARK)
             return [*found["item_id"].filter(pc.equal(marks, mark)).to_pylist()]
 
-        found = [name for _, names in read_each(self._store, self._folder(key), read) for name in names]
+        found = [name for _, names in self._each(key, read) for name in names]
         return found[0] if found else None
 
     def saying(self, listing: Listing, places: pa.Array, text: str, most_bytes: int) -> Said:
@@ -177,6 +182,9 @@ class RolloutBrowser:
                 found += (numbers[row] for row in _rows_saying(file, group, first, inside, wanted))
         return Said(pa.array(sorted(found), pa.uint64()), searched)
 
+    def _each(self, place: "Partition | RolloutKey", read: Callable[[pq.ParquetFile], T]) -> list[tuple[Part, T]]:
+        return read_each(self._store, self._folder(place), read, READERS)
+
     def _folder(self, place: "Partition | RolloutKey") -> str:
         skill = place.skill if isinstance(place, Partition) else place.skill_sha256
         return keys.trajectories(
@@ -188,6 +196,11 @@ class RolloutBrowser:
             skill_sha256=skill,
             draw=place.draw,
         )
+
+
+def release_memory() -> None:
+    """Give back the memory that Arrow keeps when a list is shown: the process may not read another one for hours."""
+    pa.default_memory_pool().release_unused()
 
 
 def counting(tries: Sequence[RolloutRow], run: str = "") -> RolloutRow | None:

@@ -98,6 +98,8 @@ def _at_place(about: Subject, asked: TrajectoryQuery) -> Response:
 
 
 def _explained(answer: Callable[[], Response]) -> Response:
+    from skillopt_airflow.store.rollout_browser import release_memory
+
     try:
         return answer()
     except DataError as error:
@@ -106,3 +108,5 @@ def _explained(answer: Callable[[], Response]) -> Response:
         return message_page(404, "Nothing is stored yet", f"Come back when the run has rolled out items. {error}")
     except (SkillOptError, AirflowException) as error:
         return message_page(502, "The trajectories cannot be read", str(error))
+    finally:
+        release_memory()

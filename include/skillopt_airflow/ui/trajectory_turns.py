@@ -78,7 +78,9 @@ def _turn(message: Message, pieces: list[str | Picture], *, is_answered: bool) -
         if found is not None:
             label, pieces = f"Result of {found[1]}", [pieces[0][found.end() :]]
             seconds = None if found[2] is None else float(found[2])
-    parts = (Part(thumbnail=one.content) if isinstance(one, Picture) else Part(text=one) for one in pieces)
+    # A picture has lines of its own, without those that its mark stood between.
+    texts = [one.strip("\n") if isinstance(one, str) and len(pieces) > 1 else one for one in pieces]
+    parts = (Part(thumbnail=one.content) if isinstance(one, Picture) else Part(text=one) for one in texts)
     return Turn(message.role, label, tuple(parts), calls, seconds)
 
 

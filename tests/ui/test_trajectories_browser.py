@@ -1,0 +1,161 @@
+"""The trajectories of a real training in Airflow's own UI, by a real browser, with and without a mouse."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+
+from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.store.run_states import RunStates
+from skillopt_airflow.ui.trajectories import DAG_RUN_ROUTE, SKILL_ROUTE
+from tests.pipeline.trained_run import DAG, TrainedRun
+from tests.platform_control import RunningPlatform
+from tests.store.stored_rollouts import OTHER, SKILL
+from tests.ui.accessibility import axe_source, findings
+from tests.ui.airflow_pages import Page
+from tests.ui.hostile_texts import HOSTILE, LONG
+from tests.ui.test_hostile_trajectories import stored
+
+pytestmark = pytest.mark.platform
+
+BENCHMARK = "mathverse"
+"""Which no other test of the platform rolls out at the usual place."""
+WINDOW = {"deviceScaleFactor": 1, "mobile": False, "height": 900}
+WIDE, NARROW = 1300, 320
+STEP = {"moment": "steps/step_0001", "stage": "evaluate"}
+ROWS = (By.CSS_SELECTOR, ".rollouts tbody tr")
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return axe_source(tmp_path_factory.mktemp("axe"))
+
+
+@pytest.fixture
+def pages(page: Page) -> Iterator[Page]:
+    """Light and wide."""
+    page.driver.switch_to.default_content()
+    page.open("/skillopt/skills")
+    page.driver.execute_script("localStorage.theme = 'light'")
+    resize(page, WIDE)
+    page.driver.get_log("browser")
+    yield page
+    page.driver.execute_script("localStorage.removeItem('theme')")
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.fixture(scope="module")
+def hostile(platform: RunningPlatform) -> Iterator[str]:
+    """The address of a skill's rollout that says what a page must not run."""
+    text = "\n".join(one for one in HOSTILE.values() if len(one) < LONG // 10)
+    made = stored(text, text)
+    store = ObjectStore(platform.s3, StorageGroup().bucket)
+    moved = {key.replace("searchqa", BENCHMARK): body for key, body in made.objects.items()}
+    for key, body in moved.items():
+        store.put_bytes(key, body)
+    yield f"/skillopt{SKILL_ROUTE.format(benchmark=BENCHMARK)}?{urlencode({'skill': SKILL[:12], 'other': OTHER[:12]})}"
+    for key in moved:
+        store.delete(key)
+
+
+def resize(page: Page, width: int) -> None:
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW | {"width": width})
+
+
+def refused(page: Page) -> list[str]:
+    """What the browser complained about on pages of the plugin."""
+    logged: list[dict[str, Any]] = page.driver.get_log("browser")
+    return [row["message"] for row in logged if "/skillopt/" in row["message"] and "sandbox" not in row["message"]]
+
+
+def address(run: TrainedRun, **asked: str) -> str:
+    return f"/skillopt{DAG_RUN_ROUTE.format(dag_id=DAG, run_id=run.run_id)}?{urlencode(STEP | asked)}"
+
+
+def rows(page: Page) -> list[WebElement]:
+    page.shown(ROWS)
+    return page.driver.find_elements(*ROWS)
+
+
+def test_a_run_has_its_trajectories_as_a_tab(pages: Page, plain: TrainedRun, tmp_path: Path) -> None:
+    pages.open(f"/dags/{DAG}/runs/{plain.run_id}")
+    pages.click((By.LINK_TEXT, "Trajectories"))
+    pages.driver.switch_to.frame(pages.shown((By.TAG_NAME, "iframe")))
+    pages.wait_for_text("Trajectories:", "rollouts under")
+    moment = Select(pages.shown((By.NAME, "moment")))
+    moment.select_by_visible_text("Step 1")
+    pages.click((By.CSS_SELECTOR, "form button"))
+    pages.wait_for_text("Trajectories: Step 1, candidate on the selection split")
+    state = RunStates(plain.store, plain.keys).read(plain.keys.runtime_state)
+    measured = len(state.best.evaluation.scores)
+    assert f"of {measured} rollouts under candidate of step 1" in pages.text()
+    # The two skills that the gate compared, on an item where they differ.
+    pages.click((By.PARTIAL_LINK_TEXT, "Beside the skill"))
+    pages.wait_for_text("Difference")
+    pages.click((By.LINK_TEXT, "Difference"))
+    pages.until(lambda: rows(pages)[0].text.count("1.0000") > 0, "an item that was won")
+    pages.driver.save_screenshot(str(tmp_path / "list.png"))
+    pages.click((By.CSS_SELECTOR, ".rollouts tbody a"))
+    text = pages.wait_for_text(
+        "Conversation", "Feedback of the scorer", "a difference of", "candidate of step 1", "seed"
+    )
+    assert text.count("Target\n") == 2
+    left, right = pages.driver.find_elements(By.CSS_SELECTOR, ".sides > section")
+    assert left.location["y"] == right.location["y"]
+    pages.driver.save_screenshot(str(tmp_path / "item.png"))
+
+
+def test_a_filter_and_the_next_item_need_no_mouse(pages: Page, plain: TrainedRun) -> None:
+    pages.open(address(plain))
+    every = len(rows(pages))
+    show = pages.shown((By.NAME, "show"))
+    show.send_keys("failures", Keys.TAB)
+    pages.shown((By.NAME, "text")).send_keys(Keys.ENTER)
+    pages.wait_for_text("that pass the filters")
+    assert 0 < len(rows(pages)) < every
+    first, second = (row.text.split()[0] for row in rows(pages)[:2])
+    pages.shown((By.CSS_SELECTOR, ".rollouts tbody a")).send_keys(Keys.ENTER)
+    pages.until(lambda: pages.shown((By.TAG_NAME, "h1")).text == first, first)
+    pages.shown((By.CSS_SELECTOR, "a[rel=next]")).send_keys(Keys.ENTER)
+    pages.until(lambda: pages.shown((By.TAG_NAME, "h1")).text == second, second)
+    skill = pages.shown((By.CSS_SELECTOR, ".sides summary"))
+    skill.send_keys(Keys.ENTER)
+    pages.wait_for_text("# ")
+
+
+def test_nothing_is_hard_to_use(pages: Page, axe: str, plain: TrainedRun, hostile: str) -> None:
+    other = {"other": "skills/skill_v0000.md"}
+    paths = [
+        address(plain, **other),
+        address(plain, **other, place="1"),
+        address(plain, stage="rollout", text="no such text"),
+        f"/skillopt{SKILL_ROUTE.format(benchmark=BENCHMARK)}",
+    ]
+    for path in paths:
+        for theme in ("light", "dark"):
+            pages.driver.execute_script("localStorage.theme = arguments[0]", theme)
+            for width in (WIDE, NARROW):
+                resize(pages, width)
+                pages.open(path)
+                assert findings(pages.driver, axe) == [], (path, theme, width)
+                wide = pages.driver.execute_script("return document.documentElement.scrollWidth")
+                assert wide <= width, (path, theme, width)
+    assert refused(pages) == []
+
+
+def test_what_a_target_said_runs_nothing(pages: Page, hostile: str) -> None:
+    for path, expected in ((hostile, "rollouts under"), (f"{hostile}&place=1", "[U+202E]")):
+        pages.open(path)
+        pages.wait_for_text(expected)
+        assert pages.driver.title != "owned"
+        assert len(pages.driver.find_elements(By.CSS_SELECTOR, "script, iframe, base, meta[http-equiv]")) == 1
+    assert "document.title = 'owned'" in pages.text()
+    assert "7 * 7" in pages.text()
+    assert refused(pages) == []
