@@ -112,7 +112,7 @@ def test_who_may_read_one_dag_sees_nothing_of_the_others(
     page = listed(browser)
     assert [row.split()[0] for row in rows(page)] == ["searchqa"]
     assert "docvqa" not in page.text_content()
-    assert "1 published skill of 1 benchmark" in page.text_content()
+    assert "1 skill of 1 benchmark" in page.text_content()
     assert rows(listed(browser, q="docvqa")) == []
     assert page.xpath("//a[contains(@href, 'required_actions')]/text()") == ["Publish?"]
     log_in(monkeypatch, [])
