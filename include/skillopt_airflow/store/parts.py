@@ -68,6 +68,8 @@ def read_each(
     partition: str,
     read: Callable[[pq.ParquetFile], T],
     known: MutableMapping[str, tuple[Part, T]] | None = None,
+    *,
+    readers: int = READERS,
 ) -> list[tuple[Part, T]]:
     """Return the parts that count, each with what is read of it; a merge removes parts one by one, so it tries again.
 
@@ -76,6 +78,7 @@ def read_each(
         partition: its parts.
         read: what is wanted of one.
         known: what was read before, by key, since a part never changes; it is brought up to date.
+        readers: parts that are read at the same time.
 
     Raises:
         StoreUnavailable: parts vanished between listing and reading for PATIENCE seconds.
@@ -97,7 +100,7 @@ def read_each(
         listed = parts_of(store, partition)
         for key in seen.keys() - listed:
             seen.pop(key, None)
-        with ThreadPoolExecutor(READERS) as pool:
+        with ThreadPoolExecutor(readers) as pool:
             found = list(pool.map(look_at, listed))
         gone = _replaced([part for part, _ in found])
         return [(part, read) for part, read in found if part.name not in gone]

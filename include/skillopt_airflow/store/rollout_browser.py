@@ -183,7 +183,7 @@ class RolloutBrowser:
         return Said(pa.array(sorted(found), pa.uint64()), searched)
 
     def _each(self, place: "Partition | RolloutKey", read: Callable[[pq.ParquetFile], T]) -> list[tuple[Part, T]]:
-        return read_each(self._store, self._folder(place), read, READERS)
+        return read_each(self._store, self._folder(place), read, readers=READERS)
 
     def _folder(self, place: "Partition | RolloutKey") -> str:
         skill = place.skill if isinstance(place, Partition) else place.skill_sha256
