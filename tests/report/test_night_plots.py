@@ -30,7 +30,7 @@ def test_a_chart_names_its_lines_limits_and_events() -> None:
     shown = texts(svg)
     assert {"champion", "champion before", "seed", "limit of a decline", "limit of a gain"} <= set(shown)
     assert {"worse than the seed", "worse than the champion before", "better than the seed"} <= set(shown)
-    assert "demoted v0001" in shown
+    assert "demoted to v0001" in shown
     assert "published v0002" not in shown
     assert nights_chart(points(20), [long_ago, moved]) == svg
 

@@ -110,8 +110,13 @@ def _evidence(axes: Axes, points: Sequence[NightPoint]) -> None:
 def _events(axes: Axes, events: Sequence[AliasEvent]) -> None:
     for one in events:
         axes.axvline(one.moment, color=VERMILLION if one.kind == "demoted" else INK, linewidth=1)  # type: ignore[arg-type]
-        axes.annotate(f"{one.kind} {one.version.partition('-')[0]}", (one.moment, 0.02), rotation=90, fontsize=9,
+        axes.annotate(_label(one), (one.moment, 0.02), rotation=90, fontsize=9,
                       ha="right", va="bottom", color=INK)  # fmt: skip
+
+
+def _label(event: AliasEvent) -> str:
+    version = event.version.partition("-")[0]
+    return f"{event.kind} {version}" if event.kind == "published" else f"{event.kind} to {version}"
 
 
 def _day(point: NightPoint) -> date:
@@ -126,7 +131,7 @@ def _number(point: NightPoint) -> float:
 def _described(points: Sequence[NightPoint], events: Sequence[AliasEvent]) -> str:
     last = points[-1]
     scores = ", ".join(f"{role} {score:.4f}" for role, score in last.scores.items())
-    moves = "; ".join(f"{one.moment:%Y-%m-%d} {one.kind} {one.version}" for one in events)
+    moves = "; ".join(f"{one.moment:%Y-%m-%d} {_label(one)}" for one in events)
     return (
         f"{len(points)} nights from {points[0].date} to {last.date}. In the last one: {scores}; verdict "
         f"{last.judgement.verdict.value}. {moves} The table below has every number."
