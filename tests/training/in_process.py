@@ -256,6 +256,12 @@ class Training(TrainingLoop):
 
     def _container(self, ref: JsonObject) -> Iterator[None]:
         work = ChunkWorkload(self.run, ref, "in-process")
+        try:
+            yield from self._ran(work)
+        finally:
+            work.settle()
+
+    def _ran(self, work: ChunkWorkload) -> Iterator[None]:
         if work.settled():
             return
         items, begun = list(work.items), 0

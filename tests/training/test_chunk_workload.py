@@ -7,6 +7,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import ModelCall, Split, Status
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
@@ -121,7 +122,8 @@ def test_chunks_at_the_same_time_share_the_runs_concurrency(
     found = [ChunkWorkload(trained.run, ref, "run") for ref in refs]
     assert len(found) == chunks
     assert {work.settings.concurrency for work in found} == {share}
-    assert {gateway_settings(work).max_concurrency for work in found} == {concurrency}
+    limits = [gateway_settings(work, RemainingBudget()) for work in found]
+    assert {(limit.max_concurrency, limit.share) for limit in limits} == {(concurrency, share)}
 
 
 @pytest.mark.slow

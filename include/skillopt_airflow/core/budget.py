@@ -55,6 +55,15 @@ class Spent(Value):
         usd = None if self.usd is None else count * self.usd
         return Spent(calls=count * self.calls, tokens=count * self.tokens, usd=usd)
 
+    def plus(self, *others: "Spent") -> "Spent":
+        """Return what these cost together."""
+        every = (self, *others)
+        return Spent(
+            calls=sum(one.calls for one in every),
+            tokens=sum(one.tokens for one in every),
+            usd=_total(one.usd for one in every),
+        )
+
 
 class StageCost(Value):
     """All calls of one role for one stage."""

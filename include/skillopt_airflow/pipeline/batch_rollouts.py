@@ -90,7 +90,7 @@ class BatchRollouts(LLMBatchOperator):
             return self._result(context)
         # One that was sent is paid already, and found again only as it was.
         if not work.under_way:
-            allowance = work.chunks[0].allowance
+            allowance = work.reserve()
             used_up = allowance.used_up()
             if used_up:
                 work.refuse(used_up, work.job.entries)

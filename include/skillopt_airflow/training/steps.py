@@ -100,7 +100,7 @@ def _reflect(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int)
         meta_skill=state.meta_skill,
         rounds=gradient.analyst_rounds,
     )
-    with optimizing(run, moment, "reflect", proposal.number - 1) as models:
+    with optimizing(run, moment, "reflect", proposal.number - 1, workers) as models:
         probed = _probed(run, moment) if gradient.use_deep_reflect else frozenset()
 
         def work(minibatch: Minibatch) -> None:
@@ -118,7 +118,7 @@ def _reflect(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int)
 def _aggregate(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int) -> None:
     """Merge the patches of all minibatches into one."""
     state, keys = run.state_before(moment), proposal.keys
-    with optimizing(run, moment, "aggregate", proposal.number - 1) as models:
+    with optimizing(run, moment, "aggregate", proposal.number - 1, workers) as models:
         skill = run.skill(state.current.version)
         patches = [
             run.store.get_model(keys.reflection(part.source_type, part.index), Patch)
