@@ -28,6 +28,7 @@ class Task:
     name: str
     clock: float
     """Seconds by which its host's clock is wrong."""
+    work: str
     left: Left = NONE
     used: Spent = NOTHING
     unstored: Spent = NOTHING
@@ -48,15 +49,23 @@ class World:
     begun: int = 0
     asked: int = 0
 
-    def begin(self, clock: float) -> None:
+    def begin(self, clock: float, work: str = "") -> None:
         self.begun += 1
-        self.tasks.append(Task(f"task-{self.begun}", clock))
+        work = work or f"work-{self.begun}"
+        self.tasks.append(Task(f"{work} {self.begun}", clock, work))
+
+    def again(self, task: Task) -> None:
+        """It dies, and another attempt at its work begins."""
+        self.die(task)
+        self.begin(task.clock, task.work)
 
     def ask(self, task: Task) -> None:
         self.asked += 1
         now = self.now + task.clock
         ledger = self.ledger.at(now)
-        if not ledger.leases:
+        if task.name not in ledger.leases:
+            ledger = ledger.taken_over(task.work)
+        if ledger.is_to_be_counted:
             ledger = ledger.counted(self.stored)
         left = ledger.left(self.budget, task.name, task.used)
         task.left = left if left.used_up else left.part(PARTS)
@@ -105,7 +114,7 @@ class World:
 
 
 EVENTS = st.tuples(
-    st.sampled_from(["begin", "call", "call", "call", "call", "store", "settle", "die", "wait"]),
+    st.sampled_from(["begin", "call", "call", "call", "call", "store", "settle", "die", "again", "wait"]),
     st.integers(0, 5),
     st.integers(1, TOKENS),
 )
@@ -199,5 +208,17 @@ def test_who_died_has_spent_all_that_it_held_until_somebody_counts() -> None:
     ledger = BudgetLedger().reserved("dead", Spent(calls=7), now=0.0)
     later = ledger.at(LEASE_SECONDS)
     assert (later.spent, dict(later.leases)) == (Spent(calls=7), {})
-    assert later.ended("dead", Spent(calls=2)) == later
+    assert later.is_to_be_counted
     assert later.counted(Spent(calls=2)).left(BudgetGroup(max_calls=10), "me", Spent()).calls == 8
+
+
+def test_calls_are_counted_again_only_where_that_is_of_use() -> None:
+    counted = BudgetLedger().counted(Spent(calls=2))
+    assert not counted.is_to_be_counted
+    assert not counted.reserved("me", Spent(calls=3), now=0.0).ended("me", Spent(calls=1)).is_to_be_counted
+    other = counted.reserved("work 1", Spent(calls=3), now=0.0).reserved("other 1", Spent(calls=4), now=0.0)
+    # Somebody else's calls are not all stored yet.
+    doubtful = other.taken_over("work")
+    assert (doubtful.spent.calls, doubtful.is_to_be_counted) == (5, False)
+    assert doubtful.ended("other 1", Spent(calls=1)).is_to_be_counted
+    assert counted.doubted().is_to_be_counted

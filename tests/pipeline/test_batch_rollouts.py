@@ -213,7 +213,7 @@ def test_a_job_does_not_pass_the_budgets_calls(run, server):
         operator(run, chunks).execute(context(run, attempt=2))
     # While the provider works, its calls are taken.
     assert [lease.reserved.calls for lease in ledger(run).leases.values()] == [6]
-    with BudgetLease(run).part() as other:
+    with BudgetLease(run, "work").part() as other:
         assert other.more(other.budget).used_up() == "budget.max_calls"
     # A worker is lost after the job was sent; what others spent since is no reason to pay for it in vain.
     result = operator(run, chunks).execute(context(run, attempt=2))

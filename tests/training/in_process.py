@@ -269,7 +269,11 @@ class Training(TrainingLoop):
             released = len(items) if work.released is None else work.released
             ran = [self._outcome(work, item) for item in items[begun:released][: work.concurrency]]
             begun += len(ran)
-            work.record(ran, [call("target", work.stage, 400) for _ in ran for _ in range(self.calls_each)])
+            calls = [call("target", work.stage, 400) for _ in ran for _ in range(self.calls_each)]
+            with work.allotted() as allotment:
+                for made in calls:
+                    allotment.count(made)
+            work.record(ran, calls)
             if work.settled():
                 return
             yield

@@ -34,7 +34,7 @@ def spend(endpoint: str, bucket: str, run: str, provider: str, folder: str) -> N
     def store(calls: Sequence[ModelCall]) -> None:
         ours.usage.append("searchqa", run, calls, ours.timeline[0])
 
-    lease, path = BudgetLease(ours), Path(folder) / "model.sock"
+    lease, path = BudgetLease(ours, folder), Path(folder) / "model.sock"
     with lease.part() as part:
 
         def on_call(call: ModelCall) -> None:

@@ -1,3 +1,4 @@
+import math
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
@@ -71,23 +72,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return moved
 
 
-def call_until_refused(part: BudgetPart) -> int:
-    """How many calls were made."""
+def call_until(part: BudgetPart, most: float = math.inf) -> int:
+    """How many calls were made, at most so many."""
     allowance, made = Allowance(part.budget, part.more), 0
-    while True:
+    while made < most:
         try:
             allowance.take()
         except BudgetSpent:
-            return made
+            break
         made += 1
         part.count(call("target", "rollout", 4))
+    return made
 
 
 def test_without_limits_nothing_is_asked_and_nothing_stored(limited: Limited) -> None:
     run, touched = limited(), list[str]()
     assert run.record
     run.store.before_read = run.store.before_write = touched.append  # type: ignore[attr-defined]
-    lease = BudgetLease(run)
+    lease = BudgetLease(run, "work")
     with lease.part() as part, lease.part(share=4) as pod:
         for one in (part, pod):
             assert one.budget == RemainingBudget()
@@ -101,7 +103,7 @@ def test_without_limits_nothing_is_asked_and_nothing_stored(limited: Limited) ->
 
 def test_a_part_reserves_before_it_spends_and_gives_back_what_it_did_not(limited: Limited) -> None:
     run = limited(max_calls=1600, max_usd=16.0)
-    lease = BudgetLease(run)
+    lease = BudgetLease(run, "work")
     with lease.part() as part:
         allowance = Allowance(part.budget, part.more)
         allowance.take()
@@ -120,19 +122,38 @@ def test_a_part_reserves_before_it_spends_and_gives_back_what_it_did_not(limited
 def test_what_was_spent_without_a_lease_is_seen_by_the_next(limited: Limited) -> None:
     run = limited(max_calls=20)
     run.usage.append("searchqa", run.account, [call("optimizer", "reflect", 40)] * 17, run.timeline[0])
-    with BudgetLease(run).part(share=1) as part:
+    with BudgetLease(run, "work").part(share=1) as part:
         assert part.budget.calls == 3
+
+
+def test_the_stored_calls_are_read_once_and_again_after_a_death(limited: Limited) -> None:
+    run, reads = limited(max_calls=1000), list[str]()
+    run.store.list_keys = lambda prefix: reads.append(prefix) or []  # type: ignore[method-assign, func-returns-value]
+    for number in range(5):
+        lease = BudgetLease(run, f"work {number}")
+        with lease.part() as part:
+            call_until(part, 3)
+        lease.settle()
+    assert len(reads) == 1
+    assert ledger(run).spent.calls == 15
+    with BudgetLease(run, "died").part(share=4):
+        pass
+    again = BudgetLease(run, "died")
+    with again.part() as part:
+        call_until(part, 1)
+    again.settle()
+    assert len(reads) == 2
 
 
 def test_many_at_the_same_time_make_exactly_the_calls_of_the_budget(limited: Limited) -> None:
     run, tasks, most = limited(max_calls=150), 6, 150
     together = Barrier(tasks)
 
-    def spend(_: int) -> int:
-        lease = BudgetLease(run)
+    def spend(number: int) -> int:
+        lease = BudgetLease(run, f"work {number}")
         with lease.part() as part:
             together.wait()
-            made = call_until_refused(part)
+            made = call_until(part)
         run.usage.append("searchqa", run.account, [call("target", "rollout", 4)] * made, run.timeline[0])
         lease.settle()
         return made
@@ -146,19 +167,30 @@ def test_many_at_the_same_time_make_exactly_the_calls_of_the_budget(limited: Lim
 
 def test_what_a_dead_task_did_not_spend_is_free_again(limited: Limited, clock: Clock) -> None:
     run = limited(max_calls=160)
-    with BudgetLease(run).part(share=1) as dead:
+    with BudgetLease(run, "work").part(share=1) as dead:
         assert dead.budget.calls == 160
     run.usage.append("searchqa", run.account, [call("target", "rollout", 4)] * 5, run.timeline[0])
-    with BudgetLease(run).part(share=1) as part:
+    with BudgetLease(run, "other").part(share=1) as part:
         assert part.budget.used_up() == "budget.max_calls"
     clock.ahead = LEASE_SECONDS + 1
-    with BudgetLease(run).part(share=1) as part:
+    with BudgetLease(run, "other").part(share=1) as part:
         assert part.budget.calls == 155
+
+
+def test_whoever_begins_a_dead_tasks_work_anew_need_not_wait_for_that(limited: Limited) -> None:
+    run = limited(max_calls=160)
+    with BudgetLease(run, "work").part(share=1) as dead, BudgetLease(run, "work 2").part() as other:
+        run.usage.append("searchqa", run.account, [call("target", "rollout", 4)] * 5, run.timeline[0])
+        assert other.more(other.budget).used_up() == "budget.max_calls"
+        with BudgetLease(run, "work").part() as again:
+            assert again.more(again.budget).calls == 155 // 16
+        # The former attempt was cut off, and lives: it goes on with what is left.
+        assert dead.more(RemainingBudget(calls=0)).calls == (155 - 155 // 16) // 16
 
 
 def test_a_task_that_lives_is_heard_of(limited: Limited, clock: Clock) -> None:
     run = limited(max_calls=160)
-    lease, other = BudgetLease(run), BudgetLease(run)
+    lease, other = BudgetLease(run, "one"), BudgetLease(run, "other")
     with lease.part(share=2) as part:
         for _ in range(6):
             clock.ahead += RENEWED_SECONDS + 1
@@ -169,7 +201,7 @@ def test_a_task_that_lives_is_heard_of(limited: Limited, clock: Clock) -> None:
 
 def test_a_task_whose_lease_has_expired_goes_on_with_another(limited: Limited, clock: Clock) -> None:
     run = limited(max_calls=160)
-    slow, other = BudgetLease(run), BudgetLease(run)
+    slow, other = BudgetLease(run, "slow"), BudgetLease(run, "other")
     with slow.part() as part:
         allowance = Allowance(part.budget, part.more)
         for _ in range(4):
@@ -190,13 +222,13 @@ def test_a_store_that_ignores_conditions_is_refused_with_a_sentence(limited: Lim
     careless = Careless()
     careless.objects = run.store.objects  # type: ignore[attr-defined]
     run.store = careless
-    with BudgetLease(run).part() as part, pytest.raises(StoreError, match="use a store with conditional"):
+    with BudgetLease(run, "work").part() as part, pytest.raises(StoreError, match="use a store with conditional"):
         part.more(part.budget)
 
 
 def test_the_optimizer_is_not_asked_beyond_the_budget(limited: Limited) -> None:
     run = limited(max_calls=2)
-    with BudgetLease(run).part("optimizer") as part:
+    with BudgetLease(run, "work").part("optimizer") as part:
         turns = Turns(part, Semaphore(3))
         asked = BudgetedOptimizer(InProcessOptimizer(InProcessConnections(), turns.count), turns)
         for _ in range(2):
@@ -262,5 +294,5 @@ def test_hosts_that_share_nothing_but_the_object_store_make_no_more_calls_than_t
     unstored = spending_host.STORED_EVERY + spending_host.IN_FLIGHT
     assert (0 <= made - stored < unstored) if killed else made == stored
     clock.ahead = LEASE_SECONDS + 1
-    with BudgetLease(training.run).part(share=1) as part:
+    with BudgetLease(training.run, "afterwards").part(share=1) as part:
         assert part.budget.calls == most - stored

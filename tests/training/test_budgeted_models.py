@@ -29,7 +29,7 @@ class Crowded:
 def test_no_more_questions_are_asked_at_the_same_time_than_there_are_turns() -> None:
     training, target = Training.of(), Crowded()
     training.prepare()
-    with BudgetLease(training.run).part() as part, ThreadPoolExecutor(8) as pool:
+    with BudgetLease(training.run, "work").part() as part, ThreadPoolExecutor(8) as pool:
         asked = BudgetedTarget(target, Turns(part, Semaphore(3)))
         assert list(pool.map(lambda number: asked.ask(str(number), [], {}), range(24))) == list(map(str, range(24)))
     assert target.most == 3
@@ -38,7 +38,7 @@ def test_no_more_questions_are_asked_at_the_same_time_than_there_are_turns() -> 
 def test_a_question_that_takes_several_calls_costs_as_many() -> None:
     training = Training.of(budget__max_calls=160)
     training.prepare()
-    with BudgetLease(training.run).part("optimizer") as part:
+    with BudgetLease(training.run, "work").part("optimizer") as part:
         turns = Turns(part, Semaphore(1))
         for calls in (1, 3):
             with turns.turn():

@@ -2,10 +2,11 @@
 
 A task reserves a small part of what is left, spends from it without asking anybody, and reserves more when that is
 used up. Reservations are counted as if they were spent. What a task did not spend is free again when it ends, or, if it
-died, when its lease has expired and no other task holds one: then what is stored of all calls is what was spent.
+died, when its lease has expired or its work is begun again, and no other task holds a lease: then what is stored of all
+calls is what was spent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 from pydantic import Field
@@ -68,20 +69,39 @@ class BudgetLedger(Document):
 
     spent: Spent = Spent()
     """Calls of tasks that hold no lease any more; of those that died, what they had reserved, until it is counted."""
+    exact: bool = False
+    """Whether that is the cost of those calls, and not yet unknown or, since a task died, too much."""
     leases: Mapping[str, Lease] = Field(default_factory=dict)
-    """Leases by task."""
+    """Leases by task: the name of its work, a space, and what tells the attempts at it apart."""
 
     def at(self, now: float) -> Self:
         """Return the ledger without the leases that have expired by this Unix time."""
-        expired = [lease.reserved for lease in self.leases.values() if lease.until <= now]
-        if not expired:
+        return self._without([task for task, lease in self.leases.items() if lease.until <= now])
+
+    def taken_over(self, work: str) -> Self:
+        """Return the ledger without the leases of former attempts at a task's work, which are dead."""
+        return self._without([task for task in self.leases if task.startswith(f"{work} ")])
+
+    def _without(self, dead: Sequence[str]) -> Self:
+        """Return the ledger without these leases; as nobody knows what was spent of them, all of it was."""
+        if not dead:
             return self
-        living = {task: lease for task, lease in self.leases.items() if lease.until > now}
-        return self.model_copy(update={"spent": self.spent.plus(*expired), "leases": living})
+        living = {task: lease for task, lease in self.leases.items() if task not in dead}
+        held = [self.leases[task].reserved for task in dead]
+        return self.model_copy(update={"spent": self.spent.plus(*held), "exact": False, "leases": living})
+
+    @property
+    def is_to_be_counted(self) -> bool:
+        """Return whether what was spent is not known and can be: nobody has a lease, so all calls are stored."""
+        return not self.exact and not self.leases
 
     def counted(self, stored: Spent) -> Self:
-        """Return the ledger with what is stored of all calls as what was spent; only right where nobody has a lease."""
-        return self.model_copy(update={"spent": stored})
+        """Return the ledger with what is stored of all calls as what was spent."""
+        return self.model_copy(update={"spent": stored, "exact": True})
+
+    def doubted(self) -> Self:
+        """Return the ledger whose calls are to be counted, as soon as that can be."""
+        return self.model_copy(update={"exact": False})
 
     def left(self, budget: BudgetGroup, task: str, held: Spent) -> Left:
         """Return what nobody has spent or reserved; of this task, count what it holds now instead of its lease."""
@@ -114,8 +134,6 @@ class BudgetLedger(Document):
         return self.model_copy(update={"leases": {**self.leases, task: renewed}})
 
     def ended(self, task: str, spent: Spent) -> Self:
-        """Return the ledger without the task's lease, which spent so much; unchanged if its lease has expired."""
-        if task not in self.leases:
-            return self
+        """Return the ledger without the lease of a task that has spent so much, in calls that are stored by now."""
         others = {name: lease for name, lease in self.leases.items() if name != task}
         return self.model_copy(update={"spent": self.spent.plus(spent), "leases": others})

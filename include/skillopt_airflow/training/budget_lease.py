@@ -28,13 +28,15 @@ Result = TypeVar("Result")
 class BudgetLease:
     """The lease of one task; in a run without limits nothing is ever read or stored for it.
 
-    Its parts, such as those of the task's gateway and of the judge, each spend for themselves.
+    `work` is what no two tasks do at the same time: whoever begins it anew takes over what a former attempt held. Its
+    parts, such as those of the task's gateway and of the judge, each spend for themselves.
     """
 
-    def __init__(self, run: "TrainingRun") -> None:
+    def __init__(self, run: "TrainingRun", work: str) -> None:
         self.run = run
         self.is_limited = is_limited(run.config.budget)
-        self._task = uuid4().hex
+        self._work = work
+        self._task = f"{work} {uuid4().hex}"
         self._lock = Lock()
         self._written = 0.0
         """Unix time of the last reservation; 0 before the first."""
@@ -83,10 +85,23 @@ class BudgetLease:
     def settle(self) -> None:
         """Give back what was not spent; all calls are recorded by then."""
         with self._lock:
-            if self._written:
-                total = self._ended.plus(*(part.counted for part in self._parts))
-                changed_ledger(self.run, lambda ledger: (ledger.ended(self._task, total), None))
-                self._written = 0.0
+            total = self._ended.plus(*(part.counted for part in self._parts))
+            if self._written or total != NOTHING:
+                changed_ledger(self.run, lambda ledger: (self._settled(ledger, total), None))
+                self._forget()
+
+    def _settled(self, ledger: BudgetLedger, total: Spent) -> BudgetLedger:
+        # What was spent of a lease that has expired is a part of what all have spent, as far as it was stored then.
+        return ledger.doubted() if self._has_lost(ledger) else ledger.ended(self._task, total)
+
+    def _has_lost(self, ledger: BudgetLedger) -> bool:
+        return bool(self._written) and self._task not in ledger.leases
+
+    def _forget(self) -> None:
+        """Begin anew, as what was spent so far is a part of what all have spent."""
+        self._written, self._ended = 0.0, NOTHING
+        for part in self._parts:
+            part.used = part.counted = NOTHING
 
     def _change(self, share: int) -> Left:
         """Have the lease hold what the parts do, and one of so many parts of what is left, which is returned."""
@@ -94,11 +109,14 @@ class BudgetLease:
 
         def change(ledger: BudgetLedger) -> tuple[BudgetLedger, tuple[Left, bool, Spent]]:
             ledger = ledger.at(now)
-            if not ledger.leases:
+            if not self._written:
+                ledger = ledger.taken_over(self._work)
+            if ledger.is_to_be_counted:
                 ledger = ledger.counted(stored_spending(self.run))
-            expired = bool(self._written) and self._task not in ledger.leases
-            held = [part.reserved for part in self._parts]
-            if not expired:
+            held, expired = [part.reserved for part in self._parts], self._has_lost(ledger)
+            if expired:
+                ledger = ledger.doubted()
+            else:
                 held += [self._ended, *(part.used for part in self._parts)]
             left = ledger.left(self.run.config.budget, self._task, NOTHING.plus(*held))
             granted = left.part(share) if share and not left.used_up else left
@@ -108,10 +126,7 @@ class BudgetLease:
 
         granted, expired, amount = changed_ledger(self.run, change)
         if expired:
-            # With the lease, what was spent of it has become part of what all have spent.
-            self._ended = NOTHING
-            for part in self._parts:
-                part.used = part.counted = NOTHING
+            self._forget()
         self._written = 0.0 if amount == NOTHING else now
         return granted
 
@@ -155,6 +170,10 @@ class BudgetPart:
         if self._lease.is_limited:
             self._granted = self._lease.reserve(self, used, share)
 
+    def renew(self) -> None:
+        """Show that the task lives, if it was not heard of for a while; raise StoreError."""
+        self._lease.renew()
+
     def count(self, call: ModelCall) -> None:
         """Count a call that was made."""
         if self._lease.is_limited:
@@ -181,7 +200,7 @@ def reserve_job(run: "TrainingRun", job: str, requests: int) -> RemainingBudget:
 
     def change(ledger: BudgetLedger) -> tuple[BudgetLedger, Left]:
         ledger = ledger.at(now)
-        if not ledger.leases:
+        if ledger.is_to_be_counted:
             ledger = ledger.counted(stored_spending(run))
         left = ledger.left(budget, job, NOTHING)
         if left.used_up:

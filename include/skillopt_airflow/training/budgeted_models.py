@@ -52,6 +52,7 @@ class Turns:
             self._ahead -= not further
         tokens = Tokens(call.prompt_tokens, call.completion_tokens)
         self._allowance.spend(tokens, calls=int(further))
+        self._part.renew()
 
 
 class BudgetedOptimizer:

@@ -39,7 +39,7 @@ def optimizing(
     """
     calls: list[ModelCall] = []
     keys, config = run.keys.moment(moment), run.config.model
-    lease = BudgetLease(run)
+    lease = BudgetLease(run, f"{moment.name}/{stage}-{index}")
     at_once = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
     with timing.timed(run.store, keys, stage, index) as clock, ExitStack() as opened:
         turns = {role: Turns(opened.enter_context(lease.part(role)), at_once) for role in ROLES}

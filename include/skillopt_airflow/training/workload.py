@@ -55,14 +55,23 @@ whatever is to be expected of the candidate, and at most, so that a server which
 asked for all of them at once."""
 LARGEST_SHARE_AHEAD = 0.1
 """And so large a share of its items, if that is more."""
+JUDGES_SHARE = 4
+"""Where the calls of target and judge are counted together, the judge has one of so many."""
 JUDGES = 2
 """Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
 
 
 class ChunkWorkload:
-    """A chunk of a run's plan, as a sandbox carries it out; every row is scored and stored as it arrives."""
+    """A chunk of a run's plan, as a sandbox carries it out; every row is scored and stored as it arrives.
 
-    def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
+    Args:
+        run: the run.
+        ref: reference of the chunk.
+        dag_run_id: Airflow's id of the run.
+        calls: most model calls in flight, a judge's included; the chunk's share of the run's for each when None.
+    """
+
+    def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str, calls: int | None = None) -> None:
         plan, self.chunk = planned(run, ref)
         self.run = run if self.chunk.cell is None else in_cell(run, self.chunk.cell)
         self.moment = plan.moment
@@ -76,7 +85,12 @@ class ChunkWorkload:
         self._beside = max(1, min(same, run.config.sandbox.max_containers))
         self.concurrency = max(1, run.config.model.concurrency // self._beside)
         """Model calls that the chunk has in flight: its part of the run's, as several of a stage run at a time."""
-        self._lease = BudgetLease(run)
+        self._judged_at_once = self.concurrency
+        if calls is not None:
+            self._judged_at_once = max(1, calls // JUDGES_SHARE)
+            others = 0 if run.config.model.judge is None else self._judged_at_once
+            self.concurrency = min(self.concurrency, max(1, calls - others))
+        self._lease = BudgetLease(self.run, f"{plan.moment.name}/{self.stage}/{self.index}@{dag_run_id}")
         self._opened = ExitStack()
         self.document = run.document(self.chunk.skill)
         self.started = time.time()
@@ -249,7 +263,7 @@ class ChunkWorkload:
         judges: list[ModelCall] = []
         by_id = {item.id: item for item in self.assigned}
         pairs = [(by_id[one.trajectory.item_id], one) for one in scored]
-        rollouts = judged(self.run, pairs, self.concurrency, lambda: self._judge_turns, judges)
+        rollouts = judged(self.run, pairs, self._judged_at_once, lambda: self._judge_turns, judges)
         rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in rollouts]
         self._parts.append(self.run.rollouts.append(self._key, self.run.ref.run, rows))
         calls = [*calls, *judges]
@@ -289,7 +303,7 @@ class ChunkWorkload:
 
     @cached_property
     def _judge_turns(self) -> Turns:
-        return Turns(self._opened.enter_context(self._lease.part("judge")), Semaphore(self.concurrency))
+        return Turns(self._opened.enter_context(self._lease.part("judge")), Semaphore(self._judged_at_once))
 
     @cached_property
     def _key(self) -> "RolloutKey":
