@@ -103,11 +103,12 @@ class BatchWork:
         run: the run.
         refs: references of the plan's chunks.
         dag_run_id: Airflow's id of the run.
+        calls: most calls of a judge in flight; as many as of a chunk's rollouts when None.
     """
 
-    def __init__(self, run: TrainingRun, refs: Sequence[JsonObject], dag_run_id: str) -> None:
+    def __init__(self, run: TrainingRun, refs: Sequence[JsonObject], dag_run_id: str, calls: int | None = None) -> None:
         self.run = run
-        self.chunks = [ChunkWorkload(run, ref, dag_run_id) for ref in refs]
+        self.chunks = [ChunkWorkload(run, ref, dag_run_id, calls) for ref in refs]
         self._plan = str(refs[0]["plan"])
 
     @cached_property
