@@ -13,7 +13,7 @@ from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.store.shared_documents import change_document
-from skillopt_airflow.training.spending import is_limited, remaining, stored_spending
+from skillopt_airflow.training.spending import is_limited, remaining, spent_by
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun
@@ -112,7 +112,7 @@ class BudgetLease:
             if not self._written:
                 ledger = ledger.taken_over(self._work)
             if ledger.is_to_be_counted:
-                ledger = ledger.counted(stored_spending(self.run))
+                ledger = ledger.counted(spent_by(self.run))
             held, expired = [part.reserved for part in self._parts], self._has_lost(ledger)
             if expired:
                 ledger = ledger.doubted()
@@ -201,7 +201,7 @@ def reserve_job(run: "TrainingRun", job: str, requests: int) -> RemainingBudget:
     def change(ledger: BudgetLedger) -> tuple[BudgetLedger, Left]:
         ledger = ledger.at(now)
         if ledger.is_to_be_counted:
-            ledger = ledger.counted(stored_spending(run))
+            ledger = ledger.counted(spent_by(run))
         left = ledger.left(budget, job, NOTHING)
         if left.used_up:
             return ledger, left
@@ -220,7 +220,9 @@ def settle_job(run: "TrainingRun", job: str, calls: Iterable[ModelCall]) -> None
 
 def changed_ledger(run: "TrainingRun", change: Callable[[BudgetLedger], tuple[BudgetLedger, Result]]) -> Result:
     """Change the ledger of a run's budget, nobody coming between, and return the result; raise StoreError."""
-    return change_document(run.store, run.keys.budget(run.account), BudgetLedger(), change)
+    # Of several targets each has an account, and all spend one budget.
+    account = run.ref.run if run.record.cells else run.account
+    return change_document(run.store, run.keys.budget(account), BudgetLedger(), change)
 
 
 def _none_of(budget: BudgetGroup) -> Left:

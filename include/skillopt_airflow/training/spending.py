@@ -101,13 +101,8 @@ def allowance(run: TrainingRun) -> RemainingBudget:
     """Return what the run may still spend, by the calls that are stored."""
     if not is_limited(run.config.budget):
         return RemainingBudget()
-    ledger = BudgetLedger().counted(stored_spending(run))
+    ledger = BudgetLedger().counted(spent_by(run))
     return remaining(run, ledger.left(run.config.budget, "", Spent()))
-
-
-def stored_spending(run: TrainingRun) -> Spent:
-    """Return the cost of all calls of the run that are stored."""
-    return spent_by(run)
 
 
 def remaining(run: TrainingRun, left: Left, role: Role = "target") -> RemainingBudget:

@@ -1,5 +1,5 @@
-"""The Airflow plugin: pages below /skillopt, in Airflow's navigation and as tabs of DAG runs; and the listener that tells
-tasks of Airflow's pools.
+"""The Airflow plugin: pages below /skillopt, in Airflow's navigation and as tabs of DAG runs, and the listener that
+tells tasks of Airflow's pools.
 """
 
 from airflow.plugins_manager import AirflowPlugin
