@@ -32,7 +32,7 @@ NOTE = (
     f"Calls over open connections to a server that takes {LATENCY:g} s for each, with a question of 8 KB; "
     "milliseconds. The callers begin evenly spread over the latency, and each makes a new call when it has its "
     "answer. `direct` is without a gateway, in the same run; `added` is what the median and the 99th percentile grow "
-    "by through the gateways, which share one run's rate limit and budget. CPU is that of the gateways' processes, "
+    "by through the gateways, which share one run's rate limit. CPU is that of the gateways' processes, "
     "user and system."
 )
 

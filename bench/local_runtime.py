@@ -1,15 +1,14 @@
 """A sandbox's runtime without an engine: the gateway in this process, and a sandbox that the caller makes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from skillopt_airflow.core.types import Item, ModelCall
-from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.sandbox.container_loop import Sandbox
 from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
-from skillopt_airflow.sandbox.gateway_container import gateway_settings
+from skillopt_airflow.sandbox.gateway_container import task_gateway
 from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
 from skillopt_airflow.training.workload import ChunkWorkload
 
@@ -27,12 +26,9 @@ class LocalRuntime:
         """Return how many sandboxes run at the same time."""
         return 1
 
-    def serving(self, on_call: Callable[[ModelCall], None]) -> ModelGateway:
-        """Return the gateway."""
-        settings = dict(gateway_settings(self.work))
-        return ModelGateway(
-            self.work.upstream, self.folder.socket, on_call=on_call, search=self.work.search, **settings
-        )
+    def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[None]:
+        """Run the gateway."""
+        return task_gateway(self.work, self.folder, on_call)
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Sandbox]:

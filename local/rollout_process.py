@@ -6,14 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from local.home import IMPORT_PATH
 from skillopt_airflow.core.types import Item, ModelCall
-from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
 from skillopt_airflow.sandbox.docker_container import lines
-from skillopt_airflow.sandbox.gateway_container import gateway_settings
+from skillopt_airflow.sandbox.gateway_container import task_gateway
 from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
 from skillopt_airflow.sandbox.task_workload import Workload
 
@@ -66,12 +64,9 @@ class ProcessRuntime:
         """Return 1: the program has all items."""
         return 1
 
-    def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[Any]:
+    def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[None]:
         """Serve the model on the socket in the task's folder for as long as the block runs."""
-        settings = dict(gateway_settings(self.workload))
-        return ModelGateway(
-            self.workload.upstream, self.folder.socket, on_call=on_call, search=self.workload.search, **settings
-        )
+        return task_gateway(self.workload, self.folder, on_call)
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[RolloutProcess]:

@@ -23,6 +23,7 @@ NOT_RUN = (
         "a folder of another project; tests/local/test_import_run.py writes one and imports it",
     ),
     ("docs/hosts.md", "make up", "the platform on three hosts; `make cluster-tests` starts it"),
+    ("docs/hosts.md", "airflow pools set", "a pool that `python -m bench in_flight` makes"),
     ("docs/kubernetes.md", "python -m", "a cluster; tests/sandbox/test_pod.py runs the part before the pipe"),
     ("docs/kubernetes.md", "kubectl", "a cluster"),
     ("docs/providers.md", "export", "providers' keys; tests/models/test_providers_page.py creates the connections"),

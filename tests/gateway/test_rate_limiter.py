@@ -12,7 +12,6 @@ import pytest
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.rate_limit import START
 from skillopt_airflow.gateway.rate_limiter import RateLimiter
-from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.shared_state import SharedState, State, _OnHost
 from tests.gateway.gateway_rig import MODEL, PATH, upstream_at
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, completion, events, failure
@@ -26,7 +25,7 @@ def look(state: State) -> tuple[State, State]:
 
 def test_no_more_begin_than_the_pace_allows_and_they_begin_in_order():
     async def scene() -> None:
-        limiter = RateLimiter(SharedState(RemainingBudget()), SERVER, 1000)
+        limiter = RateLimiter(SharedState(), SERVER, 1000, 1000)
         began: list[int] = []
 
         async def one(number: int) -> None:
@@ -60,8 +59,8 @@ def test_no_more_begin_than_the_pace_allows_and_they_begin_in_order():
 
 def test_who_gives_up_waiting_holds_no_turn():
     async def scene() -> None:
-        shared_state = SharedState(RemainingBudget())
-        limiter = RateLimiter(shared_state, SERVER, 1)
+        shared_state = SharedState()
+        limiter = RateLimiter(shared_state, SERVER, 1, 1)
         first = await limiter.begin()
         waiting = [asyncio.ensure_future(limiter.begin()) for _ in range(3)]
         await asyncio.sleep(0.05)
@@ -77,8 +76,8 @@ def test_who_gives_up_waiting_holds_no_turn():
 
 def test_a_turn_is_given_back_by_a_task_that_is_being_cancelled():
     async def scene() -> None:
-        shared_state = SharedState(RemainingBudget())
-        limiter = RateLimiter(shared_state, SERVER, 1)
+        shared_state = SharedState()
+        limiter = RateLimiter(shared_state, SERVER, 1, 1)
 
         async def work() -> None:
             turn = await limiter.begin()
@@ -160,11 +159,18 @@ def test_the_gateways_of_a_run_stay_below_their_common_limit_together(gateways):
     assert crowd.most == 4
 
 
-def test_the_gateways_of_a_run_spend_one_allowance(gateways):
-    clients = gateways(lambda asked: completion("x"), 3, allowance=RemainingBudget(calls=10))
-    with ThreadPoolExecutor(6) as pool:
-        statuses = list(pool.map(post, clients * 10))
-    assert (statuses.count(200), statuses.count(402)) == (10, 20)
+def test_a_gateway_stays_below_its_share_whatever_the_others_leave(gateways):
+    crowd, pause = Crowd(), threading.Event()
+
+    def answer(asked: Asked) -> Reply:
+        with crowd.one_more():
+            pause.wait(0.1)
+            return completion("x")
+
+    (client,) = gateways(answer, 1, max_concurrency=8, share=3)
+    with ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(post, [client] * 24)) == [200] * 24
+    assert crowd.most == 3
 
 
 def test_a_try_updates_the_state_as_it_begins_and_as_it_ends(gateways, monkeypatch):

@@ -29,17 +29,16 @@ def test_tokens_cost_by_the_million():
     assert left.minus(prompt_tokens=1_000_000, completion_tokens=100_000).tokens == 1_900_000
 
 
-@given(AMOUNTS, AMOUNTS)
-def test_the_least_is_the_least_of_each_and_no_limit_is_more_than_any(one, other):
-    least = one.least(other)
-    for mine, its, found in zip(
-        (one.calls, one.tokens, one.usd),
-        (other.calls, other.tokens, other.usd),
-        (least.calls, least.tokens, least.usd),
-        strict=True,
-    ):
-        assert found == min([amount for amount in (mine, its) if amount is not None], default=None)
-    assert least.least(other) == least == other.least(one)
+@given(AMOUNTS, AMOUNTS, st.integers(0, 9), st.integers(0, 99), st.integers(0, 99))
+def test_what_was_spent_meanwhile_is_deducted_of_each_limit(given_now, before, calls, prompt, completion):
+    spent = {"calls": calls, "prompt_tokens": prompt, "completion_tokens": completion}
+    shaped = before.model_copy(
+        update={name: 0 for name in ("calls", "tokens", "usd") if getattr(given_now, name) is not None}
+    )
+    found, expected = given_now.less(shaped, shaped.minus(**spent)), given_now.minus(**spent)
+    assert (found.calls, found.tokens) == (expected.calls, expected.tokens)
+    assert (found.usd is None) == (expected.usd is None)
+    assert found.usd is None or abs(found.usd - expected.usd) < 1e-9
 
 
 @given(AMOUNTS, st.integers(0, 9), st.integers(0, 99), st.integers(0, 99))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,44 @@ def test_the_settings_arrive(start, tmp_path):
         statuses = [client.post(path, json={"model": MODEL}).status_code for path in [PATH, *["/v1/messages"] * 2]]
         assert statuses == [403, 500, 402]
         assert len(provider.requests) == 1
+
+
+def test_it_asks_whoever_started_it_for_more_of_the_budget(tmp_path):
+    path = tmp_path / "model.sock"
+    answers = [{"calls": 2}, None, {"calls": -1}]
+    command = [sys.executable, "-m", "skillopt_airflow.gateway.serve", "--listen", f"unix:{path}"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "include")}
+    pipe = subprocess.PIPE
+    with (
+        ScriptedProvider(lambda asked: completion("x")) as provider,
+        unix_client(path) as client,
+        subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process,
+    ):
+
+        def say(text: str) -> None:
+            process.stdin.write(f"{text}\n")
+            process.stdin.flush()
+
+        def answer_all_questions() -> tuple[list[int], list[int]]:
+            wanted, calls = [], []
+            for line in process.stdout:
+                said = json.loads(line)
+                if "wanted_beyond" in said:
+                    wanted.append(said["wanted_beyond"]["calls"])
+                    say(json.dumps({"budget": answers[len(wanted) - 1]}))
+                else:
+                    calls.append(ModelCall.model_validate(said).http_status)
+            return wanted, calls
+
+        say(document(upstream_at(provider.base_url), allowance={"calls": 0}))
+        assert process.stderr.readline() == "listening\n"
+        with ThreadPoolExecutor(1) as pool:
+            told = pool.submit(answer_all_questions)
+            statuses = [post(client).status_code for _ in range(4)]
+            process.terminate()
+            assert told.result() == ([0, 0, 0], [200, 200])
+        # More, nobody knows, and no more.
+        assert statuses == [200, 200, 503, 402]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.gateway import locked_document, shared_state
 from skillopt_airflow.gateway.locked_document import LockedDocument
-from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.shared_state import RateLimit, State, shared
 
 SERVER = "provider"
@@ -34,10 +33,6 @@ def take(me: str, change: int = 1):
     return lambda limit: (limit.taken(me, change), None)
 
 
-def spend(calls: int):
-    return lambda state: (state.spent(calls=calls), None)
-
-
 def look(state: State):
     return state, state
 
@@ -49,17 +44,15 @@ def busy(state: State) -> int:
 def test_gateways_of_one_run_share_and_others_do_not(temporary):
     async def scene() -> None:
         async with (
-            shared("run 1", RemainingBudget(calls=10)) as one,
-            shared("run 1", RemainingBudget(calls=10)) as two,
-            shared("run 2", RemainingBudget(calls=10)) as other,
-            shared("", RemainingBudget(calls=10)) as alone,
+            shared("run 1") as one,
+            shared("run 1") as two,
+            shared("run 2") as other,
+            shared("") as alone,
         ):
             for each in (one, two, other, alone):
                 await each.update_limit(SERVER, take(each.me))
-            await one.update(spend(3))
             states = [await each.update(look) for each in (one, two, other, alone)]
             assert [busy(state) for state in states] == [2, 2, 1, 1]
-            assert [state.budget.calls for state in states] == [7, 7, 10, 10]
             assert len(folders(temporary)) == 2
             assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in folders(temporary))
 
@@ -67,56 +60,22 @@ def test_gateways_of_one_run_share_and_others_do_not(temporary):
     assert folders(temporary) == []
 
 
-def test_gateways_of_several_models_spend_one_budget_at_their_own_prices():
-    def budget(price: float) -> RemainingBudget:
-        return RemainingBudget(usd=10.0, input_price=price, output_price=2 * price)
-
-    def spend_a_million(state: State) -> tuple[State, None]:
-        return state.spent(prompt_tokens=1_000_000, completion_tokens=1_000_000), None
-
-    async def scene() -> None:
-        async with shared("run", budget(1.0)) as dear, shared("run", budget(0.25)) as cheap:
-            for each, left in ((dear, 7.0), (cheap, 6.25), (dear, 3.25)):
-                await each.update(spend_a_million)
-                assert [(await one.update(look)).budget.usd for one in (dear, cheap)] == [left, left]
-
-    asyncio.run(scene())
-
-
-def test_whoever_joins_cannot_bring_back_what_is_spent_and_whoever_begins_anew_knows_it_all():
-    async def left() -> int | None:
-        async with shared("run", RemainingBudget(calls=8)) as late:
-            return (await late.update(look)).budget.calls
-
-    async def scene() -> None:
-        async with shared("run", RemainingBudget(calls=10)) as first:
-            await first.update(spend(7))
-            assert await left() == 3
-            async with shared("run", RemainingBudget(calls=1)):
-                assert (await first.update(look)).budget.calls == 1
-        assert await left() == 8
-
-    asyncio.run(scene())
-
-
 def test_updates_at_the_same_time_are_all_kept():
     async def scene() -> None:
-        async with shared("run", RemainingBudget(calls=1000)) as one, shared("run", RemainingBudget(calls=1000)) as two:
-            await asyncio.gather(*(each.update(spend(1)) for each in (one, two) for _ in range(100)))
-            assert (await one.update(look)).budget.calls == 800
+        async with shared("run") as one, shared("run") as two:
+            await asyncio.gather(*(each.update_limit(SERVER, take(each.me)) for each in (one, two) for _ in range(100)))
+            assert busy(await one.update(look)) == 200
 
     asyncio.run(scene())
 
 
 CHILD = """
 import asyncio, sys
-from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.shared_state import shared
 
 async def scene():
-    async with shared("run", RemainingBudget(calls=100)) as mine:
+    async with shared("run") as mine:
         await mine.update_limit("provider", lambda limit: (limit.taken(mine.me, 5), None))
-        await mine.update(lambda state: (state.spent(calls=60), None))
         print("there", flush=True)
         await asyncio.sleep(600)
 
@@ -126,7 +85,7 @@ asyncio.run(scene())
 
 @pytest.fixture
 def child():
-    """Another process with five tries under way, which has spent 60 calls."""
+    """Another process with five tries under way."""
     process = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "there\n"
@@ -136,25 +95,23 @@ def child():
     process.stdout.close()
 
 
-def test_what_a_killed_process_held_is_free_again_and_what_it_spent_is_spent(child):
+def test_what_a_killed_process_held_is_free_again(child):
     async def scene() -> None:
-        async with shared("run", RemainingBudget(calls=100)) as mine:
-            state = await mine.update(look)
-            assert (busy(state), state.budget.calls) == (5, 40)
+        async with shared("run") as mine:
+            assert busy(await mine.update(look)) == 5
             child.send_signal(signal.SIGKILL)
             child.wait()
             while busy(await mine.update(look)):
                 await asyncio.sleep(0.05)
             # Also where the gateway that found it out changed nothing else.
             assert busy(await mine.update(look)) == 0
-            assert (await mine.update(look)).budget.calls == 40
 
     asyncio.run(scene())
 
 
 def test_a_process_that_is_stopped_still_lives(child):
     async def scene() -> None:
-        async with shared("run", RemainingBudget()) as mine:
+        async with shared("run") as mine:
             child.send_signal(signal.SIGSTOP)
             await asyncio.sleep(1.2 * shared_state.CENSUS_SECONDS)
             assert busy(await mine.update(look)) == 5
@@ -168,7 +125,7 @@ def test_what_killed_processes_left_is_removed_by_the_next_of_any_run(child, tem
     assert len(folders(temporary)) == 1
 
     async def scene() -> None:
-        async with shared("another run", RemainingBudget()):
+        async with shared("another run"):
             pass
 
     asyncio.run(scene())
@@ -178,7 +135,7 @@ def test_what_killed_processes_left_is_removed_by_the_next_of_any_run(child, tem
 @pytest.mark.parametrize("content", [b"", b"{", b'{"limits": 3}', b"\xff"])
 def test_a_broken_state_begins_anew(temporary, content):
     async def scene() -> None:
-        async with shared("run", RemainingBudget()) as mine:
+        async with shared("run") as mine:
             (folder,) = folders(temporary)
             LockedDocument(folder / "state").write(content)
             await mine.update_limit(SERVER, take(mine.me))
@@ -191,7 +148,7 @@ def test_a_broken_state_begins_anew(temporary, content):
 @pytest.mark.parametrize("trap", ["link", "file"])
 def test_a_folder_that_is_not_this_users_is_not_used(temporary, trap):
     async def join() -> None:
-        async with shared("run", RemainingBudget()):
+        async with shared("run"):
             (path,) = folders(temporary)
             places.append(path)
 
@@ -210,7 +167,7 @@ def test_a_folder_that_is_not_this_users_is_not_used(temporary, trap):
 
 def test_waiting_for_the_lock_does_not_stop_the_event_loop(temporary):
     async def scene() -> None:
-        async with shared("run", RemainingBudget()) as mine:
+        async with shared("run") as mine:
             (folder,) = folders(temporary)
             holder = subprocess.Popen(["flock", str(folder / "state"), "cat"], stdin=subprocess.PIPE)
             assert holder.stdin is not None

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from skillopt_airflow.consumer import SkillClient
+from skillopt_airflow.core.budget_ledger import BudgetLedger
 from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.corpus import CorpusManifest
 from skillopt_airflow.core.documents import Document, read_document
@@ -89,6 +90,7 @@ STORED: dict[type[Document], str] = {
 """A key of the archive, from its end, for each kind that it holds."""
 MADE: dict[type[Document], dict[str, Any]] = {
     BatchJob: {"number": 0, "plan": "p", "entries": [{"chunk": 0, "item_id": "i"}], "created": 1.0},
+    BudgetLedger: {"spent": {"calls": 1, "tokens": 2, "usd": None}, "leases": {"t": {"reserved": {}, "until": 1.0}}},
     ChosenRate: {"rate": 2},
     CorpusManifest: {"files": [{"name": "a.txt", "size": 1, "sha256": "s"}], "archives": [1]},
     EstimateTotals: {

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +16,18 @@ from local.served import served
 from local.standin import chat_wire as chat
 from local.standin.server import StandInServer
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.budget_ledger import BudgetLedger
 from skillopt_airflow.core.errors import ConfigError, ModelError
 from skillopt_airflow.core.types import Split, Status
-from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.pipeline.batch_rollouts import BatchRollouts, check_batch
 from skillopt_airflow.pipeline.graph import dag_of, evaluations
 from skillopt_airflow.store.objects import ObjectStore
-from skillopt_airflow.training import seed_and_final, timing, workload
+from skillopt_airflow.training import seed_and_final, timing
+from skillopt_airflow.training.budget_lease import BudgetLease
 from skillopt_airflow.training.done_rollouts import DoneRollouts
 from skillopt_airflow.training.run import TrainingRun
 from tests.store.conftest import make_client, s3_endpoint
-from tests.training.in_process import Training, configured
+from tests.training.in_process import Training, call, configured
 
 pytestmark = pytest.mark.slow
 
@@ -197,19 +198,24 @@ def test_an_attempt_that_lost_its_worker_finds_its_job_again(run, server):
     assert len(server.batches.jobs) == 1
 
 
-@pytest.fixture
-def calls_left(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Says how many calls the budget has left from now on."""
-    return lambda calls: monkeypatch.setattr(workload, "allowance", lambda run: RemainingBudget(calls=calls))
+def with_calls(run: TrainingRun, calls: int) -> TrainingRun:
+    """The run with a budget of so many calls."""
+    return TrainingRun(run.ref.model_copy(update={"overrides": {"budget.max_calls": calls}}), run.connections)
 
 
-def test_a_job_does_not_pass_the_budgets_calls(run, server, calls_left):
-    calls_left(6)
-    chunks = seed_and_final.seed_plan(run)
-    # A worker is lost after the job was sent; what others spent since is no reason to pay for it in vain.
+def ledger(run: TrainingRun) -> BudgetLedger:
+    return run.store.get_model(run.keys.budget(run.account), BudgetLedger)
+
+
+def test_a_job_does_not_pass_the_budgets_calls(run, server):
+    run, chunks = with_calls(run, 6), seed_and_final.seed_plan(run)
     with pytest.raises(TaskDeferred):
         operator(run, chunks).execute(context(run, attempt=2))
-    calls_left(0)
+    # While the provider works, its calls are taken.
+    assert [lease.reserved.calls for lease in ledger(run).leases.values()] == [6]
+    with BudgetLease(run, "work").part() as other:
+        assert other.more(other.budget).used_up() == "budget.max_calls"
+    # A worker is lost after the job was sent; what others spent since is no reason to pay for it in vain.
     result = operator(run, chunks).execute(context(run, attempt=2))
 
     assert result == {"items": 6, "coverage": 0.6}
@@ -217,14 +223,13 @@ def test_a_job_does_not_pass_the_budgets_calls(run, server, calls_left):
     assert len(_sent(server)) == 6
     statuses = [one.trajectory.status for one in stored(run).values()]
     assert (statuses.count(Status.OK), statuses.count(Status.BUDGET)) == (6, 4)
+    assert (ledger(run).spent.calls, ledger(run).leases) == (6, {})
 
 
-def test_nothing_is_sent_without_calls_in_the_budget(run, server, calls_left):
-    calls_left(0)
-    assert operator(run, seed_and_final.seed_plan(run)).execute(context(run, attempt=2)) == {
-        "items": 10,
-        "coverage": 0.0,
-    }
+def test_nothing_is_sent_without_calls_in_the_budget(run, server):
+    run, chunks = with_calls(run, 1), seed_and_final.seed_plan(run)
+    run.usage.append("searchqa", run.account, [call("target", "seed", 40)], run.timeline[0])
+    assert operator(run, chunks).execute(context(run, attempt=2)) == {"items": 10, "coverage": 0.0}
     assert not server.batches.jobs
 
 

@@ -1,7 +1,7 @@
 """A workload and an operator for tests: items without a store, rows that stay in memory."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,11 @@ class FakeWorkload:
     run_concurrency: int = 64
     corpus: Corpus | None = None
     allowance: RemainingBudget = field(default_factory=RemainingBudget)
+    granted: list[RemainingBudget] = field(default_factory=list)
+    """What a gateway is given that asks for more, time after time."""
+    counted: list[ModelCall] = field(default_factory=list)
+    """Calls of the part of the budget that the workload plays."""
+    is_given_back: bool = False
     ahead: list[int] = field(default_factory=list)
     """By how many each question that `answer` got was ahead of the recorded rows."""
 
@@ -63,6 +68,22 @@ class FakeWorkload:
 
     def image_files(self, item: Item) -> Mapping[str, bytes]:
         return self.files_of_images
+
+    def allotted(self, alone: int = 0) -> AbstractContextManager["FakeWorkload"]:
+        return nullcontext(self)
+
+    @property
+    def budget(self) -> RemainingBudget:
+        return self.allowance
+
+    def more(self, left: RemainingBudget) -> RemainingBudget:
+        return self.granted.pop(0) if self.granted else left
+
+    def count(self, call: ModelCall) -> None:
+        self.counted.append(call)
+
+    def settle(self) -> None:
+        self.is_given_back = True
 
     def settled(self) -> bool:
         return self.is_settled()

@@ -13,6 +13,7 @@ from docker.types import Mount
 from local import image
 from skillopt_airflow.core.errors import ImageMissing, SandboxError
 from skillopt_airflow.core.types import Status
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.corpus_volume import CORPUS_LABEL
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.labels import identity
@@ -66,6 +67,17 @@ def test_every_item_gets_a_row_and_nothing_stays(client, remote):
     assert sum(call.prompt_tokens for call in fake.calls) == 55
     assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert leftovers(client, fake) == volumes(client, fake) == []
+
+
+def test_a_gateway_on_the_engine_asks_the_task_for_more_of_the_budget(remote):
+    with ScriptedProvider(answer_all) as provider:
+        fake = remote(provider, count=5)
+        fake.allowance, fake.granted = RemainingBudget(calls=1), [RemainingBudget(calls=2)]
+        run(fake)
+    statuses = list(fake.statuses().values())
+    assert (statuses.count(Status.OK), statuses.count(Status.BUDGET)) == (3, 2)
+    assert len(fake.counted) == len(provider.requests) == 3
+    assert fake.is_given_back
 
 
 def test_files_go_in_and_come_out_and_each_item_has_its_own_fate(client, remote, program):

@@ -12,6 +12,8 @@ from skillopt_airflow.sandbox.gateway_container import gateway_document, gateway
 from tests.gateway.gateway_rig import MODEL, upstream_at
 from tests.sandbox.fake_workload import FakeWorkload
 
+NONE = RemainingBudget()
+
 
 def workload(**labels: str) -> FakeWorkload:
     return FakeWorkload(
@@ -29,36 +31,39 @@ def workload(**labels: str) -> FakeWorkload:
         run_concurrency=15,
         limits=SandboxGroup(),
         labels=labels,
-        allowance=RemainingBudget(calls=9),
     )
 
 
 def test_a_run_shares_whatever_the_chunk_and_nothing_with_another_run_or_installation(monkeypatch):
-    of = [gateway_settings(workload(dag_run="d", run="r", chunk=chunk, step="1")).shared_by for chunk in "12"]
+    of = [gateway_settings(workload(dag_run="d", run="r", chunk=chunk, step="1"), NONE).shared_by for chunk in "12"]
     assert of[0] == of[1] != ""
-    assert gateway_settings(workload(dag_run="d", run="other", chunk="1")).shared_by != of[0]
-    assert gateway_settings(workload(store="b/", dag_run="d", run="r", chunk="1")).shared_by != of[0]
+    assert gateway_settings(workload(dag_run="d", run="other", chunk="1"), NONE).shared_by != of[0]
+    assert gateway_settings(workload(store="b/", dag_run="d", run="r", chunk="1"), NONE).shared_by != of[0]
     monkeypatch.setenv("SKILLOPT_HOME", "/elsewhere")
-    assert gateway_settings(workload(dag_run="d", run="r", chunk="1")).shared_by != of[0]
+    assert gateway_settings(workload(dag_run="d", run="r", chunk="1"), NONE).shared_by != of[0]
 
 
 def test_a_workload_says_the_rest():
-    found = gateway_settings(workload(run="r"))
+    found = gateway_settings(workload(run="r"), RemainingBudget(calls=9))
     assert (found.stage, found.dialect, found.max_attempts, found.call_timeout) == ("rollout", "openai-chat", 3, 7.0)
-    assert found.max_concurrency == 15
+    assert (found.max_concurrency, found.share) == (15, 5)
+    # Of several gateways of the task, none knows what the others do.
+    assert [gateway_settings(workload(run="r"), NONE, gateways).share for gateways in (2, 5, 9)] == [2, 1, 1]
     assert found.allowance == RemainingBudget(calls=9)
 
 
 def test_they_are_what_the_program_reads():
     work = workload(run="r")
-    served = ServeConfig.model_validate_json(json.dumps(gateway_document(work)))
+    served = ServeConfig.model_validate_json(json.dumps(gateway_document(work, RemainingBudget(calls=9))))
     assert served.upstream == work.upstream
     assert served.upstream.api_key.get_secret_value() == work.upstream.api_key.get_secret_value() != ""
-    assert {name: value for name, value in served if name != "upstream"} == dict(gateway_settings(work))
+    assert {name: value for name, value in served if name != "upstream"} == dict(
+        gateway_settings(work, RemainingBudget(calls=9))
+    )
 
 
 def test_a_gateway_that_is_no_part_of_the_task_has_no_search():
     work = workload(run="r")
     work.search = object()
     with pytest.raises(ConfigError, match=r"search\.conn_id: .* leave search\.conn_id unset"):
-        gateway_document(work)
+        gateway_document(work, NONE)

@@ -20,6 +20,13 @@ class Unconditional(LocalStore):
         self.put_bytes(key, body)
 
 
+class Careless(LocalStore):
+    """As S3 servers that pass over If-Match."""
+
+    def replace(self, key: str, body: bytes, etag: str) -> None:
+        self.put_bytes(key, body)
+
+
 def test_nothing_is_left_of_a_good_try(store: ObjectStore) -> None:
     check_conditional_write(store, KEY)
     assert store.list_keys("runs/") == []
@@ -31,9 +38,9 @@ def test_what_an_interrupted_try_left_is_no_hindrance(store: ObjectStore) -> Non
     assert store.list_keys("runs/") == []
 
 
-def test_a_store_that_passes_over_the_condition() -> None:
-    store = Unconditional()
-    with pytest.raises(StoreError, match=r"s3://local/runs/b/r/write_probe: .* If-None-Match"):
+@pytest.mark.parametrize(("store", "condition"), [(Unconditional(), "If-None-Match"), (Careless(), "If-Match")])
+def test_a_store_that_passes_over_the_condition(store: LocalStore, condition: str) -> None:
+    with pytest.raises(StoreError, match=rf"s3://local/runs/b/r/write_probe: .* {condition} protects"):
         check_conditional_write(store, KEY)
     assert store.objects == {}
 

@@ -256,6 +256,12 @@ class Training(TrainingLoop):
 
     def _container(self, ref: JsonObject) -> Iterator[None]:
         work = ChunkWorkload(self.run, ref, "in-process")
+        try:
+            yield from self._ran(work)
+        finally:
+            work.settle()
+
+    def _ran(self, work: ChunkWorkload) -> Iterator[None]:
         if work.settled():
             return
         items, begun = list(work.items), 0
@@ -263,7 +269,11 @@ class Training(TrainingLoop):
             released = len(items) if work.released is None else work.released
             ran = [self._outcome(work, item) for item in items[begun:released][: work.concurrency]]
             begun += len(ran)
-            work.record(ran, [call("target", work.stage, 400) for _ in ran for _ in range(self.calls_each)])
+            calls = [call("target", work.stage, 400) for _ in ran for _ in range(self.calls_each)]
+            with work.allotted() as allotment:
+                for made in calls:
+                    allotment.count(made)
+            work.record(ran, calls)
             if work.settled():
                 return
             yield

@@ -63,9 +63,11 @@ class LocalStore(ObjectStore):
             self.objects[key], self.written[key] = body, self.clock()
 
     def replace(self, key: str, body: bytes, etag: str) -> None:
-        if self.get(key).etag != etag:
-            raise Conflict(key)
-        self.put_bytes(key, body)
+        self.before_write(key)
+        with self._lock:
+            if self.get(key).etag != etag:
+                raise Conflict(key)
+            self.objects[key] = body
 
     def delete(self, key: str) -> None:
         with self._lock:

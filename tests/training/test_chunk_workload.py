@@ -7,6 +7,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import ModelCall, Split, Status
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
@@ -121,7 +122,22 @@ def test_chunks_at_the_same_time_share_the_runs_concurrency(
     found = [ChunkWorkload(trained.run, ref, "run") for ref in refs]
     assert len(found) == chunks
     assert {work.settings.concurrency for work in found} == {share}
-    assert {gateway_settings(work).max_concurrency for work in found} == {concurrency}
+    limits = [gateway_settings(work, RemainingBudget()) for work in found]
+    assert {(limit.max_concurrency, limit.share) for limit in limits} == {(concurrency, share)}
+
+
+@pytest.mark.parametrize(
+    ("calls", "judge", "target_share", "judge_share"),
+    [(None, "openai-chat:judge", 16, 16), (8, None, 8, 2), (8, "openai-chat:judge", 6, 2), (40, None, 16, 10)],
+)
+def test_a_chunk_keeps_to_the_slots_of_its_task(
+    calls: int | None, judge: str | None, target_share: int, judge_share: int
+) -> None:
+    prepared = Training.of(model__judge=judge)
+    (ref, *_) = prepared.prepare()
+    work = ChunkWorkload(prepared.run, ref, "run", calls)
+    assert work.settings.concurrency == gateway_settings(work, RemainingBudget()).share == target_share
+    assert work._judged_at_once == judge_share
 
 
 @pytest.mark.slow

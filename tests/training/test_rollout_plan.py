@@ -64,6 +64,25 @@ def test_there_are_no_more_parts_than_calls_or_isolation_ask_for_unless_a_contai
 
 
 @pytest.mark.parametrize(
+    ("count", "lanes", "times", "calls", "parts"),
+    [
+        (400, 4, 1, 32, 4),
+        (400, 3, 1, 24, 3),
+        (10, 4, 1, 32, 2),
+        (400, 4, 2, 32, 2),
+        (400, 1, 1, 24, 1),
+        (6, 8, 1, 4, 4),
+    ],
+)
+def test_where_a_slot_is_a_call_a_stage_is_cut_so_that_all_its_calls_find_slots(
+    count: int, lanes: int, times: int, calls: int, parts: int
+) -> None:
+    plain = config_of(2000, lanes, calls).model_dump()
+    config = TrainConfig.from_layers(plain, {"sandbox": {"pool": "provider"}, "model": {"pool_slot": "call"}})
+    assert parts_of(count, config, times) == parts
+
+
+@pytest.mark.parametrize(
     ("count", "size", "lanes", "times", "calls", "parts"),
     [
         (40, 400, 4, 1, 32, 1),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from skillopt_airflow.core.budget_ledger import BudgetLedger
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.paired import interval, paired
 from skillopt_airflow.core.skill import SkillDocument
@@ -120,6 +121,9 @@ def test_all_cells_spend_one_budget_each_at_its_targets_price() -> None:
     for place, price in enumerate((1.0, 2.0)):
         left = allowance(in_cell(run, place))
         assert (left.calls, left.usd, left.input_price) == (100 - 48, pytest.approx(1.0 - paid), price)
+    [key] = [key for key in training.store.objects if key.startswith(f"{run.keys.folder}budget/")]
+    ledger = training.store.get_model(key, BudgetLedger)
+    assert (ledger.spent.calls, ledger.spent.usd, ledger.leases) == (48, pytest.approx(paid), {})
     matrix = conclude_transfer(run, request)
     assert (matrix.spent.calls, matrix.spent.usd) == (48, pytest.approx(paid))
 

@@ -45,15 +45,19 @@ class Spent(Value):
     tokens: int = Field(default=0, ge=0)
     usd: float | None = Field(default=0.0, ge=0.0)
 
-    def plus(self, other: "Spent") -> "Spent":
-        """Return both together."""
-        usd = None if self.usd is None or other.usd is None else self.usd + other.usd
-        return Spent(calls=self.calls + other.calls, tokens=self.tokens + other.tokens, usd=usd)
-
     def times(self, count: int) -> "Spent":
         """Return what so many of these cost."""
         usd = None if self.usd is None else count * self.usd
         return Spent(calls=count * self.calls, tokens=count * self.tokens, usd=usd)
+
+    def plus(self, *others: "Spent") -> "Spent":
+        """Return what these cost together."""
+        every = (self, *others)
+        return Spent(
+            calls=sum(one.calls for one in every),
+            tokens=sum(one.tokens for one in every),
+            usd=_total(one.usd for one in every),
+        )
 
 
 class StageCost(Value):

@@ -8,6 +8,7 @@ Every exception that this project raises on purpose, one type per boundary:
   + ModelError             a call to a model provider
     - ModelConnectionError   the Airflow connection, or the address in it
     - ModelOutputError       an answer that stays outside its schema
+      . BudgetUsedUp           no answer, because the run's budget allows no further call
     - ModelUnavailable       the server cannot answer now
   + SandboxError           a container, its engine, or what it wrote
     - EngineUnavailable      no Docker engine answers
@@ -49,6 +50,10 @@ class ModelConnectionError(ModelError):
 
 class ModelOutputError(ModelError):
     """A model's structured answer stayed invalid after it was asked again."""
+
+
+class BudgetUsedUp(ModelOutputError):
+    """The run's budget allows no further call: its stages go on without an answer, as they do with one of no use."""
 
 
 class ModelUnavailable(ModelError):

@@ -60,6 +60,9 @@ class ModelGroup(Group):
     """Sampling temperature of the optimizer; the provider's default when unset."""
     optimizer_pool: ObjectName = "default_pool"
     """Airflow pool of the tasks that ask the optimizer; fixed when the DAG is parsed."""
+    pool_slot: Literal["task", "call"] = "task"
+    """What a slot of sandbox.pool and of optimizer_pool stands for, except for default_pool: a task, or a model call in
+    flight, of which a task takes as many as it may make at the same time; fixed when the DAG is parsed."""
     optimizer_max_tokens: Positive | None = None
     """Most tokens of one answer of the optimizer, its thinking included; the provider's default when unset."""
     optimizer_thinking: Literal["on", "off"] | None = None

@@ -10,15 +10,17 @@ from functools import partial
 import httpx
 
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
+from skillopt_airflow.gateway.allowance import Allowance
 from skillopt_airflow.gateway.backends import Backend, HttpBackend
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
 from skillopt_airflow.gateway.one_try import Reply, ask
 from skillopt_airflow.gateway.rate_limit import RateLimit
-from skillopt_airflow.gateway.rate_limiter import NONE, Outcome, RateLimiter
+from skillopt_airflow.gateway.rate_limiter import Outcome, RateLimiter
 from skillopt_airflow.gateway.shared_state import SharedState
 from skillopt_airflow.gateway.upstream import Upstream
 
 FIRST_PAUSE = 0.5
+NONE = Tokens()
 CLOSED_SECONDS = 60.0
 """Time for which calls skip a server that failed all tries of a call."""
 
@@ -35,7 +37,7 @@ class Call:
     """The model that was asked last."""
     reply: Reply = field(default_factory=lambda: Reply(failure="timeout", why="was not asked in time"))
     """The result of the last try that ended."""
-    end: Callable[[Tokens], Awaitable[None]] | None = None
+    end: Callable[[], Awaitable[None]] | None = None
     """Ends the last try, while that holds its place in the rate limit."""
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.monotonic)
@@ -52,8 +54,11 @@ class _Route:
 class Provider:
     """The server behind an upstream and its fallbacks, all of the same wire format."""
 
-    def __init__(self, upstream: Upstream, shared: SharedState, settings: GatewaySettings) -> None:
+    def __init__(
+        self, upstream: Upstream, shared: SharedState, settings: GatewaySettings, allowance: Allowance
+    ) -> None:
         self._shared = shared
+        self._allowance = allowance
         self._max_attempts = settings.max_attempts
         self._call_timeout = settings.call_timeout
         self._routes = [
@@ -61,7 +66,7 @@ class Provider:
                 name := f"{server.conn_id} {server.base_url} {server.model}",
                 server,
                 open_backend(server, settings.call_timeout),
-                RateLimiter(shared, name, settings.max_concurrency),
+                RateLimiter(shared, name, settings.max_concurrency, settings.share),
             )
             for server in (upstream, *upstream.fallbacks)
         ]
@@ -81,6 +86,7 @@ class Provider:
 
         Raises:
             BudgetSpent: the budget allows no more calls.
+            StoreError: more of it could not be asked for.
         """
         try:
             async with asyncio.timeout(self.patience):
@@ -94,13 +100,11 @@ class Provider:
                 call.reply = Reply(failure="timeout", why=f"did not answer well within {self.patience:g} s")
 
     async def settle(self, call: Call, tokens: Tokens) -> None:
-        """End the call's last try and deduct tokens from the budget, also out of a task that is being cancelled."""
+        """Deduct tokens from the budget and end the call's last try, also out of a task that is being cancelled."""
+        self._allowance.spend(tokens)
         if call.end is not None:
             end, call.end = call.end, None
-            await end(tokens)
-        elif tokens != NONE:
-            spent = {"prompt_tokens": tokens.prompt, "completion_tokens": tokens.completion}
-            await asyncio.shield(self._shared.update(lambda state: (state.spent(**spent), None)))
+            await end()
 
     async def _tries(self, route: _Route, call: Call) -> Reply:
         for number in range(1, self._max_attempts):
@@ -111,7 +115,7 @@ class Provider:
         return await self._try(route, call)
 
     async def _try(self, route: _Route, call: Call) -> Reply:
-        began = await route.limiter.begin(calls=0 if call.attempts else 1)
+        began = await self._begun(route, call)
         call.attempts += 1
         call.model = route.upstream.model
         call.end = partial(route.limiter.end, began, "failed", None)
@@ -120,6 +124,18 @@ class Provider:
         if call.reply.passing:
             await self.settle(call, NONE)
         return call.reply
+
+    async def _begun(self, route: _Route, call: Call) -> int:
+        """Count the call, unless it was tried before, and wait until a try may begin."""
+        if call.attempts:
+            return await route.limiter.begin()
+        if not self._allowance.take_at_once():
+            await asyncio.to_thread(self._allowance.take)
+        try:
+            return await route.limiter.begin()
+        except BaseException:
+            self._allowance.give_back()
+            raise
 
     def _judged(self, reply: Reply) -> tuple[Outcome, float | None]:
         """Return what the reply means for the rate limit, and the pause that the server asks for."""

@@ -9,6 +9,20 @@ from skillopt_airflow.core.wire_formats import Dialect
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 
 
+class Wanted(Value):
+    """The question of a gateway's program for more of the budget: a line of its standard output."""
+
+    wanted_beyond: RemainingBudget
+    """What is left of what it was given, less than nothing included."""
+
+
+class Given(Value):
+    """The answer: a line of its standard input."""
+
+    budget: RemainingBudget | None
+    """What it may spend from now on; None if nobody knows."""
+
+
 class GatewaySettings(Value):
     """Everything but the upstream, the address and the receiver of the calls."""
 
@@ -24,7 +38,9 @@ class GatewaySettings(Value):
     """Seconds that one try may take, a stream's end included."""
     max_concurrency: int = Field(default=64, ge=1)
     """Tries at the same time at one server, for all gateways with the same `shared_by`."""
+    share: int = Field(default=64, ge=1)
+    """Of these, the most for this gateway alone."""
     allowance: RemainingBudget = RemainingBudget()
-    """The remaining budget."""
+    """Amount that it may spend."""
     shared_by: str = ""
-    """The run whose gateways on this host share rate limits and budget; empty shares nothing."""
+    """The run whose gateways on this host share rate limits; empty shares nothing."""

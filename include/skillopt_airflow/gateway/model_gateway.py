@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.core.wire_formats import Dialect
+from skillopt_airflow.gateway.allowance import Allowance, More
 from skillopt_airflow.gateway.app import GatewayApp
 from skillopt_airflow.gateway.fallbacks import Provider
 from skillopt_airflow.gateway.gateway_settings import GatewaySettings
@@ -39,6 +40,7 @@ class ModelGateway:
         address: the path of a unix socket, or a host and a port.
         on_call: called for every call that went to the provider, from the server's own thread.
         search: answers searches and opens pages, if the run has a search.
+        more: gives more than the settings' allowance, if anybody does; called in a thread.
         settings: the fields of `GatewaySettings`.
 
     Raises:
@@ -52,6 +54,7 @@ class ModelGateway:
         *,
         on_call: Callable[[ModelCall], None],
         search: WebSearch | None = None,
+        more: More | None = None,
         **settings: Any,
     ) -> None:
         self._settings = GatewaySettings(**settings)
@@ -59,6 +62,7 @@ class ModelGateway:
         self._address = address
         self._on_call = on_call
         self._search = None if search is None else SearchRoute(search)
+        self._allowance = Allowance(self._settings.allowance, more)
         self._failure: Exception | None = None
         self._server = uvicorn.Server(self._config())
 
@@ -121,8 +125,8 @@ class ModelGateway:
     async def _lifespan(self, _: Router) -> AsyncIterator[None]:
         try:
             async with (
-                shared(self._settings.shared_by, self._settings.allowance) as state,
-                aclosing(Provider(self._upstream, state, self._settings)) as provider,
+                shared(self._settings.shared_by) as state,
+                aclosing(Provider(self._upstream, state, self._settings, self._allowance)) as provider,
             ):
                 self._app = GatewayApp(self._upstream, provider, self._settings, self._on_call, self._search)
                 yield

@@ -1,4 +1,4 @@
-"""The amounts that the containers of a run may still spend on model calls."""
+"""Amounts that may still be spent on model calls."""
 
 from typing import Self
 
@@ -41,12 +41,11 @@ class RemainingBudget(Value):
             }
         )
 
-    def at_prices_of(self, other: "RemainingBudget") -> Self:
-        """Return the same amounts, of which tokens cost what they cost in another budget."""
-        return self.model_copy(update={"input_price": other.input_price, "output_price": other.output_price})
-
-    def least(self, other: "RemainingBudget") -> Self:
-        """Return the smaller amount of each limit, where both are known."""
-        both = {name: (getattr(self, name), getattr(other, name)) for name in ("calls", "tokens", "usd")}
-        known = {name: [amount for amount in amounts if amount is not None] for name, amounts in both.items()}
-        return self.model_copy(update={name: min(amounts, default=None) for name, amounts in known.items()})
+    def less(self, before: "RemainingBudget", after: "RemainingBudget") -> Self:
+        """Return the budget without what was spent between two others."""
+        spent = {
+            name: amount - (getattr(before, name) - getattr(after, name))
+            for name in ("calls", "tokens", "usd")
+            if (amount := getattr(self, name)) is not None
+        }
+        return self.model_copy(update=spent)

@@ -4,12 +4,14 @@ away, or in a pod.
 `python -m skillopt_airflow.gateway.serve --listen 0.0.0.0:8080 | unix:/path [--config FILE]` reads one JSON document,
 `ServeConfig`, from the file or from standard input. It writes one JSON line a `ModelCall` to standard output and
 messages to standard error. It ends by SIGTERM or SIGINT; after a document that was a whole line of standard input also
-when that input ends, so that it does not outlive whoever started it.
+when that input ends, so that it does not outlive whoever started it. Then it also asks for more of the budget, when
+its allowance is used up: with a line `Wanted` on standard output, which a line `Given` on standard input answers.
 """
 
 import argparse
 import logging
 import os
+import queue
 import signal
 import sys
 import threading
@@ -17,11 +19,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from skillopt_airflow.core.errors import ConfigError, SandboxError
+from skillopt_airflow.core.errors import ConfigError, SandboxError, StoreError
 from skillopt_airflow.core.types import ModelCall
-from skillopt_airflow.gateway.gateway_settings import GatewaySettings
+from skillopt_airflow.gateway.gateway_settings import GatewaySettings, Given, Wanted
 from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.upstream import Upstream
+
+ANSWER_SECONDS = 90.0
 
 
 class ServeConfig(GatewaySettings):
@@ -47,25 +52,59 @@ def main() -> None:
 
 def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bool) -> None:
     stopped = threading.Event()
+    starter = _Starter(stopped)
     if lifeline:
-        threading.Thread(target=_stop_at_the_end_of_input, args=(stopped,), daemon=True).start()
+        threading.Thread(target=starter.listen, daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     settings = {name: value for name, value in config if name != "upstream"}
-    with ModelGateway(config.upstream, address, on_call=_tell, **settings):
+    more = starter.more if lifeline else None
+    with ModelGateway(config.upstream, address, on_call=_tell, more=more, **settings):
         print("listening", file=sys.stderr, flush=True)  # noqa: T201 - whoever started it waits for this line
         stopped.wait()
 
 
-def _stop_at_the_end_of_input(stopped: threading.Event) -> None:
-    # Not through sys.stdin, whose lock the interpreter needs at exit.
-    while os.read(0, 4096):
-        pass
-    stopped.set()
+class _Starter:
+    """Whoever started the program, at the other end of its standard input."""
+
+    def __init__(self, stopped: threading.Event) -> None:
+        self._stopped = stopped
+        self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def listen(self) -> None:
+        """Take answers until the input ends, which stops the program."""
+        rest = b""
+        # Not through sys.stdin, whose lock the interpreter needs at exit.
+        while said := os.read(0, 4096):
+            *lines, rest = (rest + said).split(b"\n")
+            for line in lines:
+                self._answers.put(line)
+        self._stopped.set()
+
+    def more(self, left: RemainingBudget) -> RemainingBudget:
+        """Ask for more of the budget.
+
+        Raises:
+            StoreError: nobody knows whether there is more.
+        """
+        _say(Wanted(wanted_beyond=left).model_dump_json())
+        try:
+            given = Given.model_validate_json(self._answers.get(timeout=ANSWER_SECONDS)).budget
+        except queue.Empty:
+            given = None
+        if given is None:
+            raise StoreError("whoever started the gateway does not know what is left of the budget")
+        return given
 
 
 def _tell(call: ModelCall) -> None:
-    print(call.model_dump_json(), flush=True)  # noqa: T201 - the program's output
+    _say(call.model_dump_json())
+
+
+def _say(line: str) -> None:
+    # One write: lines of several threads must not mix.
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _read(document: bytes) -> ServeConfig:

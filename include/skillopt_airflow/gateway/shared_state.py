@@ -1,9 +1,8 @@
-"""State that the gateways of one run share: the rate limit of each server and the remaining budget.
+"""State that the gateways of one run share: the rate limit of each server.
 
 A run's containers belong to different task processes. Those on one host meet in a folder of the host's temporary
 folder: a JSON document that is replaced under a lock, and a locked file for each gateway that lives, so that the kernel
-itself tells when one was killed. Gateways on other hosts are not seen: each host finds its own pace, and
-learns what the others spent when a task reads the usage table.
+itself tells when one was killed. Gateways on other hosts are not seen: each host finds its own pace.
 """
 
 import asyncio
@@ -26,7 +25,6 @@ from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.gateway.locked_document import LockedDocument, locked_at_once
 from skillopt_airflow.gateway.rate_limit import RateLimit
-from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 
 Result = TypeVar("Result")
 
@@ -41,25 +39,14 @@ class State(Value):
 
     limits: Mapping[str, RateLimit] = Field(default_factory=dict)
     """Limits by server, which is a connection, an address and a model."""
-    budget: RemainingBudget = RemainingBudget()
 
     def limit(self, server: str) -> RateLimit:
         """Return the server's limit; a new one if nobody used it yet."""
         return self.limits.get(server, RateLimit())
 
-    def spent(self, *, calls: int = 0, prompt_tokens: int = 0, completion_tokens: int = 0) -> "State":
-        """Return the state after so much more was spent."""
-        left = self.budget.minus(calls=calls, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
-        return self.model_copy(update={"budget": left})
-
-    def at_prices_of(self, budget: RemainingBudget) -> "State":
-        """Return the state in which what is spent costs as much as in this budget; the same state if it does."""
-        priced = self.budget.at_prices_of(budget)
-        return self if priced == self.budget else self.model_copy(update={"budget": priced})
-
     def with_limit(self, server: str, limit: RateLimit) -> "State":
         """Return the state with another limit of a server."""
-        return self.model_copy(update={"limits": {**self.limits, server: limit}})
+        return State(limits={**self.limits, server: limit})
 
     def without(self, gone: frozenset[str]) -> "State":
         """Return the state without what gateways that are gone held."""
@@ -67,7 +54,7 @@ class State(Value):
             name: limit.model_copy(update={"busy": {who: n for who, n in limit.busy.items() if who not in gone}})
             for name, limit in self.limits.items()
         }
-        return self.model_copy(update={"limits": limits})
+        return State(limits=limits)
 
 
 class SharedState:
@@ -75,8 +62,8 @@ class SharedState:
 
     me = "alone"
 
-    def __init__(self, budget: RemainingBudget) -> None:
-        self._state = State(budget=budget)
+    def __init__(self) -> None:
+        self._state = State()
 
     async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
         """Replace the state by what `change` makes of it, nobody coming between, and return its result."""
@@ -87,8 +74,9 @@ class SharedState:
         """Do the same with one server's limit."""
 
         def changed(state: State) -> tuple[State, Result]:
-            limit, result = change(state.limit(server))
-            return state.with_limit(server, limit), result
+            before = state.limit(server)
+            after, result = change(before)
+            return state if after is before else state.with_limit(server, after), result
 
         return await self.update(changed)
 
@@ -96,9 +84,8 @@ class SharedState:
 class _OnHost(SharedState):
     """State in a folder of the host; see `shared`."""
 
-    def __init__(self, folder: Path, me: str, budget: RemainingBudget) -> None:
+    def __init__(self, folder: Path, me: str) -> None:
         self.me = me
-        self._given = budget
         self._folder = folder
         self._next_census = 0.0
         self._queue = asyncio.Lock()
@@ -107,8 +94,7 @@ class _OnHost(SharedState):
     async def update(self, change: Callable[[State], tuple[State, Result]]) -> Result:
         """Replace the state; what killed gateways held becomes free after a second."""
         async with self._queue, self._document.locked():
-            # Another gateway of the run may ask another model.
-            before = stored = self._read().at_prices_of(self._given)
+            before = stored = self._read()
             if time.monotonic() >= self._next_census:
                 if gone := self._bury():
                     before = stored.without(gone)
@@ -119,7 +105,7 @@ class _OnHost(SharedState):
         return result
 
     async def join(self) -> None:
-        """Show that this gateway is alive, and add the budget that it was given.
+        """Show that this gateway is alive.
 
         Raises:
             FileNotFoundError: the last gateway to leave has just removed the folder.
@@ -128,11 +114,8 @@ class _OnHost(SharedState):
             async with self._document.locked():
                 if self._document.is_removed():
                     raise FileNotFoundError(self._folder)
-                state = self._read()
-                left = self._given if _is_empty(self._folder) else self._given.least(state.budget)
                 self._alive = os.open(self._folder / f"{self.me}.alive", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
                 fcntl.flock(self._alive, fcntl.LOCK_EX)
-                self._write(state.model_copy(update={"budget": left}))
         except BaseException:
             self._document.close()
             raise
@@ -164,20 +147,17 @@ class _OnHost(SharedState):
 
 
 @asynccontextmanager
-async def shared(run: str, budget: RemainingBudget) -> AsyncIterator[SharedState]:
+async def shared(run: str) -> AsyncIterator[SharedState]:
     """Yield the state of all gateways with the same `run`; an empty name shares nothing.
-
-    Each gateway brings what was left when its task began; the smallest amount holds, because none of them has seen what
-    the others spent since.
 
     Raises:
         SandboxError: the host's temporary folder cannot be written, or somebody else made the folder.
     """
     if not run:
-        yield SharedState(budget)
+        yield SharedState()
         return
     try:
-        state = await _join(run, budget)
+        state = await _join(run)
     except OSError as error:
         raise SandboxError(f"the model gateways cannot meet below {tempfile.gettempdir()}: {error}") from error
     try:
@@ -186,7 +166,7 @@ async def shared(run: str, budget: RemainingBudget) -> AsyncIterator[SharedState
         await state.leave()
 
 
-async def _join(run: str, budget: RemainingBudget) -> _OnHost:
+async def _join(run: str) -> _OnHost:
     base = Path(tempfile.gettempdir())
     _sweep(base)
     digest = hashlib.sha256(run.encode()).hexdigest()[:24]
@@ -196,7 +176,7 @@ async def _join(run: str, budget: RemainingBudget) -> _OnHost:
         _check_owner(folder)
         # The last gateway to leave removes the folder; whoever runs into that starts again.
         with suppress(FileNotFoundError):
-            state = _OnHost(folder, uuid4().hex, budget)
+            state = _OnHost(folder, uuid4().hex)
             await state.join()
             return state
 

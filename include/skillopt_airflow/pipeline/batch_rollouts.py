@@ -62,15 +62,17 @@ class BatchRollouts(LLMBatchOperator):
 
     :param run: reference of the run, as `prepare` pushed it. (templated)
     :param chunks: references of the chunks, as a planning task returned them. (templated)
+    :param calls: most calls of a judge in flight, where they are the slots that the task takes of its pool.
     """
 
     template_fields = ("run", "chunks")
 
-    def __init__(self, *, run: Any, chunks: Any, **kwargs: Any) -> None:
+    def __init__(self, *, run: Any, chunks: Any, calls: int | None = None, **kwargs: Any) -> None:
         # All of them are the run's, and set when the task runs: documents are no arguments.
         super().__init__(requests=[], result_path="", llm_conn_id="", timeout=DAY, deferrable=True, **kwargs)
         self.run = run
         self.chunks = chunks
+        self.calls = calls
 
     def execute(self, context: "Context") -> Any:
         """Send what is open, or find the job of an earlier attempt again.
@@ -90,7 +92,7 @@ class BatchRollouts(LLMBatchOperator):
             return self._result(context)
         # One that was sent is paid already, and found again only as it was.
         if not work.under_way:
-            allowance = work.chunks[0].allowance
+            allowance = work.reserve()
             used_up = allowance.used_up()
             if used_up:
                 work.refuse(used_up, work.job.entries)
@@ -120,7 +122,7 @@ class BatchRollouts(LLMBatchOperator):
 
         run = open_run(self.run)
         attach_storage(run.ref.storage)
-        self._work = BatchWork(run, self.chunks, str(context["run_id"]))
+        self._work = BatchWork(run, self.chunks, str(context["run_id"]), self.calls)
         model = run.config.model
         self.result_path = self._work.results
         self.llm_conn_id, self.model_id, self.max_tokens = model.target_conn_id, model.target, model.max_tokens

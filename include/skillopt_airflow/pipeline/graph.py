@@ -9,6 +9,7 @@ from airflow.sdk import DAG, Param
 from airflow.sdk.definitions.param import ParamsDict
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.pool_slots import MOST_AT_ONCE, calls_of_optimizer, calls_of_rollouts
 from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
@@ -64,7 +65,8 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
         task_id=task_id,
         image=config.image,
         run=run,
-        pool=sandbox.pool,
+        calls=calls_of_rollouts(config),
+        **in_pool(sandbox.pool, calls_of_rollouts(config)),
         max_active_tis_per_dagrun=sandbox.max_containers,
         execution_timeout=timedelta(seconds=seconds),
         **engine_queue(config),
@@ -80,10 +82,28 @@ def preflight(config: TrainConfig, run: Any) -> Any:
         image=config.image,
         run=run,
         chunk=None,
-        pool=sandbox.pool,
+        **in_pool(sandbox.pool, calls_of_rollouts(config), MOST_AT_ONCE),
         execution_timeout=timedelta(seconds=task_seconds(sandbox, 1, start_seconds)),
         **engine_queue(config),
     )
+
+
+def in_pool(pool: str, calls: int | None, most: int | None = None) -> dict[str, Any]:
+    """Return the arguments of a task in a pool.
+
+    Args:
+        pool: its name.
+        calls: slots that the task takes, if they are model calls in flight; None if a task takes one.
+        most: no more of them than this.
+    """
+    if calls is None:
+        return {"pool": pool}
+    return {"pool": pool, "pool_slots": calls if most is None else min(calls, most)}
+
+
+def asks_optimizer(config: TrainConfig, most: int | None = None) -> dict[str, Any]:
+    """Return the arguments of a task that asks the optimizer, so many calls at the same time if there is a limit."""
+    return in_pool(config.model.optimizer_pool, calls_of_optimizer(config, most))
 
 
 def engine_queue(config: TrainConfig) -> dict[str, str]:
@@ -99,7 +119,10 @@ def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any
     from skillopt_airflow.pipeline.batch_rollouts import DAY, BatchRollouts
 
     limit = timedelta(seconds=DAY, hours=1)
-    return BatchRollouts(task_id=task_id, run=run, chunks=chunks, execution_timeout=limit)
+    calls = calls_of_rollouts(config)
+    # Only a judge's calls are in flight then, and none while the task waits for the job.
+    pool = {} if calls is None else in_pool(config.sandbox.pool, calls)
+    return BatchRollouts(task_id=task_id, run=run, chunks=chunks, calls=calls, execution_timeout=limit, **pool)
 
 
 def _engine(config: TrainConfig) -> tuple[Any, Any, int]:

@@ -30,6 +30,7 @@ FIXED_IN_GRAPH = (
     "alerts.late_hours",
     "model.batch",
     "model.optimizer_pool",
+    "model.pool_slot",
     "sandbox.engine",
     "sandbox.max_containers",
     "sandbox.pool",

@@ -57,7 +57,7 @@ def plan(run: JsonObject) -> list[JsonObject]:
 
 
 @task(execution_timeout=timedelta(hours=1))
-def update(run: JsonObject, at: int, screened: bool) -> list[JsonObject]:
+def update(run: JsonObject, at: int, screened: bool, calls: int | None = None) -> list[JsonObject]:
     """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.
 
     Does so once for each proposal. Returns the chunks to evaluate the candidates on, none of one that equals the
@@ -65,7 +65,7 @@ def update(run: JsonObject, at: int, screened: bool) -> list[JsonObject]:
     """
     from skillopt_airflow.training.steps import update
 
-    return update(*_moment(run, at), screened)
+    return update(*_moment(run, at), screened, calls)
 
 
 @task(trigger_rule="none_failed_min_one_success")

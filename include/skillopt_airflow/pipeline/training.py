@@ -10,11 +10,12 @@ from airflow.sdk import DAG, TaskGroup, chain
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.gate_policies import policy_of
+from skillopt_airflow.core.pool_slots import calls_of_optimizer
 from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.pipeline import params, tasks
 from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_id, train_dag_id
 from skillopt_airflow.pipeline.epochs import epoch_runs, steps_in_part
-from skillopt_airflow.pipeline.graph import dag_of, engine_queue, evaluations, preflight, rollouts
+from skillopt_airflow.pipeline.graph import asks_optimizer, dag_of, engine_queue, evaluations, preflight, rollouts
 from skillopt_airflow.pipeline.night_dag import decline_asset, stale_asset
 from skillopt_airflow.pipeline.publishing import publication
 from skillopt_airflow.training.benchmark_settings import preset_names
@@ -83,7 +84,8 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     screened = config.evaluation.screen == "batch"
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", THIS_RUN, batch)
-        update = tasks.update.override(pool=config.model.optimizer_pool)(THIS_RUN, position, screened)
+        calls = calls_of_optimizer(config)
+        update = tasks.update.override(**asks_optimizer(config))(THIS_RUN, position, screened, calls)
         chain(rollout, update)
         return evaluate_and_gate(screen(update, position, config) if screened else update, position, config)
 
@@ -93,10 +95,10 @@ def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
     with _inner_dag(epoch_end_dag_id(benchmark), benchmark, config) as dag:
         with TaskGroup("slow_update"):
             pair = rollouts(config, "rollout", THIS_RUN, tasks.longitudinal(THIS_RUN))
-            slow_update = tasks.slow_update.override(pool=config.model.optimizer_pool)(THIS_RUN)
+            slow_update = tasks.slow_update.override(**asks_optimizer(config, most=2))(THIS_RUN)
             guided = evaluate_and_gate(slow_update, "slow_update", config)
         with TaskGroup("meta_reflect"):
-            meta_reflect = tasks.meta_reflect.override(pool=config.model.optimizer_pool)(THIS_RUN)
+            meta_reflect = tasks.meta_reflect.override(**asks_optimizer(config, most=1))(THIS_RUN)
             evaluate_and_gate(meta_reflect, "meta_reflect", config)
         chain(pair, slow_update)
         chain(guided, meta_reflect)

@@ -64,6 +64,15 @@ def run_workload(
     Raises:
         SandboxError: of the kind that says what the engine refused, or that the task was stopped.
     """
+    try:
+        return _run(workload, opened, stopped)
+    finally:
+        workload.settle()
+
+
+def _run(
+    workload: Workload, opened: Callable[[TaskFolder], AbstractContextManager[Runtime]], stopped: threading.Event
+) -> SandboxSeconds:
     if not workload.items:
         log.info("Every item has a stored row; no container is needed")
         return SandboxSeconds(wall=0.0, model=0.0)

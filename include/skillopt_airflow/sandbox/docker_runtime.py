@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from skillopt_airflow.core.types import Item, ModelCall
-from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
 from skillopt_airflow.sandbox.corpus_volume import FOLDER
 from skillopt_airflow.sandbox.docker_container import Container, Plan
 from skillopt_airflow.sandbox.docker_limits import container_seconds, task_seconds, together
-from skillopt_airflow.sandbox.gateway_container import gateway_settings
+from skillopt_airflow.sandbox.gateway_container import task_gateway
 from skillopt_airflow.sandbox.item_images import ItemImages
 from skillopt_airflow.sandbox.labels import ATTEMPT_LABEL, FOLDER_LABEL, ITEM_LABEL, expiry, identity, remove_all
 from skillopt_airflow.sandbox.staging import ContainerFolder, Files, TaskFolder
@@ -46,12 +45,9 @@ class DockerRuntime:
         workload = self.workload
         return together(workload.limits, workload.settings.concurrency, workload.run_concurrency, memory)
 
-    def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[Any]:
+    def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[None]:
         """Serve the model on the socket in the task's folder for as long as the block runs."""
-        settings = dict(gateway_settings(self.workload))
-        return ModelGateway(
-            self.workload.upstream, self.folder.socket, on_call=on_call, search=self.workload.search, **settings
-        )
+        return task_gateway(self.workload, self.folder, on_call)
 
     @contextmanager
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Container]:

@@ -115,8 +115,8 @@ class DockerWithoutSharedFiles(DockerRuntime):
     @contextmanager
     def serving(self, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
         """Serve the model from a container on the engine for as long as the block runs."""
-        with self._volume(MEGABYTE, "0777") as self._sockets:
-            gateway = GatewayContainer(self.client, self.workload, self.labels, self.network, on_call)
+        with self._volume(MEGABYTE, "0777") as self._sockets, self.workload.allotted() as allotment:
+            gateway = GatewayContainer(self.client, self.workload, self.labels, self.network, allotment, on_call)
             with gateway.listening(_mount(SOCKET_FOLDER, self._sockets)):
                 yield
 

@@ -11,26 +11,36 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from skillopt_airflow.core.errors import ConfigError, SandboxError
+from skillopt_airflow.core.errors import ConfigError, SandboxError, StoreError
 from skillopt_airflow.core.types import JsonObject, ModelCall
 from skillopt_airflow.gateway.backends import handed_over
-from skillopt_airflow.gateway.gateway_settings import GatewaySettings
+from skillopt_airflow.gateway.gateway_settings import GatewaySettings, Given, Wanted
+from skillopt_airflow.gateway.model_gateway import ModelGateway
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.docker_connection import ensure_image
 from skillopt_airflow.sandbox.docker_limits import gateway_options
 from skillopt_airflow.sandbox.labels import identity, remove_container
-from skillopt_airflow.sandbox.task_workload import Workload
+from skillopt_airflow.sandbox.staging import TaskFolder
+from skillopt_airflow.sandbox.task_workload import Allotment, Workload, counting
 
 START_SECONDS = 60.0
 STOP_SECONDS = 5
 READY = "listening"
+WANTED = b'{"wanted_beyond"'
 
 log = logging.getLogger(__name__)
 
 
-def gateway_settings(workload: Workload) -> GatewaySettings:
-    """Return how the gateway is to treat the calls of a task's sandboxes.
+def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> GatewaySettings:
+    """Return how a gateway is to treat the calls of a task's sandboxes.
 
-    The limit is the run's, so that stages side by side do not exceed it together on a host.
+    The limit is the run's, so that stages side by side do not exceed it together on a host; and as tasks on other hosts
+    are not seen, this gateway has no more of it than its equal share.
+
+    Args:
+        workload: the task's.
+        allowance: amount that the gateway may spend before it asks for more.
+        gateways: those that the task has at the same time.
     """
     run = {name: workload.labels[name] for name in ("store", "dag_run", "run") if name in workload.labels}
     return GatewaySettings(
@@ -39,12 +49,30 @@ def gateway_settings(workload: Workload) -> GatewaySettings:
         max_attempts=workload.settings.max_attempts,
         call_timeout=workload.settings.call_timeout,
         max_concurrency=workload.run_concurrency,
-        allowance=workload.allowance,
+        share=max(1, workload.settings.concurrency // gateways),
+        allowance=allowance,
         shared_by=" ".join(f"{name}={value}" for name, value in identity(run).items()),
     )
 
 
-def gateway_document(workload: Workload) -> JsonObject:
+@contextmanager
+def task_gateway(workload: Workload, folder: TaskFolder, on_call: Callable[[ModelCall], None]) -> Iterator[None]:
+    """Serve the model from the task itself, on the socket in its folder, for as long as the block runs."""
+    with (
+        workload.allotted() as allotment,
+        ModelGateway(
+            workload.upstream,
+            folder.socket,
+            on_call=counting(allotment, on_call),
+            search=workload.search,
+            more=allotment.more,
+            **dict(gateway_settings(workload, allotment.budget)),
+        ),
+    ):
+        yield
+
+
+def gateway_document(workload: Workload, allowance: RemainingBudget, gateways: int = 1) -> JsonObject:
     """Return what the gateway's program reads, `skillopt_airflow.gateway.serve.ServeConfig`, with its secrets.
 
     Raises:
@@ -55,7 +83,8 @@ def gateway_document(workload: Workload) -> JsonObject:
             "search.conn_id: on this engine the gateway is a container of its own, which has no search; use a Docker "
             "engine that sees the worker's files, or leave search.conn_id unset for the documents of the items"
         )
-    return {**gateway_settings(workload).model_dump(mode="json"), "upstream": handed_over(workload.upstream)}
+    settings = gateway_settings(workload, allowance, gateways).model_dump(mode="json")
+    return {**settings, "upstream": handed_over(workload.upstream)}
 
 
 def report_calls(lines: Iterable[bytes], on_call: Callable[[ModelCall], None]) -> None:
@@ -75,6 +104,7 @@ class GatewayContainer:
     workload: Workload
     labels: Mapping[str, str]
     network: str | None
+    allotment: Allotment
     on_call: Callable[[ModelCall], None]
 
     def __post_init__(self) -> None:
@@ -103,7 +133,8 @@ class GatewayContainer:
         )
         self._id = str(made["Id"])
         try:
-            with self._heard(), self._lifeline(json.dumps(gateway_document(self.workload)).encode() + b"\n"):
+            document = gateway_document(self.workload, self.allotment.budget)
+            with self._heard(), self._lifeline(json.dumps(document).encode() + b"\n"):
                 self._told.wait(START_SECONDS)
                 if not self._ready:
                     raise SandboxError(f"the model gateway did not start on the engine: {' | '.join(self._words[-3:])}")
@@ -115,7 +146,7 @@ class GatewayContainer:
     def _lifeline(self, document: bytes) -> Iterator[None]:
         """Start the gateway, and hold its standard input: when that ends, also because this task is dead, it ends."""
         stdin = self.client.attach_socket(self._id, params={"stdin": 1, "stream": 1})
-        connection = getattr(stdin, "_sock", stdin)
+        self._stdin = connection = getattr(stdin, "_sock", stdin)
         try:
             self.client.start(self._id)
             connection.sendall(document)
@@ -142,13 +173,14 @@ class GatewayContainer:
                 reader.join()
 
     def _read(self, stream: Any) -> None:
-        """Read until the gateway ends: a model call a line on standard output, messages on the other."""
+        """Read until the gateway ends: a model call or a question a line on standard output, messages on the other."""
         out = err = b""
         try:
             for said, complained in stream:
                 *calls, out = (out + (said or b"")).split(b"\n")
                 *words, err = (err + (complained or b"")).split(b"\n")
-                report_calls(calls, self.on_call)
+                for line in calls:
+                    self._take(line)
                 for line in words:
                     self._hear(line.decode(errors="replace"))
         except OSError as error:
@@ -158,6 +190,18 @@ class GatewayContainer:
             with suppress(OSError):
                 stream.close()
                 stream._response.close()
+
+    def _take(self, line: bytes) -> None:
+        """Report a model call, or answer the question for more of the budget."""
+        if not line.startswith(WANTED):
+            report_calls([line], counting(self.allotment, self.on_call))
+            return
+        try:
+            given = Given(budget=self.allotment.more(Wanted.model_validate_json(line).wanted_beyond))
+        except StoreError as error:
+            log.warning("The budget cannot be asked for: %s", error)
+            given = Given(budget=None)
+        self._stdin.sendall(given.model_dump_json().encode() + b"\n")
 
     def _hear(self, words: str) -> None:
         if words == READY:

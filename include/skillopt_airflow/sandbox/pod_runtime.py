@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from skillopt_airflow.core.types import Item, ModelCall
+from skillopt_airflow.core.types import Item, JsonObject, ModelCall
 from skillopt_airflow.sandbox.cluster import Pod, clear_away
 from skillopt_airflow.sandbox.docker_limits import MEGABYTE
 from skillopt_airflow.sandbox.gateway_container import gateway_document, report_calls
@@ -28,7 +28,7 @@ from skillopt_airflow.sandbox.pod import (
 from skillopt_airflow.sandbox.pod_transfer import TransferConfig
 from skillopt_airflow.sandbox.staging import SEALED, CopiedFolder, Files, TaskFolder
 from skillopt_airflow.sandbox.tar_archive import packed, unpack
-from skillopt_airflow.sandbox.task_workload import Corpus, Workload
+from skillopt_airflow.sandbox.task_workload import Corpus, Workload, counting
 
 FETCH_SECONDS = 2.0
 BLOCK = 4096
@@ -107,12 +107,21 @@ class PodRuntime:
             )
             labels = labels_of(self._identity, time.time() + life)
             plan = PodPlan(name, workload.image, limits, len(items), labels, _room(corpus) // MEGABYTE)
-            folder = PodFolder(staged.path, exchange, most, self._on_call)
-            secrets = (gateway_document(workload), transfer.model_dump(mode="json"))
-            try:
-                yield Pod(self.client, plan, folder, secrets, self.stopped)
-            finally:
-                exchange.clear()
+            with self._allotted() as (gateway, on_call):
+                folder = PodFolder(staged.path, exchange, most, on_call)
+                secrets = (gateway, transfer.model_dump(mode="json"))
+                try:
+                    yield Pod(self.client, plan, folder, secrets, self.stopped)
+                finally:
+                    exchange.clear()
+
+    @contextmanager
+    def _allotted(self) -> Iterator[tuple[JsonObject, Callable[[ModelCall], None]]]:
+        """Yield what a pod's gateway reads, with its part of the budget, and what takes the calls that it made."""
+        gateways = self.at_once()
+        with self.workload.allotted(gateways) as allotment:
+            document = gateway_document(self.workload, allotment.budget, gateways)
+            yield document, counting(allotment, self._on_call)
 
     def remove_all(self) -> None:
         """Remove the task's pods, and those of the installation that have expired."""

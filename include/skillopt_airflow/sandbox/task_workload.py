@@ -1,6 +1,7 @@
 """The work that a caller gives to sandboxes, what comes out, and how long it took."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -60,6 +61,30 @@ class Corpus(Protocol):
         """Yield a tar for each of the manifest's archives."""
 
 
+class Allotment(Protocol):
+    """The part of a run's budget that one gateway spends."""
+
+    @property
+    def budget(self) -> RemainingBudget:
+        """Amount that it may spend before it asks for more."""
+
+    def more(self, left: RemainingBudget) -> RemainingBudget:
+        """Return what it may spend from now on, when so much is left, less than nothing included; raise StoreError."""
+
+    def count(self, call: ModelCall) -> None:
+        """Count a call that it made."""
+
+
+def counting(allotment: Allotment, on_call: Callable[[ModelCall], None]) -> Callable[[ModelCall], None]:
+    """Return what counts a call before it hands it on."""
+
+    def counted(call: ModelCall) -> None:
+        allotment.count(call)
+        on_call(call)
+
+    return counted
+
+
 class Workload(Protocol):
     """The items of one task, and where their trajectories go."""
 
@@ -105,9 +130,15 @@ class Workload(Protocol):
     def search(self) -> WebSearch | None:
         """The search that the container may ask, through the gateway in this process; None if the run has none."""
 
-    @property
-    def allowance(self) -> RemainingBudget:
-        """Amount that the run may still spend on model calls, as of now."""
+    def allotted(self, alone: int = 0) -> AbstractContextManager[Allotment]:
+        """Yield a part of the run's budget for as long as a gateway spends from it; raise StoreError.
+
+        Args:
+            alone: of gateways that cannot ask for more, how many the task has at the same time; 0 for one that can.
+        """
+
+    def settle(self) -> None:
+        """Give back what was reserved of the budget and not spent; called last, when all is recorded."""
 
     @property
     def image(self) -> str:

@@ -203,6 +203,10 @@ class RunKeys:
         """Return the keys of an attempt to publish; `name` is that of the DAG run that makes it."""
         return PublicationKeys(f"{self.folder}publish/{name}/")
 
+    def budget(self, account: str) -> str:
+        """Return the key of what the tasks that spend from an account have spent and reserved."""
+        return f"{self.folder}budget/{partition_value(account)}.json"
+
     def skill(self, version: int) -> str:
         """Return the key of an accepted skill; 0 is the seed."""
         return f"{self.folder}skills/skill_v{version:04d}.md"
@@ -425,6 +429,11 @@ def merged_part(partition: str, names: Sequence[str]) -> str:
     generations = [int(found[1]) for found in map(_MERGED.match, names) if found]
     identity = sha256("\n".join(sorted(names)))[:32]
     return part(partition, f"merged-{1 + max(generations, default=0):06d}-{identity}")
+
+
+def write_probe(document: str, identity: str) -> str:
+    """Return the key of an empty object that is beside a document for a moment, while a write is tried."""
+    return f"{document}.{identity}"
 
 
 def item_refs(items: str) -> str:

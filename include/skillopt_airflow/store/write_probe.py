@@ -1,4 +1,4 @@
-"""A try of the conditional writes by which published versions are kept safe."""
+"""A try of the conditional writes by which published versions and budgets are kept safe."""
 
 import logging
 
@@ -6,6 +6,9 @@ from skillopt_airflow.core.errors import Conflict, StoreError
 from skillopt_airflow.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
+
+OTHER = '"00000000000000000000000000000000"'
+"""A tag that no object has."""
 
 
 def check_conditional_write(store: ObjectStore, key: str) -> None:
@@ -18,17 +21,29 @@ def check_conditional_write(store: ObjectStore, key: str) -> None:
     Raises:
         StoreError: the bucket refuses writes, or its store ignores their condition.
     """
+    ignored = _ignored(store, key)
+    _remove(store, key)
+    if ignored:
+        raise StoreError(
+            f"{store.address(key)}: the object store wrote over an object that {ignored} protects, so two publishers "
+            "could overwrite each other, and tasks each other's part of a budget; use a store with conditional writes"
+        )
+
+
+def _ignored(store: ObjectStore, key: str) -> str:
+    """Return the condition that the store ignores; empty if it keeps both."""
     for _ in range(2):
         try:
             store.create(key, b"")
         except Conflict:
-            _remove(store, key)
-            return
-    _remove(store, key)
-    raise StoreError(
-        f"{store.address(key)}: the object store wrote over an object that If-None-Match protects, so two publishers "
-        "could overwrite each other; use a store with conditional writes"
-    )
+            break
+    else:
+        return "If-None-Match"
+    try:
+        store.replace(key, b"", OTHER)
+    except Conflict:
+        return ""
+    return "If-Match"
 
 
 def _remove(store: ObjectStore, key: str) -> None:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import ModelOutputError, ObjectMissing
+from skillopt_airflow.core.errors import BudgetUsedUp, ModelOutputError, ObjectMissing
 from skillopt_airflow.core.grading import GradingRequest
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Optimizer, Output, Target
@@ -60,7 +60,8 @@ class RememberingOptimizer(_Remembering[Optimizer]):
         """Return the stored answer to the same question to the same model, or a new call.
 
         Raises:
-            ModelOutputError: the answer stayed outside `output_type`, now or when it was asked before.
+            ModelOutputError: the answer stayed outside `output_type`, now or when it was asked before; or the run's
+                budget is used up, which is not remembered.
             ModelError: the provider did not answer; this is not remembered.
         """
         question: list[JsonValue] = [self._model, instructions, prompt, output_type.model_json_schema()]
@@ -72,6 +73,9 @@ class RememberingOptimizer(_Remembering[Optimizer]):
             self._raise_known_miss(key)
         try:
             answer = self._inner().ask(stage, instructions, prompt, output_type, pictures)
+        except BudgetUsedUp:
+            # With a larger budget it is asked again.
+            raise
         except ModelOutputError as error:
             self._store.put_model(_miss(key), StoredMiss(unusable=str(error)))
             raise

@@ -12,6 +12,7 @@ from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Grade, Item, ModelCall, Rollout, Status
 from skillopt_airflow.store.keys import grades_of
 from skillopt_airflow.training.answer_cache import RememberingJudge
+from skillopt_airflow.training.budgeted_models import BudgetedOptimizer, Turns
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun
@@ -38,7 +39,11 @@ def with_grade(rollout: Rollout, ask: Callable[[], Grade]) -> Rollout:
 
 
 def judged(
-    run: "TrainingRun", rollouts: Sequence[tuple[Item, Rollout]], at_once: int, calls: list[ModelCall]
+    run: "TrainingRun",
+    rollouts: Sequence[tuple[Item, Rollout]],
+    at_once: int,
+    turns: Callable[[], Turns],
+    calls: list[ModelCall],
 ) -> list[Rollout]:
     """Return the rollouts with the judge's scores where the rules cannot decide; new calls are added to `calls`.
 
@@ -49,9 +54,15 @@ def judged(
     wanted = {request: None for request in requests if request is not None}
     if not wanted:
         return [rollout for _, rollout in rollouts]
+    asking = turns()
+
+    def count(call: ModelCall) -> None:
+        calls.append(call)
+        asking.count(call)
+
     with ExitStack() as opened:
         judge = RememberingJudge(
-            lambda: opened.enter_context(run.connections.judge(model, calls.append)),
+            lambda: BudgetedOptimizer(opened.enter_context(run.connections.judge(model, count)), asking),
             str(model.judge),
             run.store,
             grades_of(run.ref.storage.prefix, run.ref.benchmark),

@@ -28,8 +28,10 @@ from skillopt_airflow.core.types import (
 )
 from skillopt_airflow.core.wire_formats.anthropic_messages import message_content
 from skillopt_airflow.core.wire_formats.openai_chat import chat_content
+from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.task_workload import Outcome
 from skillopt_airflow.store.keys import batch_folder, batch_job
+from skillopt_airflow.training.budget_lease import reserve_job, settle_job
 from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
@@ -101,11 +103,12 @@ class BatchWork:
         run: the run.
         refs: references of the plan's chunks.
         dag_run_id: Airflow's id of the run.
+        calls: most calls of a judge in flight; as many as of a chunk's rollouts when None.
     """
 
-    def __init__(self, run: TrainingRun, refs: Sequence[JsonObject], dag_run_id: str) -> None:
+    def __init__(self, run: TrainingRun, refs: Sequence[JsonObject], dag_run_id: str, calls: int | None = None) -> None:
         self.run = run
-        self.chunks = [ChunkWorkload(run, ref, dag_run_id) for ref in refs]
+        self.chunks = [ChunkWorkload(run, ref, dag_run_id, calls) for ref in refs]
         self._plan = str(refs[0]["plan"])
 
     @cached_property
@@ -131,12 +134,17 @@ class BatchWork:
         """Have answers judged whose judge failed before; they are not asked for again."""
         for chunk in self.chunks:
             chunk.judge_again()
+            chunk.settle()
 
     @property
     def under_way(self) -> bool:
         """Return whether a former attempt may have sent the job, and its answers are not recorded yet."""
         before = self._before
         return before is not None and before.plan == self._content and not before.landed
+
+    def reserve(self) -> RemainingBudget:
+        """Reserve the job's calls in the run's budget, as many as are left; return what was left."""
+        return reserve_job(self.run, self._folder, len(self.job.entries))
 
     def shorten(self, calls: int | None) -> None:
         """Refuse the entries beyond so many calls; None is no limit."""
@@ -176,18 +184,18 @@ class BatchWork:
         return f"s3://{storage.conn_id}@{storage.bucket}/{self._folder}"
 
     def record(self, name: str) -> None:
-        """Score and store the answers in a file of the job's folder."""
+        """Score and store the answers in a file of the job's folder, and settle what they cost."""
         answers = {int(row["index"]): row for row in _rows(self.run.store.get_text(f"{self._folder}/{name}"))}
+        came = [(entry, *self._outcome(entry, answers[place])) for place, entry in enumerate(self.job.entries)]
         for number, chunk in enumerate(self.chunks):
             # A former attempt may have got as far as this.
             still_open = {item.id for item in chunk.items}
-            mine = [
-                self._outcome(entry, answers[place])
-                for place, entry in enumerate(self.job.entries)
-                if entry.chunk == number and entry.item_id in still_open
-            ]
-            chunk.record([outcome for outcome, _ in mine], [call for _, call in mine])
+            mine = [one for one in came if one[0].chunk == number and one[0].item_id in still_open]
+            chunk.record([outcome for _, outcome, _ in mine], [call for *_, call in mine])
         self.run.store.put_model(batch_job(self._plan), self.job.model_copy(update={"landed": True}))
+        settle_job(self.run, self._folder, [call for *_, call in came])
+        for chunk in self.chunks:
+            chunk.settle()
 
     def refuse(self, why: str, entries: Sequence[Entry]) -> None:
         """Store that these are not sent, because this limit is used up."""

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 
+from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import (
     ModelConnectionError,
     ModelError,
@@ -20,8 +21,10 @@ from skillopt_airflow.core.protocols import Optimizer
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import ItemRef, JsonObject, ModelCall, Split, Status, Trajectory
 from skillopt_airflow.optimizer.readiness import check_answers
+from skillopt_airflow.sandbox.task_workload import counting
 from skillopt_airflow.store.keys import ArtifactKeys
 from skillopt_airflow.store.write_probe import check_conditional_write
+from skillopt_airflow.training.budget_lease import BudgetLease
 from skillopt_airflow.training.connections import OnCall
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
@@ -118,22 +121,23 @@ def _check_target(run: TrainingRun, trajectory: Trajectory, calls: Sequence[Mode
 def _try_optimizer(run: TrainingRun) -> str:
     model = run.config.model
     who = f"connection {model.optimizer_conn_id}: the optimizer {model.optimizer}"
-    return f"optimizer {_try_answers(run, run.connections.optimizer, who)}"
+    return f"optimizer {_try_answers(run, 'optimizer', run.connections.optimizer, who)}"
 
 
 def _try_judge(run: TrainingRun) -> str:
     model = run.config.model
     who = f"connection {model.judge_conn_id}: the judge {model.judge}"
-    return f"judge {_try_answers(run, run.connections.judge, who)}"
+    return f"judge {_try_answers(run, 'judge', run.connections.judge, who)}"
 
 
 def _try_answers(
-    run: TrainingRun, connect: Callable[[ModelGroup, OnCall], AbstractContextManager[Optimizer]], who: str
+    run: TrainingRun, role: Role, connect: Callable[[ModelGroup, OnCall], AbstractContextManager[Optimizer]], who: str
 ) -> str:
     """Ask a model one small question; raise what speaks against the run, with who it is."""
     calls: list[ModelCall] = []
+    lease = BudgetLease(run, f"preflight of the {role}")
     try:
-        with connect(run.config.model, calls.append) as asked:
+        with lease.part(role) as part, connect(run.config.model, counting(part, calls.append)) as asked:
             check_answers(asked)
     except ModelConnectionError:
         raise
@@ -148,6 +152,7 @@ def _try_answers(
         raise ModelConnectionError(f"{who} does not answer; {todo} ({error})") from error
     finally:
         run.usage.append(run.ref.benchmark, run.account, calls, run.timeline[0])
+        lease.settle()
     tokens = f"{sum(call.prompt_tokens for call in calls)} + {sum(call.completion_tokens for call in calls)} tokens"
     return f"answered in {sum(call.seconds for call in calls):.1f} s, {tokens}"
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.budget import BATCH_SHARE, Role, Spent, dearest, exceeded, spent
+from skillopt_airflow.core.budget_ledger import BudgetLedger, Left
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Value
@@ -68,7 +69,7 @@ def together(roles: Iterable[RoleSpending]) -> Spent:
 def why_stop(run: TrainingRun, moment: Moment) -> str:
     """Return why the run stops after this moment: a step like its dearest would pass a limit; or empty."""
     budget = run.config.budget
-    if not _limited(budget) or moment == run.timeline[-2]:
+    if not is_limited(budget) or moment == run.timeline[-2]:
         return ""
     total, step = _spent_until(run, moment)
     return exceeded(total, step, budget)
@@ -77,7 +78,7 @@ def why_stop(run: TrainingRun, moment: Moment) -> str:
 def affords_rest(run: TrainingRun, moment: Moment) -> bool:
     """Return whether no limit would be passed if every step from this moment on were as dear as the dearest so far."""
     budget, place = run.config.budget, run.timeline.index(moment)
-    if not _limited(budget):
+    if not is_limited(budget):
         return True
     total, step = _spent_until(run, run.timeline[place - 1])
     steps = sum(one.kind == "step" for one in run.timeline[place:])
@@ -97,22 +98,23 @@ def _spent_until(run: TrainingRun, moment: Moment) -> tuple[Spent, Spent]:
 
 
 def allowance(run: TrainingRun) -> RemainingBudget:
-    """Return how much the run's sandboxes may still spend on the target, by the calls that are stored."""
-    budget = run.config.budget
-    if not _limited(budget):
+    """Return what the run may still spend, by the calls that are stored."""
+    if not is_limited(run.config.budget):
         return RemainingBudget()
-    total = spent_by(run)
-    target = run.prices.get("target")
-    usd = None
-    if budget.max_usd is not None:
-        # What nobody can count is not spent any further.
-        usd = 0.0 if total.usd is None or target is None else budget.max_usd - total.usd
+    ledger = BudgetLedger().counted(spent_by(run))
+    return remaining(run, ledger.left(run.config.budget, "", Spent()))
+
+
+def remaining(run: TrainingRun, left: Left, role: Role = "target") -> RemainingBudget:
+    """Return amounts as whoever asks the model of a role takes them."""
+    price = run.prices.get(role)
     return RemainingBudget(
-        calls=None if budget.max_calls is None else budget.max_calls - total.calls,
-        tokens=None if budget.max_tokens is None else budget.max_tokens - total.tokens,
-        usd=usd,
-        input_price=0.0 if target is None else target.input,
-        output_price=0.0 if target is None else target.output,
+        calls=left.calls,
+        tokens=left.tokens,
+        # What nobody can count is not spent any further.
+        usd=0.0 if left.usd is not None and price is None else left.usd,
+        input_price=0.0 if price is None else price.input,
+        output_price=0.0 if price is None else price.output,
     )
 
 
@@ -135,5 +137,6 @@ def unaffordable(run: TrainingRun, rollouts: int) -> str:
     return ""
 
 
-def _limited(budget: BudgetGroup) -> bool:
+def is_limited(budget: BudgetGroup) -> bool:
+    """Return whether the budget has any limit."""
     return any(limit is not None for limit in (budget.max_calls, budget.max_tokens, budget.max_usd))

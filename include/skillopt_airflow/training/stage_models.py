@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from threading import Semaphore
 
+from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.protocols import Optimizer, Target
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import ModelCall
@@ -11,7 +13,11 @@ from skillopt_airflow.optimizer.guided import GuidedOptimizer
 from skillopt_airflow.sandbox.task_workload import union_seconds
 from skillopt_airflow.training import timing
 from skillopt_airflow.training.answer_cache import RememberingOptimizer, RememberingTarget
+from skillopt_airflow.training.budget_lease import BudgetLease
+from skillopt_airflow.training.budgeted_models import BudgetedOptimizer, BudgetedTarget, Turns
 from skillopt_airflow.training.run import TrainingRun
+
+ROLES: tuple[Role, ...] = ("optimizer", "target")
 
 
 @dataclass(frozen=True)
@@ -23,19 +29,32 @@ class Assistants:
 
 
 @contextmanager
-def optimizing(run: TrainingRun, moment: Moment, stage: str, index: int = 0) -> Iterator[Assistants]:
+def optimizing(
+    run: TrainingRun, moment: Moment, stage: str, index: int = 0, workers: int | None = None
+) -> Iterator[Assistants]:
     """Open the models for one task of a moment; store their calls and the task's time when it ends.
 
-    An answer is stored under its question, so a task that is tried again pays for no call twice.
+    An answer is stored under its question, so a task that is tried again pays for no call twice. At most so many
+    questions are asked at the same time, all of `gradient.analyst_workers` when None, and none beyond the budget.
     """
     calls: list[ModelCall] = []
     keys, config = run.keys.moment(moment), run.config.model
+    lease = BudgetLease(run, f"{moment.name}/{stage}-{index}")
+    at_once = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
     with timing.timed(run.store, keys, stage, index) as clock, ExitStack() as opened:
+        turns = {role: Turns(opened.enter_context(lease.part(role)), at_once) for role in ROLES}
+
+        def count(call: ModelCall) -> None:
+            calls.append(call)
+            turns[call.role].count(call)
+
         try:
             yield Assistants(
                 optimizer=GuidedOptimizer(
                     RememberingOptimizer(
-                        lambda: opened.enter_context(run.connections.optimizer(config, calls.append)),
+                        lambda: BudgetedOptimizer(
+                            opened.enter_context(run.connections.optimizer(config, count)), turns["optimizer"]
+                        ),
                         str(config.optimizer),
                         run.store,
                         keys.answers,
@@ -43,7 +62,9 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, index: int = 0) -> 
                     run.record.guidance,
                 ),
                 target=RememberingTarget(
-                    lambda: opened.enter_context(run.connections.target(config, calls.append)),
+                    lambda: BudgetedTarget(
+                        opened.enter_context(run.connections.target(config, count)), turns["target"]
+                    ),
                     str(config.target),
                     run.store,
                     keys.answers,
@@ -52,3 +73,4 @@ def optimizing(run: TrainingRun, moment: Moment, stage: str, index: int = 0) -> 
         finally:
             clock.model = union_seconds((call.started, call.started + call.seconds) for call in calls)
             run.usage.append(run.ref.benchmark, run.ref.run, calls, moment)
+            lease.settle()

@@ -53,13 +53,15 @@ def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
     return chunks_of(run.config, "rollout", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
 
 
-def update(run: TrainingRun, moment: Moment, screened: bool = False) -> list[JsonObject]:
+def update(run: TrainingRun, moment: Moment, screened: bool = False, calls: int | None = None) -> list[JsonObject]:
     """Make candidates of the step's rollouts; return the chunks to evaluate them on, none of one that equals the skill.
 
-    With `screened` the chunks of its screen, none where the run has no screen; `screen` returns the others then.
+    No more than `calls` model calls are in flight, where that is a number. With `screened` the chunks of its screen,
+    none where the run has no screen; `screen` returns the others then.
     Each stage stores its result, and each call its answer: done again, none is paid for again.
     """
     made, workers = proposals(run, moment), run.config.gradient.analyst_workers
+    workers = workers if calls is None else min(workers, calls)
     beside = min(len(made), workers)
     with ThreadPoolExecutor(beside) as pool:
         list(pool.map(lambda proposal: _make(run, moment, proposal, workers // beside), made))
@@ -100,7 +102,7 @@ def _reflect(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int)
         meta_skill=state.meta_skill,
         rounds=gradient.analyst_rounds,
     )
-    with optimizing(run, moment, "reflect", proposal.number - 1) as models:
+    with optimizing(run, moment, "reflect", proposal.number - 1, workers) as models:
         probed = _probed(run, moment) if gradient.use_deep_reflect else frozenset()
 
         def work(minibatch: Minibatch) -> None:
@@ -118,7 +120,7 @@ def _reflect(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int)
 def _aggregate(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int) -> None:
     """Merge the patches of all minibatches into one."""
     state, keys = run.state_before(moment), proposal.keys
-    with optimizing(run, moment, "aggregate", proposal.number - 1) as models:
+    with optimizing(run, moment, "aggregate", proposal.number - 1, workers) as models:
         skill = run.skill(state.current.version)
         patches = [
             run.store.get_model(keys.reflection(part.source_type, part.index), Patch)

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -45,6 +46,19 @@ class Tried:
     """The reason why a rollout that went well has no score; empty otherwise."""
 
 
+class NoLimit:
+    """The part of a budget that has no limits."""
+
+    budget = RemainingBudget()
+
+    def more(self, left: RemainingBudget) -> RemainingBudget:
+        """Return the same."""
+        return self.budget
+
+    def count(self, call: ModelCall) -> None:
+        """Count nothing."""
+
+
 @dataclass
 class Trial:
     """The workload of a trial: its items, and the rows as they come in."""
@@ -70,7 +84,6 @@ class Trial:
     """All items at once."""
     search = None
     """Items are looked at with the documents that they bring."""
-    allowance = RemainingBudget()
 
     @property
     def settings(self) -> "RolloutSettings":
@@ -119,6 +132,13 @@ class Trial:
     def settled(self) -> bool:
         """Return False: every item is wanted."""
         return False
+
+    def allotted(self, alone: int = 0) -> "AbstractContextManager[NoLimit]":
+        """Return a budget without limits."""
+        return nullcontext(NoLimit())
+
+    def settle(self) -> None:
+        """Give back nothing."""
 
     def record(self, outcomes: "Sequence[Outcome]", calls: Sequence[ModelCall]) -> None:
         """Score what has arrived, and hand it on."""

@@ -4,7 +4,9 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
+from threading import Semaphore
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config import TrainConfig
@@ -26,6 +28,8 @@ from skillopt_airflow.core.types import (
     Trajectory,
 )
 from skillopt_airflow.training.answer_judge import judged
+from skillopt_airflow.training.budget_lease import BudgetLease, BudgetPart
+from skillopt_airflow.training.budgeted_models import Turns
 from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.item_files import contents, for_container
 from skillopt_airflow.training.judging import score_of
@@ -35,10 +39,8 @@ from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import stored_corpus
 from skillopt_airflow.training.run_search import run_search
-from skillopt_airflow.training.spending import allowance
 
 if TYPE_CHECKING:
-    from skillopt_airflow.gateway.remaining_budget import RemainingBudget
     from skillopt_airflow.gateway.upstream import Upstream
     from skillopt_airflow.gateway.web_search import WebSearch
     from skillopt_airflow.rollout.settings import RolloutSettings
@@ -53,14 +55,23 @@ whatever is to be expected of the candidate, and at most, so that a server which
 asked for all of them at once."""
 LARGEST_SHARE_AHEAD = 0.1
 """And so large a share of its items, if that is more."""
+JUDGES_SHARE = 4
+"""Where the calls of target and judge are counted together, the judge has one of so many."""
 JUDGES = 2
 """Processes that judge files at the same time; each keeps a core busy, and other tasks of the worker want some too."""
 
 
 class ChunkWorkload:
-    """A chunk of a run's plan, as a sandbox carries it out; every row is scored and stored as it arrives."""
+    """A chunk of a run's plan, as a sandbox carries it out; every row is scored and stored as it arrives.
 
-    def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str) -> None:
+    Args:
+        run: the run.
+        ref: reference of the chunk.
+        dag_run_id: Airflow's id of the run.
+        calls: most model calls in flight, a judge's included; the chunk's share of the run's for each when None.
+    """
+
+    def __init__(self, run: TrainingRun, ref: JsonObject, dag_run_id: str, calls: int | None = None) -> None:
         plan, self.chunk = planned(run, ref)
         self.run = run if self.chunk.cell is None else in_cell(run, self.chunk.cell)
         self.moment = plan.moment
@@ -70,9 +81,17 @@ class ChunkWorkload:
         """Share of the items that want a score, so that with several draws enough of them have one in each."""
         self.index = int(str(ref["index"]))
         # A speculation ends long before the evaluation that it runs beside, and the gateways hold both to the run's.
-        beside = min(sum(chunk.stage == self.stage for chunk in filled), run.config.sandbox.max_containers)
-        self.concurrency = max(1, run.config.model.concurrency // max(1, beside))
+        same = sum(chunk.stage == self.stage for chunk in filled)
+        self._beside = max(1, min(same, run.config.sandbox.max_containers))
+        self.concurrency = max(1, run.config.model.concurrency // self._beside)
         """Model calls that the chunk has in flight: its part of the run's, as several of a stage run at a time."""
+        self._judged_at_once = self.concurrency
+        if calls is not None:
+            self._judged_at_once = max(1, calls // JUDGES_SHARE)
+            others = 0 if run.config.model.judge is None else self._judged_at_once
+            self.concurrency = min(self.concurrency, max(1, calls - others))
+        self._lease = BudgetLease(self.run, f"{plan.moment.name}/{self.stage}/{self.index}@{dag_run_id}")
+        self._opened = ExitStack()
         self.document = run.document(self.chunk.skill)
         self.started = time.time()
         self._released = 0
@@ -130,10 +149,19 @@ class ChunkWorkload:
         """The search that the items' rollouts may ask."""
         return run_search(self.run, len(self.items))
 
-    @property
-    def allowance(self) -> "RemainingBudget":
-        """Return what is left of the run's budget."""
-        return allowance(self.run)
+    def allotted(self, alone: int = 0) -> "AbstractContextManager[BudgetPart]":
+        """Return a part of the run's budget, for a gateway.
+
+        One that cannot ask for more gets half of its equal share of what is left at once; the other half is for what
+        its task is tried again with, and for other stages.
+        """
+        return self._lease.part(share=2 * alone * self._beside)
+
+    def settle(self) -> None:
+        """Give back what was not spent of the budget."""
+        self._opened.close()
+        self.__dict__.pop("_judge_turns", None)
+        self._lease.settle()
 
     @property
     def settings(self) -> "RolloutSettings":
@@ -216,6 +244,7 @@ class ChunkWorkload:
         with ThreadPoolExecutor(JUDGES) as pool:
             scored = list(pool.map(lambda one: self._scored(by_id[one.trajectory.item_id], one), outcomes))
         self._store(scored, calls)
+        self._lease.renew()
 
     def judge_again(self) -> None:
         """Have answers judged whose judge failed before; their rollouts are not made again."""
@@ -233,7 +262,8 @@ class ChunkWorkload:
         """Store rollouts, after a judge has looked at those that the rules cannot decide on."""
         judges: list[ModelCall] = []
         by_id = {item.id: item for item in self.assigned}
-        rollouts = judged(self.run, [(by_id[one.trajectory.item_id], one) for one in scored], self.concurrency, judges)
+        pairs = [(by_id[one.trajectory.item_id], one) for one in scored]
+        rollouts = judged(self.run, pairs, self._judged_at_once, lambda: self._judge_turns, judges)
         rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in rollouts]
         self._parts.append(self.run.rollouts.append(self._key, self.run.ref.run, rows))
         calls = [*calls, *judges]
@@ -270,6 +300,10 @@ class ChunkWorkload:
     def _state(self) -> RunState:
         """Return what the candidate competes with; it does not change while the candidate is measured."""
         return self.run.state_before(self.moment)
+
+    @cached_property
+    def _judge_turns(self) -> Turns:
+        return Turns(self._opened.enter_context(self._lease.part("judge")), Semaphore(self._judged_at_once))
 
     @cached_property
     def _key(self) -> "RolloutKey":
