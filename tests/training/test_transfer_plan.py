@@ -21,11 +21,15 @@ from tests.training.transfer_training import BETTER, OTHER, TARGET, TransferTrai
 UNKNOWN = "v0007-0123456789ab"
 
 
+LOGGER = "skillopt_airflow.training.transfer_plan"
+
+
 def logged(caplog: pytest.LogCaptureFixture, training: TransferTraining, **changes: Any) -> list[str]:
     caplog.clear()
-    with caplog.at_level(logging.INFO, "skillopt_airflow.training.transfer_plan"):
+    with caplog.at_level(logging.INFO, LOGGER):
         training.plan(asked(**changes))
-    return caplog.messages
+    # What else is logged depends on what other tests left set.
+    return [message for name, _, message in caplog.record_tuples if name == LOGGER]
 
 
 def test_every_skill_runs_on_the_same_items_in_every_cell() -> None:
