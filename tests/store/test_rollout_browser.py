@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store import rollout_browser
 from skillopt_airflow.store.parquet import to_parquet
@@ -77,6 +78,12 @@ def test_the_failures_of_other_runs_count_where_no_run_is_named(store: LocalStor
     assert browser.listing(rollout_key()).rows["error"].to_pylist() == ["last"]
 
 
+def test_a_run_that_is_alone_with_its_items_sees_its_own_rollouts(store: LocalStore, browser: RolloutBrowser) -> None:
+    put(store, rollout_key(), [[Try("a", 0.0, run="another"), Try("a", run="run")], [Try("b", run="another")]])
+    listing = browser.listing(rollout_key(), "run", alone=True)
+    assert listing.rows.select(["item_id", "hard"]).to_pylist() == [{"item_id": "a", "hard": 1.0}]
+
+
 def test_an_item_is_read_with_all_its_tries(store: LocalStore, browser: RolloutBrowser) -> None:
     tries = [Try("a", None, said="nothing"), Try("a", 0.5, said="half"), Try("a", 1.0, said="again", run="another")]
     put(store, rollout_key(), [[Try("b"), tries[0]], [tries[1], Try("c")], [tries[2]]])
@@ -131,6 +138,14 @@ def test_a_search_finds_what_was_said_in_any_case_but_not_the_skill(store: Local
     assert search("the skill", [0, 1, 2, 3]) == ([], 4)
     assert search("", []) == ([], 0)
     assert search("paris", [0, 1, 2, 3], most=1) == ([0], 1)
+
+
+def test_parts_that_are_merged_during_a_search_are_told(store: LocalStore, browser: RolloutBrowser) -> None:
+    put(store, rollout_key(), [[Try("a")]])
+    listing = browser.listing(rollout_key())
+    store.delete(listing.parts[0])
+    with pytest.raises(StoreUnavailable, match="merged into larger files"):
+        browser.saying(listing, pa.array([0], pa.uint64()), "a", ALL)
 
 
 def test_a_search_finds_answers_and_feedback(store: LocalStore, browser: RolloutBrowser) -> None:

@@ -16,6 +16,8 @@ from skillopt_airflow.training.rollout_stages import (
 from skillopt_airflow.training.run import TrainingRun
 from tests.training.in_process import Training
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trained() -> TrainingRun:

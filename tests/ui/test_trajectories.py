@@ -12,9 +12,11 @@ from lxml import html
 from bench.stored_run import BATCH, StoredRun, store_rollouts, store_run
 from bench.stored_run import SEED as SEED_TEXT
 from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.pipeline import addresses
-from skillopt_airflow.training.rollout_plan import store_plan
+from skillopt_airflow.training.matrix_cells import in_cell
+from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.ui import buckets, trajectories, trajectory_list
 from skillopt_airflow.ui.pages import app
@@ -273,6 +275,29 @@ def test_a_run_that_is_under_way(browser: TestClient, monkeypatch: pytest.Monkey
     assert "8 items" not in text(get(browser))
     begun.delete(stored.run.keys.moment(stored.run.timeline[0]).plan("seed"))
     assert "Nothing was rolled out here" in text(get(browser))
+
+
+def test_a_matrix_shows_the_rollouts_of_each_cell(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = LocalStore()
+    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: compared)
+    made = {split: [item(f"{split}-{number:02d}") for number in range(8)] for split in DATA_SPLITS}
+    run = store_run(run_in(compared), configured("searchqa", {}), made).run
+    compared.delete(run.keys.runtime_state)
+    cells = tuple(MatrixCell(target=name, harness="chat", image="sha256:none", price=None) for name in ("a:b", "c:d"))
+    compared.put_model(run.keys.config, run.record.model_copy(update={"cells": cells}))
+    run = run_in(compared)
+    chunks = chunks_of(run.config, "transfer", [run.keys.skill(0)], Split.TEST, [f"test-{n:02d}" for n in range(8)])
+    placed = [chunk.model_copy(update={"cell": cell}) for cell in (0, 1) for chunk in chunks]
+    store_plan(run, run.timeline[0], "transfer", placed)
+    store_rollouts(in_cell(run, 1), Split.TEST, run.skill(0), made[Split.TEST], play)
+    asked = {"stage": "transfer"}
+    page = get(browser, **asked)
+    assert options(page, "cell") == {"0": "a:b, chat", "1": "c:d, chat"}
+    assert "No rollout is stored" in text(page)
+    page = get(browser, **asked, cell=1)
+    assert len(items(page)) == 8
+    assert "Beginning, matrix" in page.xpath("string(//h1)")
+    assert "8 of 8 rollouts under skill 1" in text(page)
 
 
 def test_a_skill_shows_the_rollouts_of_all_runs(browser: TestClient, trained: StoredRun) -> None:

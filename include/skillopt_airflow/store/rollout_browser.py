@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
 from skillopt_airflow.core.types import HAS_SCORE, Split
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table
 from skillopt_airflow.store.parts import Part, parts_of, read_each
 from skillopt_airflow.store.rollout_table import RolloutKey
-from skillopt_airflow.store.stored_parquet import opened
+from skillopt_airflow.store.stored_parquet import opened, text_bounds
 
 _IDENTITY = ("skill_sha256", "settings_sha256", "image")
 """Columns of a row that are a part of its key, besides those of the partition."""
@@ -113,17 +114,19 @@ class RolloutBrowser:
         by_size = sorted(rows, key=lambda identity: (-rows[identity], identity))
         return [Variant(_key(partition, *identity), rows[identity], runs[identity]) for identity in by_size]
 
-    def listing(self, key: RolloutKey, run: str = "", items: pa.Table | None = None) -> Listing:
+    def listing(self, key: RolloutKey, run: str = "", items: pa.Table | None = None, *, alone: bool = False) -> Listing:
         """Return a row an item: the rollout with a score that was stored first, or else the failure stored last.
 
         Args:
             key: of the rollouts.
             run: whose failures count; those of every run if it is empty.
             items: `id` and `fingerprint` of the items that count; those of every item if None.
+            alone: whether the run's own rollouts are all that count.
         """
+        wanted = {"run": run} if alone else {}
 
         def read(file: pq.ParquetFile) -> pa.Table:
-            found = _matching(file, key, _LISTED)
+            found = _matching(file, key, _LISTED, wanted)
             if run:
                 found = found.filter(pc.or_(_scored(found), pc.equal(found["run"], run)))
             return _listed(found if items is None else found.filter(_known(found, items)))
@@ -162,24 +165,31 @@ class RolloutBrowser:
         The skill itself is not searched. It reads row groups until it had so many bytes of texts, before compression.
 
         Raises:
-            ObjectMissing: the parts of the listing were merged since.
+            StoreUnavailable: the parts of the listing were merged since.
         """
         here = {name: listing.rows[name].take(places).to_pylist() for name in ("part", "row")}
         rows: defaultdict[int, dict[int, int]] = defaultdict(dict)
         for place, part, row in zip(places.to_pylist(), here["part"], here["row"], strict=True):
             rows[part][row] = place
-        wanted, searched, left = pc.utf8_lower(text).as_py(), 0, most_bytes
+        try:
+            return self._saying(listing.parts, rows, pc.utf8_lower(text).as_py(), most_bytes)
+        except ObjectMissing:
+            raise StoreUnavailable("the rollouts were merged into larger files while they were searched") from None
+
+    def _saying(self, parts: Sequence[str], rows: Mapping[int, Mapping[int, int]], text: str, most_bytes: int) -> Said:
+        """Search rows, which are places in the listing by part and row, for a text in lower case."""
+        searched, left = 0, most_bytes
         found: list[int] = []
-        for part, numbers in sorted(rows.items()):
+        for part, places in sorted(rows.items()):
             if left <= 0:
                 break
-            file = opened(self._store, listing.parts[part])
-            for group, first, inside in _grouped(file, sorted(numbers)):
+            file = opened(self._store, parts[part])
+            for group, first, inside in _grouped(file, sorted(places)):
                 if left <= 0:
                     break
                 left -= _text_bytes(file, group)
                 searched += len(inside)
-                found += (numbers[row] for row in _rows_saying(file, group, first, inside, wanted))
+                found += (places[row] for row in _rows_saying(file, group, first, inside, text))
         return Said(pa.array(sorted(found), pa.uint64()), searched)
 
     def _each(self, place: "Partition | RolloutKey", read: Callable[[pq.ParquetFile], T]) -> list[tuple[Part, T]]:
@@ -228,25 +238,11 @@ def _key(partition: Partition, skill_sha256: str, settings_sha256: str, image: s
     )
 
 
-def _columns_of(file: pq.ParquetFile) -> dict[str, int]:
-    """Return the places of the columns in a row group; one with lists has several."""
-    group = file.metadata.row_group(0)
-    return {group.column(number).path_in_schema: number for number in range(group.num_columns)}
-
-
-def _bounds(file: pq.ParquetFile, group: int, column: str) -> tuple[str, str] | None:
-    """Return the smallest and the largest text of a column in a row group, if its statistics tell."""
-    found = file.metadata.row_group(group).column(_columns_of(file)[column]).statistics
-    if found is None or not found.has_min_max or found.null_count:
-        return None
-    return str(found.min), str(found.max)
-
-
 def _origins(file: pq.ParquetFile) -> Mapping[tuple[str, ...], int]:
     """Return the rows of a part by their run and the rest of their key."""
     names, counted = ("run", *_IDENTITY), defaultdict[tuple[str, ...], int](int)
     for group in range(file.num_row_groups):
-        bounds = [_bounds(file, group, name) for name in names]
+        bounds = [text_bounds(file, group, name) for name in names]
         alike = [pair[0] for pair in bounds if pair is not None and pair[0] == pair[1]]
         if len(alike) == len(names):
             counted[tuple(alike)] += file.metadata.row_group(group).num_rows
@@ -261,7 +257,7 @@ def _open_columns(file: pq.ParquetFile, group: int, wanted: Mapping[str, str]) -
     """Return the columns that have to be read to find wanted values in a row group; None if it has no such row."""
     unsettled = []
     for column, value in wanted.items():
-        bounds = _bounds(file, group, column)
+        bounds = text_bounds(file, group, column)
         if bounds is not None and not bounds[0] <= value <= bounds[1]:
             return None
         if bounds != (value, value):
@@ -351,8 +347,8 @@ def _whole(file: pq.ParquetFile, rows: Sequence[int]) -> pa.Table:
 
 def _text_bytes(file: pq.ParquetFile, group: int) -> int:
     found = file.metadata.row_group(group)
-    columns = [found.column(number) for path, number in _columns_of(file).items() if path.split(".")[0] in _TEXTS]
-    return sum(column.total_uncompressed_size for column in columns)
+    columns = map(found.column, range(found.num_columns))
+    return sum(column.total_uncompressed_size for column in columns if column.path_in_schema.split(".")[0] in _TEXTS)
 
 
 def _rows_saying(file: pq.ParquetFile, group: int, first: int, rows: Sequence[int], text: str) -> Iterator[int]:

@@ -36,6 +36,7 @@ from skillopt_airflow.store.parquet import (
     usage_to_table,
 )
 from skillopt_airflow.store.parts import merge_parts, merge_these, read_parts
+from skillopt_airflow.store.stored_parquet import text_bounds
 
 SCORED = ["run", "item_id", "item_fingerprint", "status", "hard", "soft", "started", "stored"]
 """Columns that tell rows apart and hold their scores, without what the target said."""
@@ -279,10 +280,8 @@ def _of_run(run: str) -> Mask:
 
 def _may_have(file: pq.ParquetFile, run: str) -> bool:
     """Return whether a part may have rows of a run, by what its footer says of its row groups."""
-    columns, metadata = file.schema.names, file.metadata
-    found = [metadata.row_group(group).column(columns.index("run")) for group in range(metadata.num_row_groups)]
-    ranges = [column.statistics for column in found]
-    return any(one is None or not one.has_min_max or one.min <= run <= one.max for one in ranges)
+    found = [text_bounds(file, group, "run") for group in range(file.num_row_groups)]
+    return any(bounds is None or bounds[0] <= run <= bounds[1] for bounds in found)
 
 
 def _same(key: RolloutKey) -> Mask:

@@ -29,6 +29,15 @@ def opened_at(place: Path | tuple[ObjectStore, str]) -> pq.ParquetFile:
     return pq.ParquetFile(place) if isinstance(place, Path) else opened(*place)
 
 
+def text_bounds(file: pq.ParquetFile, group: int, column: str) -> tuple[str, str] | None:
+    """Return the smallest and the largest text of a column in a row group, if its statistics tell."""
+    found = file.metadata.row_group(group)
+    # A column with lists has several places, so that the others' numbers are not those of the schema.
+    place = next(place for place in range(found.num_columns) if found.column(place).path_in_schema == column)
+    told = found.column(place).statistics
+    return None if told is None or not told.has_min_max or told.null_count else (str(told.min), str(told.max))
+
+
 class _Ranges(io.RawIOBase):
     """An object as a file, read in ranges."""
 

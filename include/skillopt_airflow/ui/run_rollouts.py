@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.matrix_cells import in_cell
+from skillopt_airflow.training.run import OF_ONE_RUN, RunRef, TrainingRun
 from skillopt_airflow.ui.buckets import KeptConnections
 from skillopt_airflow.ui.trajectory_query import TrajectoryQuery
 from skillopt_airflow.ui.trajectory_subject import Choice, Subject, others
@@ -65,12 +66,16 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Trajec
     draw = asked.draw if asked.draw in plan.draws else plan.draws[0]
     items = _items(run, split, plan)
 
+    cell = asked.cell if asked.cell in plan.cells else next(iter(plan.cells), None)
+    in_its_cell = run if cell is None else in_cell(run, cell)
+
     def key(name: str) -> "RolloutKey":
-        return run.rollout_key(split, run.document(f"{run.keys.folder}{name}"), draw)
+        return in_its_cell.rollout_key(split, run.document(f"{run.keys.folder}{name}"), draw)
 
     return begun._replace(
         choices=(
             *begun.choices,
+            *([] if cell is None else [Choice("cell", "Target and harness", _cells(run, plan), str(cell))]),
             Choice("split", "Split", {name.value: name.value for name in stage.splits}, split.value),
             Choice("skill", "Skill", labels, skill),
             Choice("draw", "Draw", {str(number): f"draw {number + 1}" for number in plan.draws}, str(draw)),
@@ -82,8 +87,14 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Trajec
         other_label=labels.get(other, ""),
         items=items,
         types=items,
+        alone=split in OF_ONE_RUN,
         planned=len(plan.item_ids),
     )
+
+
+def _cells(run: TrainingRun, plan: "Planned") -> dict[str, str]:
+    cells = run.record.cells
+    return {str(place): f"{cells[place].target}, {cells[place].harness}" for place in plan.cells}
 
 
 def _first(run: TrainingRun, plan: "Planned", labels: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.store.rollout_browser import Listing
     from skillopt_airflow.store.rollout_filter import Counts, ListedRollout
+    from skillopt_airflow.store.rollout_table import RolloutKey
 
 PAGE = 50
 """Rows of a page."""
@@ -66,8 +67,11 @@ def found(subject: Subject, asked: TrajectoryQuery) -> Found:
     def scored(listing: "Listing") -> "pa.Table":
         return filters.scored_by(listing.rows, rules.gate_metric, rules.gate_mixed_weight)
 
-    listing = browser.listing(subject.key, subject.run, subject.items)
-    other = None if subject.other is None else scored(browser.listing(subject.other, subject.run, subject.items))
+    def listing_of(key: "RolloutKey") -> "Listing":
+        return browser.listing(key, subject.run, subject.items, alone=subject.alone)
+
+    listing = listing_of(subject.key)
+    other = None if subject.other is None else scored(listing_of(subject.other))
     rows = filters.beside(filters.typed_by(scored(listing), subject.types), other)
     said = asked.text if asked.within == "said" else ""
     wanted = filters.RolloutFilter(

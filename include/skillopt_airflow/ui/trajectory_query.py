@@ -23,6 +23,8 @@ class TrajectoryQuery(BaseModel):
     """Of a run, as `Moment.name`; empty for the newest that has rollouts."""
     stage: str = ""
     """Of the moment, by the name of its plan."""
+    cell: int = Field(default=0, ge=0)
+    """Of a run under several targets and harnesses, by its place among them."""
     target: str = ""
     harness: str = ""
     split: Literal[""] | Split = ""

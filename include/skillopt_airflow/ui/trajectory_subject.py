@@ -40,6 +40,8 @@ class Subject(NamedTuple):
     other_label: str = ""
     run: str = ""
     """The run whose failures count; those of any run if it is empty."""
+    alone: bool = False
+    """True if no other run rolls out these items, so that what others stored is passed over."""
     items: "pa.Table | None" = None
     """The items that count, with their types; those of every item if None."""
     types: "pa.Table | None" = None
