@@ -220,6 +220,7 @@ def test_a_training_under_way(browser: TestClient, tables: Tables, stored: Objec
     assert 'data-announce="Step 1 has ended: new best. 1 of 2 steps are done."' in text
     assert '<svg xmlns="http://www.w3.org/2000/svg"' in text
     assert text.count('role="status"') == 1
+    assert "Offline stand-in." in text
 
 
 def test_a_refresh_asks_little_and_draws_nothing(

@@ -127,6 +127,11 @@ class Progress(Value):
         return max((moment.step for moment in self.moments if moment.kind == "step"), default=0)
 
     @property
+    def standin(self) -> bool:
+        """True if the offline stand-in, which is no language model, is the target or the optimizer."""
+        return any("stand-in" in str(name) for name in (self.config.model.target, self.config.model.optimizer))
+
+    @property
     def metric(self) -> Metric:
         """The metric of all scores."""
         return self.config.evaluation.gate_metric
