@@ -39,12 +39,12 @@ TRIES = 20
 FILLERS = 8
 START_SECONDS = 120.0
 KEY = "bench"
-HEADER = ("page", "seconds, median of 20", "slowest", "KB of the page", "MB of the server")
+HEADER = ("page", "seconds, median of 20", "slowest", "KB of the page", "MB before", "MB after")
 NOTE = (
     f"Airflow's API server with the plugin, and {SKILLS} skills ({SKILLS // TARGETS} benchmarks with {TARGETS} target "
     f"models each, {VERSIONS} versions of {LINES} lines, {NIGHTS} nights) on a local S3 server that computes on the "
     "same cores. Every answer reads what it shows anew. The user may read all DAGs. The memory is the most that the "
-    "server's processes had by then, Airflow itself included."
+    "server's processes had until it was asked for the page, and by its last answer, Airflow itself included."
 )
 
 
@@ -61,7 +61,10 @@ class Answered(NamedTuple):
     name: str
     seconds: list[float]
     kilobytes: float
+    before: float
+    """Most MB of the server's processes until it was asked for."""
     megabytes: float
+    """Most MB of them by its last answer."""
 
 
 def measure() -> None:
@@ -80,8 +83,8 @@ def measure() -> None:
             Asked("a skill", f"/skills/{_names()[0]}?target={target}"),
         ]
         rows = [
-            (one.name, f"{median(one.seconds):.2f}", f"{max(one.seconds):.2f}", f"{one.kilobytes:,.0f}",
-             f"{one.megabytes:,.0f}")
+            (one.name, *(f"{each:.2f}" for each in (median(one.seconds), max(one.seconds))), f"{one.kilobytes:,.0f}",
+             f"{one.before:,.0f}", f"{one.megabytes:,.0f}")
             for one in answers(address, asked)
         ]  # fmt: skip
     tables.write("pages", "Pages inside Airflow", NOTE, HEADER, rows)
@@ -100,9 +103,9 @@ def answers(address: str, asked: Sequence[Asked]) -> list[Answered]:
     found = []
     with api_server(address) as server:
         for one in asked:
-            body = server.get(one.path)
+            before, body = server.megabytes(), server.get(one.path)
             seconds = [_timed(partial(server.get, one.path)) for _ in range(TRIES)]
-            found.append(Answered(one.name, seconds, len(body) / 1024, server.megabytes()))
+            found.append(Answered(one.name, seconds, len(body) / 1024, before, server.megabytes()))
     return found
 
 
