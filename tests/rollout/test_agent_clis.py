@@ -276,7 +276,7 @@ def test_an_issue_is_resolved_in_its_repository(cli_docker_host: str, standin_ur
     assert (trajectory.status, trajectory.error, trajectory.files) == (Status.OK, "", ("patch.diff",))
     # It ran the tests, read, changed and looked at the change, each by the CLI's own shell, in the copy.
     told = [message.content for message in trajectory.messages if message.role == "tool"]
-    for said in ("=== tests ran", "lines in all]", "Changed ", "Handed in"):
+    for said in ("Ran 13 tests", "lines in all]", "Changed ", "1 file changed", "Handed in"):
         assert any(said in text for text in told), told
     run = tests_on_engine(SandboxGroup(), fake.image, fake.labels, lambda _: contents, cli_docker_host)
     judged = judged_repository(swebench, item, trajectory, fake.left[item.id], run)

@@ -18,6 +18,7 @@ from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
 from tests.sandbox.small_repository import CONTENTS, small_item
 
 pytestmark = pytest.mark.engine
+LOOKS = "echo note > ledger/note.txt; git diff --stat; git status --short"
 TURNS: list[tuple[str, dict[str, Any]]] = [
     ("shell", {"command": "git log --oneline | wc -l; python -m pytest -q tests 2>&1 | tail -1; ls /opt/item; env"}),
     ("view", {"path": "ledger/sums.py", "first": 1, "last": 2}),
@@ -25,7 +26,7 @@ TURNS: list[tuple[str, dict[str, Any]]] = [
     ("edit", {"path": "ledger/sums.py", "old": "amounts[1:]", "new": "amounts"}),
     (
         "shell",
-        {"command": "echo note > ledger/note.txt; grep -rn test_all_the_amounts / --include=*.py | head -3"},
+        {"command": f"{LOOKS}; grep -rn test_all_the_amounts / --include=*.py | head -3"},
     ),
     ("view", {"path": "../etc/passwd"}),
     ("submit", {}),
@@ -93,6 +94,8 @@ def test_the_target_works_in_a_copy_and_its_difference_comes_out(engine: tuple[S
     assert seen.startswith("1\tdef total(amounts):\n2\t")
     assert "stands 2 times" in twice
     assert changed == "Changed ledger/sums.py at line 2."
+    assert " 1 file changed, 1 insertion(+), 1 deletion(-)" in searched
+    assert " M ledger/sums.py\n?? ledger/note.txt" in searched
     # Neither the tests that judge nor what they are to show is in this container.
     assert "test_all_the_amounts" not in searched
     assert "not in the repository" in outside

@@ -29,6 +29,8 @@ GIT_CONFIG = """[safe]
 	fsmonitor = false
 """
 AUTHORED = "2000-01-01T00:00:00+00:00"
+PROFILE = Path("/etc/profile.d/item.sh")
+"""What a login shell reads after it has set a path of its own; codex runs commands in one."""
 SCRIPT = """#!{python}
 import sys
 from {module} import {name}
@@ -54,6 +56,8 @@ def main() -> None:
         else:
             path.unlink()
     record()
+    PROFILE.parent.mkdir(parents=True, exist_ok=True)
+    PROFILE.write_text(f'PATH="{VENV}/bin:$PATH"\n')
     shutil.copyfile(HERE / "item.json", ITEM / "item.json")
     for path in [ITEM, *TREE.rglob("*")]:
         if not path.is_symlink():
@@ -91,6 +95,8 @@ def record() -> None:
         ["commit", "--quiet", "--allow-empty", "--no-verify", "--message=base"],
         ["repack", "-adq"],
         ["config", "core.bare", "false"],
+        # The history is copied to where the target works, and belongs to the files there.
+        ["config", "--unset", "core.worktree"],
     ):
         subprocess.run(["git", *command], cwd=TREE, env=env, check=True)
     shutil.rmtree(GIT / "hooks", ignore_errors=True)
