@@ -1,14 +1,16 @@
 """The sample, and the benchmark's own items where they are at hand."""
 
+import io
 import json
 import shutil
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.real_data import ABSENT, REAL_DATA
-from benchmarks.spreadsheetbench import make_sample
+from benchmarks.spreadsheetbench import make_sample, scoring
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, answer_cells
 from benchmarks.spreadsheetbench.scoring import compare
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Score
@@ -51,7 +53,10 @@ def test_every_item_of_the_sample_is_unsolved_and_solved_by_its_reference(tmp_pa
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL.is_dir(), reason=ABSENT)
 @pytest.mark.filterwarnings("ignore")
-def test_the_benchmark_s_own_items(tmp_path: Path) -> None:
+def test_the_benchmark_s_own_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The largest workbooks take seconds to read, and an item's reference would be read three times.
+    read = lru_cache(maxsize=2)(lambda content, load=scoring._load: load(io.BytesIO(content)))
+    monkeypatch.setattr(scoring, "_load", lambda path: read(Path(path).read_bytes()))
     records: list[JsonObject] = [
         record
         for name in ("train.json", "val.json")
@@ -59,9 +64,11 @@ def test_the_benchmark_s_own_items(tmp_path: Path) -> None:
     ]
     items = [BENCHMARK.item(record) for record in records]
     assert len({item.id for item in items}) == 120
-    golden = {item.id: judged(item, REAL, tmp_path, initial=False) for item in items}
+    golden, initial = {}, {}
+    for item in items:
+        golden[item.id] = judged(item, REAL, tmp_path, initial=False)
+        initial[item.id] = judged(item, REAL, tmp_path, initial=True)
     assert {(score.hard, score.soft) for score in golden.values()} == {(1.0, 1.0)}
-    initial = {item.id: judged(item, REAL, tmp_path, initial=True) for item in items}
     assert {item for item, score in initial.items() if score.hard == 1.0} == SOLVED_BY_DOING_NOTHING
     assert sum(score.soft for score in initial.values()) / 120 == pytest.approx(0.382, abs=0.001)
 

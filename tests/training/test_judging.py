@@ -94,10 +94,10 @@ def with_relations(whole: bytes, relations: str) -> bytes:
 
 
 def zip_bomb_of_cells() -> bytes:
-    """1.2 GB of texts, each a cell's own."""
+    """0.5 GB of texts, each a cell's own."""
     text = "x" * 32_000
     row = '<row r="{row}"><c r="A{row}" t="inlineStr"><is><t>{text}</t></is></c></row>'
-    return with_part(SHEET, sheet("".join(row.format(row=number, text=text) for number in range(1, 37_500))))
+    return with_part(SHEET, sheet("".join(row.format(row=number, text=text) for number in range(1, 16_000))))
 
 
 def billion_laughs() -> bytes:
@@ -125,7 +125,7 @@ def laughing_strings() -> bytes:
 
 
 def deep_nesting() -> bytes:
-    return with_part("xl/styles.xml", HEAD + f"<styleSheet {MAIN}>".encode() + b"<a>" * 2_000_000)
+    return with_part("xl/styles.xml", HEAD + f"<styleSheet {MAIN}>".encode() + b"<a>" * 500_000)
 
 
 def truncated() -> bytes:
@@ -142,6 +142,27 @@ def linked_archive(folder: Path) -> bytes:
         archive.writestr(str(folder / "written"), "x")
         archive.writestr("../../../../../../tmp/skillopt-climbed-out", "x")
     return content.getvalue()
+
+
+LESS_MEMORY = 400 * MEGABYTE
+
+
+def with_less_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What grows until the memory ends takes long to fill that of the product; the limit is set by it all the same."""
+    program = folder / "judge"
+    program.write_text(
+        f"#!{judging.sys.executable}\n"
+        "import resource, runpy, sys\n"
+        "setrlimit = resource.setrlimit\n"
+        "def lower(which, limits):\n"
+        f"    most = {LESS_MEMORY} if which == resource.RLIMIT_AS else limits[0]\n"
+        "    setrlimit(which, tuple(min(most, limit) for limit in limits))\n"
+        "resource.setrlimit = lower\n"
+        "sys.argv = sys.argv[3:]\n"
+        "runpy.run_module('skillopt_airflow.training.judging', run_name='__main__')\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(judging.sys, "executable", str(program))
 
 
 HOSTILE: Mapping[str, Callable[..., bytes]] = {
@@ -161,7 +182,11 @@ HOSTILE: Mapping[str, Callable[..., bytes]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_workbook_scores_zero_and_the_target_is_told_why(kind: str) -> None:
+def test_a_hostile_workbook_scores_zero_and_the_target_is_told_why(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "zip bomb of cells":
+        with_less_memory(tmp_path, monkeypatch)
     score = judge(CASE, {"output.xlsx": HOSTILE[kind]()}, GOLDEN)
     assert (score.hard, score.soft) == (0.0, 0.0)
     assert "cannot be read as a workbook" in score.feedback or "could not be read within" in score.feedback
@@ -182,7 +207,10 @@ def test_a_huge_declared_size_costs_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_whole_columns_of_a_workbook_without_end_are_judged_within_the_limits() -> None:
+def test_whole_columns_of_a_workbook_without_end_are_judged_within_the_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_less_memory(tmp_path, monkeypatch)
     item = CASE.item.model_copy(update={"public": {**CASE.item.public, "answer_position": "A:ZZ"}})
     far = with_part(SHEET, sheet('<row r="1048576"><c r="XFD1048576"><v>3</v></c></row>'))
     score = judge(CASE.model_copy(update={"item": item}), {"output.xlsx": far}, GOLDEN)
