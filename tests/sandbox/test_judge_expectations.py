@@ -1,5 +1,6 @@
 """Tests of the kinds that repositories have, with other expectations: each that held fails then."""
 
+import json
 import random
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from skillopt_airflow.core.resolution import unmoved
 from skillopt_airflow.core.run_logs import CaseStatus, LogFormat, parsed
+from skillopt_airflow.sandbox import judge_expectations
 from skillopt_airflow.sandbox.judge_expectations import altered
 
 SUITE = '''
@@ -173,6 +175,21 @@ def test_one_seed_makes_the_same_change_and_others_another() -> None:
 @pytest.mark.parametrize("text", ["def test_a(:\n", "def test_a():\n    print 'old'\n", "\ufeff", "\udce9 = 1"])
 def test_what_python_does_not_read_stays(text: str) -> None:
     assert altered(text, random.Random(0)) == (text, {})
+
+
+def test_the_program_prints_names_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    # Python warns of the first line.
+    text = "NUMBER = 1if 1 else 2\n\n\ndef test_a():\n    assert NUMBER\n\n\ndef test_b(): pass\n"
+    (tmp_path / "tests" / "test_it.py").write_text(text)
+    order = {"altered": 1, "restored": ["tests/test_it.py", "tests/data.json", "tests/test_gone.py"]}
+    (tmp_path / "order.json").write_text(json.dumps(order))
+    program = tmp_path / "program.py"
+    program.write_text(Path(judge_expectations.__file__).read_text().replace('Path("/work")', "HERE"))
+    run = subprocess.run([sys.executable, "-I", str(program)], capture_output=True, text=True, check=True)
+    assert run.stderr == ""
+    assert json.loads(run.stdout) == {"altered": ["tests.test_it.test_a"], "kept": ["tests.test_it.test_b"]}
+    assert (tmp_path / "tests" / "test_it.py").read_text().count("assert") == 2
 
 
 def test_lines_end_as_they_did() -> None:

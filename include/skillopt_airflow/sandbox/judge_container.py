@@ -143,7 +143,7 @@ class JudgeContainer:
     def _container(self, image: str) -> Iterator[str]:
         from docker.types import Mount
 
-        seconds = LAYOUT_SECONDS + self._limits.test_timeout
+        seconds = 2 * LAYOUT_SECONDS + self._limits.test_timeout
         labels = identity(self._labels) | expiry(seconds)
         options = f"size={16 * MEGABYTE},mode=0755,nosuid,nodev,noexec"
         volume = self._client.create_volume(

@@ -13,6 +13,7 @@ import json
 import random
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -65,6 +66,8 @@ class Source:
 
 def main() -> None:
     """Change the files, and print which functions were changed, and which were not."""
+    # Of what stands in the files, which would be printed beside the names.
+    warnings.simplefilter("ignore")
     order = json.loads((HERE / "order.json").read_text())
     chance = random.Random(order["altered"])  # noqa: S311
     told: dict[str, list[str]] = {"altered": [], "kept": []}
