@@ -38,8 +38,8 @@ instance: venv  ## an instance of swebench: REPO=folder BASE=commit FIX=commit O
 	@$(PYTHON) -m local instance $(if $(REPO),--repo '$(REPO)') --base '$(BASE)' --fix '$(FIX)' --out '$(OUT)' \
 		$(if $(REQUIREMENTS),--requirements '$(REQUIREMENTS)') $(if $(PROBLEM),--problem '$(PROBLEM)')
 
-image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_code, alfworld or gateway
-	@$(PYTHON) -m local image $(NAME)
+image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_code, alfworld, gateway or airflow (BASE=image)
+	@$(PYTHON) -m local image $(NAME) $(if $(BASE),--base $(BASE))
 
 clean: down  ## stop the platform and delete all its data; the virtual environment stays
 	@if [ -d .local ]; then find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +; fi
@@ -63,7 +63,7 @@ platform-tests: venv  ## tests that need a Docker engine or the whole platform
 	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
 
 cluster-tests: venv  ## trainings over Celery workers on hosts of their own, with faults; needs root, not part of `make test`
-	$(PYTHON) -m pytest -rP -m cluster tests/test_cluster.py
+	$(PYTHON) -m pytest -rP -m cluster $(call MARKED,cluster)
 
 nights-tests: venv  ## sixty nights of re-gating on the whole platform; not part of `make test`
 	$(PYTHON) -m pytest -m nights
@@ -94,6 +94,7 @@ lock: venv  ## make the locks from pyproject.toml: of production, with what the 
 	$(COMPILE) --no-annotate -c requirements.txt docker/sandbox-requirements.in -o docker/sandbox-requirements.txt
 	$(COMPILE) --no-annotate -c requirements.txt docker/gateway-requirements.in -o docker/gateway-requirements.txt
 	$(COMPILE) --no-annotate --no-deps docker/alfworld-requirements.in -o docker/alfworld-requirements.txt
+	$(COMPILE) --no-annotate --no-deps -c requirements-local.txt docker/airflow-requirements.in -o docker/airflow-requirements.txt
 
 bench: venv  ## make the tables of bench/results anew
 	$(PYTHON) -m bench

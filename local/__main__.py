@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     ):
         commands.add_parser(name, parents=[common], help=text).set_defaults(run=run)
     images = commands.add_parser("image", parents=[common], help="build images")
-    images.add_argument("names", nargs="*", help="sandbox (`up` builds it), codex, claude_code, alfworld, gateway")
+    images.add_argument(
+        "names", nargs="*", help="sandbox (`up` builds it), codex, claude_code, alfworld, gateway, airflow"
+    )
     images.set_defaults(run=_image)
     _add_import(commands.add_parser("import", parents=[common], help=IMPORT, description=IMPORT))
     _add_instance(commands.add_parser("instance", parents=[common], help=INSTANCE, description=INSTANCE))
@@ -170,7 +172,7 @@ def _image(home: Home, options: argparse.Namespace) -> int:
     unknown = sorted(set(names) - set(image.RECIPES))
     if unknown or not names:
         raise ImageMissing(f"no image {', '.join(unknown) or 'named'}: choose from {', '.join(image.RECIPES)}")
-    image.ensure(home.root, engine.ensure(home.root, print), print, names)
+    image.ensure(home.root, engine.ensure(home.root, print), print, names, options.base)
     print(f"Built {', '.join(image.RECIPES[name].image for name in names)}")
     return 0
 

@@ -75,6 +75,18 @@ def gateway_files(root: Path) -> Files:
     return _placed(root, files)
 
 
+def airflow_files(root: Path) -> Files:
+    """Return the files that Airflow's image gets beside its packages: the DAG files."""
+    return {Path("dags") / path.name: path for path in sorted((root / "dags").glob("*.py"))}
+
+
+def wheel_files(root: Path) -> Files:
+    """Return the files that the project's wheel is made of, and some that it leaves out, by their paths."""
+    found = [path for folder in (PACKAGE, Path("benchmarks"), Path("skills")) for path in (root / folder).rglob("*")]
+    files = [root / "pyproject.toml", *(path for path in found if path.is_file() and "__pycache__" not in path.parts)]
+    return {path.relative_to(root): path for path in sorted(files)}
+
+
 def _placed(root: Path, files: Iterable[Path]) -> dict[Path, Path]:
     return {path.relative_to(root / "include"): path for path in sorted(files)}
 
@@ -85,18 +97,22 @@ class Recipe:
 
     image: str
     dockerfile: Path
-    requirements: Path | None = None
-    """Python packages."""
+    requirements: tuple[Path, ...] = ()
+    """Locks of Python packages."""
     program: Callable[[Path], Files] = lambda root: {}
     cli: npm.CLI | None = None
     compiled: str = ""
     """A requirement that is compiled, beside the others."""
     on_sandbox: bool = False
     """True if it starts from the sandbox image, else from the Python base."""
+    has_wheel: bool = False
+    """True if the project itself is installed among the packages."""
+    follows: bool = True
+    """Whether it is made anew with the sandbox image, once it is there; else only when it is asked for."""
 
 
 RECIPES: Mapping[str, Recipe] = {
-    "sandbox": Recipe(IMAGE, DOCKERFILE, REQUIREMENTS, program_files),
+    "sandbox": Recipe(IMAGE, DOCKERFILE, (REQUIREMENTS,), program_files),
     "codex": Recipe(HARNESSES["codex"].image, Path("docker/codex.Dockerfile"), cli=npm.CODEX, on_sandbox=True),
     "claude_code": Recipe(
         HARNESSES["claude_code"].image, Path("docker/claude_code.Dockerfile"), cli=npm.CLAUDE_CODE, on_sandbox=True
@@ -104,24 +120,39 @@ RECIPES: Mapping[str, Recipe] = {
     "alfworld": Recipe(
         "skillopt-sandbox-alfworld:latest",
         Path("docker/alfworld.Dockerfile"),
-        Path("docker/alfworld-requirements.txt"),
+        (Path("docker/alfworld-requirements.txt"),),
         compiled="fast-downward-textworld==20.6.4",
         on_sandbox=True,
     ),
     "gateway": Recipe(
         SandboxGroup().gateway_image,
         Path("docker/gateway.Dockerfile"),
-        Path("docker/gateway-requirements.txt"),
+        (Path("docker/gateway-requirements.txt"),),
         gateway_files,
+    ),
+    "airflow": Recipe(
+        "skillopt-airflow:latest",
+        Path("docker/airflow.Dockerfile"),
+        (Path("requirements.txt"), Path("docker/airflow-requirements.txt")),
+        airflow_files,
+        has_wheel=True,
+        follows=False,
     ),
 }
 """The sandbox image is always there; the others are built when they are asked for."""
 
 
-def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = ()) -> str:
+def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = (), base: str = "") -> str:
     """Return the name of the sandbox image, which is built if it is missing or an input of it changed.
 
     So are the images of `names`, and those that were built before: they would not fit the others any more.
+
+    Args:
+        home: the platform's folder, which keeps what takes long to make.
+        docker_host: the engine's address.
+        report: told what is done.
+        names: images of RECIPES.
+        base: what those of `names` start from that do not start from the sandbox image; Python's base when empty.
 
     Raises:
         ImageMissing: the base, a package or the build failed; the text says which and why.
@@ -131,14 +162,16 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
     except DockerException as error:
         raise ImageMissing(f"no image can be built: no engine answers at {docker_host}: {error}") from error
     try:
+        names = set(names)
         wanted = {"sandbox", *names}
         for name, recipe in RECIPES.items():
             built = _built_from(client, recipe.image)
-            if built is None and name not in wanted:
+            if name not in wanted and (built is None or not recipe.follows):
                 continue
-            inputs = inputs_hash(ROOT, name)
+            own = base if name in names and not recipe.on_sandbox else ""
+            inputs = inputs_hash(ROOT, name) + (f" on {own}" if own else "")
             if built != inputs:
-                _make(client, docker_host, home.resolve(), report, name, inputs)
+                _make(client, docker_host, home.resolve(), report, name, inputs, own)
         return IMAGE
     except (DockerException, RequestException) as error:
         raise ImageMissing(f"an image could not be built on {docker_host}: {error}") from error
@@ -146,9 +179,12 @@ def ensure(home: Path, docker_host: str, report: Report, names: Iterable[str] = 
         client.close()
 
 
-def _make(client: docker.DockerClient, docker_host: str, home: Path, report: Report, name: str, inputs: str) -> None:
+def _make(
+    client: docker.DockerClient, docker_host: str, home: Path, report: Report, name: str, inputs: str, base: str
+) -> None:
     recipe = RECIPES[name]
-    base = IMAGE if recipe.on_sandbox else _base(client, docker_host, home, report)
+    if not base:
+        base = IMAGE if recipe.on_sandbox else _base(client, docker_host, home, report)
     report(f"building {recipe.image}")
     with tempfile.TemporaryDirectory(prefix="skillopt-image-") as folder:
         stage_context(ROOT, Path(folder), _architecture(client), home / "cache", name)
@@ -184,23 +220,38 @@ def stage_context(root: Path, target: Path, architecture: str, cache: Path, name
         npm.stage(recipe.cli, architecture, cache, target / "cli")
         return
     stage_program(root, target / "program", recipe.program)
-    install = [find_uv_bin(), "pip", "install", "--no-deps", "--only-binary", ":all:", "--quiet"]
-    install += ["--target", str(target / "packages"), "--requirements", str(root / str(recipe.requirements))]
-    install += ["--python-version", PYTHON, "--python-platform", f"{architecture}-manylinux_2_28"]
-    done = subprocess.run(install, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ImageMissing(f"the packages of {recipe.image} could not be fetched: {done.stderr.strip()[-500:]}")
+    wanted = [word for lock in recipe.requirements for word in ("--requirements", str(root / lock))]
+    if recipe.has_wheel:
+        with tempfile.TemporaryDirectory(prefix="skillopt-wheel-") as folder:
+            _uv(recipe, ["build", "--wheel", "--out-dir", folder, str(root)])
+            _install(recipe, [*wanted, *map(str, Path(folder).glob("*.whl"))], architecture, target / "packages")
+    else:
+        _install(recipe, wanted, architecture, target / "packages")
     if recipe.compiled:
         compiled.stage(recipe.compiled, architecture, cache, target / "packages")
+
+
+def _install(recipe: Recipe, wanted: list[str], architecture: str, target: Path) -> None:
+    platform = ["--python-version", PYTHON, "--python-platform", f"{architecture}-manylinux_2_28"]
+    install = ["pip", "install", "--no-deps", "--only-binary", ":all:"]
+    _uv(recipe, [*install, "--target", str(target), *platform, *wanted])
+
+
+def _uv(recipe: Recipe, arguments: list[str]) -> None:
+    done = subprocess.run([find_uv_bin(), "--quiet", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ImageMissing(f"the packages of {recipe.image} could not be fetched: {done.stderr.strip()[-500:]}")
 
 
 def input_files(root: Path, name: str = "sandbox") -> Files:
     """Return every file that decides what an image holds, by a name of its own, with those of the image below it."""
     recipe = RECIPES[name]
-    below = [recipe.dockerfile, *BUILDERS, *([recipe.requirements] if recipe.requirements else [])]
+    below = [recipe.dockerfile, *BUILDERS, *recipe.requirements]
     files = {path: root / path for path in below} | {
         Path("program") / at: path for at, path in recipe.program(root).items()
     }
+    if recipe.has_wheel:
+        files |= wheel_files(root)
     return {**input_files(root), **files} if recipe.on_sandbox else files
 
 

@@ -52,7 +52,7 @@ def is_ready(settings: Settings) -> bool:
 
 
 def push(settings: Settings, docker_host: str) -> None:
-    """Push every image of the project's that the engine has.
+    """Push every image of the project's that the engine has and that sandboxes run in or beside.
 
     Raises:
         ImageMissing: with what engine or registry said.
@@ -62,7 +62,7 @@ def push(settings: Settings, docker_host: str) -> None:
     except DockerException as error:
         raise ImageMissing(f"no image can be pushed: no engine answers at {docker_host}: {error}") from error
     try:
-        for recipe in image.RECIPES.values():
+        for recipe in (recipe for recipe in image.RECIPES.values() if recipe.follows):
             for built in client.images.list(name=recipe.image):
                 name, _, tag = f"{registry_address(settings)}/{recipe.image}".rpartition(":")
                 built.tag(name, tag)

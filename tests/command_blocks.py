@@ -22,10 +22,16 @@ NOT_RUN = (
         "make import",
         "a folder of another project; tests/local/test_import_run.py writes one and imports it",
     ),
+    ("docs/hosts.md", "make image", "images of minutes, and a registry's; tests/test_compose.py starts it"),
     ("docs/hosts.md", "make up", "the platform on three hosts; `make cluster-tests` starts it"),
     ("docs/hosts.md", "airflow pools set", "a pool that `python -m bench in_flight` makes"),
     ("docs/kubernetes.md", "python -m", "a cluster; tests/sandbox/test_pod.py runs the part before the pipe"),
     ("docs/kubernetes.md", "kubectl", "a cluster"),
+    (
+        "docs/kubernetes.md",
+        "make image",
+        "a registry; tests/local/test_airflow_image.py builds it on the base made here",
+    ),
     ("docs/providers.md", "export", "providers' keys; tests/models/test_providers_page.py creates the connections"),
     ("docs/publishing.md", "export", "someone's address; test_docs.py follows the connection to it"),
 )

@@ -71,14 +71,23 @@ def test_the_gateways_image_gets_what_calls_a_model():
 
 @pytest.mark.parametrize("name", ["sandbox", "gateway"])
 def test_packages_have_the_versions_of_the_lock(name: str):
-    requirements = image.RECIPES[name].requirements
-    assert requirements is not None
+    (requirements,) = image.RECIPES[name].requirements
     inside, lock = pins(image.ROOT / requirements), pins(image.ROOT / "requirements.txt")
     assert "pydantic-core" in dict(inside)
     assert inside - lock == set()
 
 
-@pytest.mark.parametrize("name", ["sandbox", "codex"])
+def test_the_image_of_airflow_has_the_lock_of_production_and_drivers_of_its_database():
+    lock, drivers = (pins(image.ROOT / path) for path in image.RECIPES["airflow"].requirements)
+    assert {"apache-airflow", "apache-airflow-providers-celery"} <= dict(lock).keys()
+    assert dict(drivers).keys() == {"asyncpg", "psycopg2-binary"}
+    assert drivers <= pins(image.ROOT / "requirements-local.txt")
+    assert {str(path) for path in image.airflow_files(image.ROOT)} == {
+        f"dags/{path.name}" for path in image.ROOT.glob("dags/*.py")
+    }
+
+
+@pytest.mark.parametrize("name", ["sandbox", "codex", "airflow"])
 def test_a_changed_input_is_another_image(tmp_path: Path, name: str):
     for path in image.input_files(image.ROOT, name).values():
         copy = tmp_path / path.relative_to(image.ROOT)
@@ -89,6 +98,8 @@ def test_a_changed_input_is_another_image(tmp_path: Path, name: str):
     assert before == image.inputs_hash(image.ROOT, name)
     (tmp_path / "include/skillopt_airflow/rollout/new.py").write_text("")
     assert image.inputs_hash(tmp_path, name) != before
+    (tmp_path / "include/skillopt_airflow/rollout/new.py").unlink()
+    assert image.inputs_hash(tmp_path, name) == before
 
 
 def test_an_engine_that_is_gone_is_explained(tmp_path: Path):

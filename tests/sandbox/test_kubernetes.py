@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
@@ -33,6 +35,7 @@ pytestmark = pytest.mark.slow
 
 __all__ = ["s3_endpoint"]
 
+MANIFESTS = Path(__file__).parents[2] / "docker" / "kubernetes.yaml"
 IMAGE = "registry.example/skillopt-sandbox@sha256:" + "0" * 64
 
 
@@ -88,6 +91,17 @@ def test_every_item_gets_a_row_and_nothing_stays(cluster, store, workload):
     assert [call.http_status for call in fake.calls] == [200] * 5
     assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert (cluster.pods, cluster.secrets, store.list_keys("")) == ({}, {}, [])
+    # It needs all that the Role allows, and no more.
+    [role] = [one for one in yaml.safe_load_all(MANIFESTS.read_text()) if one["kind"] == "Role"]
+    allowed = {(thing, verb) for rule in role["rules"] for thing in rule["resources"] for verb in rule["verbs"]}
+    assert {right(method, path) for method, path in cluster.seen} == allowed
+
+
+def right(method: str, path: str) -> tuple[str, str]:
+    """The resource and the verb of a request, as Kubernetes' roles name them."""
+    kind, *below = urlsplit(path).path.removeprefix("/api/v1/namespaces/").split("/")[1:]
+    verb = {"POST": "create", "DELETE": "delete", "GET": "get" if below else "list"}[method]
+    return "/".join([kind, *below[1:]]), verb
 
 
 def test_the_pod_holds_no_secret_and_its_secret_goes_with_it(cluster, store, workload):
