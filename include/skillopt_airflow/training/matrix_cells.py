@@ -10,7 +10,7 @@ def in_cell(run: TrainingRun, place: int) -> TrainingRun:
     overrides = {**run.ref.overrides, "model.target": cell.target, "model.harness": cell.harness}
     prices = {**run.record.prices, "target": cell.price}
     ref = run.ref.model_copy(update={"overrides": overrides, "prices": prices})
-    return TrainingRun(ref, run.connections)
+    return TrainingRun(ref, run.connections, run.store)
 
 
 def one_for_each_target(run: TrainingRun) -> list[TrainingRun]:

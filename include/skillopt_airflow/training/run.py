@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from skillopt_airflow.rollout.settings import RolloutSettings
     from skillopt_airflow.store.artifacts import ArtifactStore
+    from skillopt_airflow.store.objects import ObjectStore
     from skillopt_airflow.store.rollout_table import RolloutKey, RolloutTable, UsageTable
     from skillopt_airflow.store.run_states import RunStates
     from skillopt_airflow.training.connections import Connections
@@ -124,12 +125,13 @@ class RunRecord(Document):
 class TrainingRun:
     """A run's settings, documents and tables, and its connections to the outside."""
 
-    def __init__(self, ref: RunRef, connections: "Connections") -> None:
+    def __init__(self, ref: RunRef, connections: "Connections", store: "ObjectStore | None" = None) -> None:
+        """Open a run; `store` is its bucket, if it is open already, since to reach one takes longer than to read it."""
         from skillopt_airflow.store.keys import RunKeys
 
         self.ref = ref
         self.connections = connections
-        self.store = connections.object_store(ref.storage, ref.storage.bucket)
+        self.store = connections.object_store(ref.storage, ref.storage.bucket) if store is None else store
         self.keys: RunKeys = RunKeys(ref.storage.prefix, ref.benchmark, ref.run)
         self._refs: dict[Split, list[ItemRef]] = {}
 

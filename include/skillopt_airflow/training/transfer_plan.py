@@ -87,12 +87,12 @@ def _skills(
     run: TrainingRun, config: TrainConfig, request: TransferRequest, failures: list[SkillOptError]
 ) -> list[SkillDocument]:
     """Return the skills that can be found."""
-    client, found = run.connections.s3_client(config.storage), []
+    client, seed, found = run.connections.s3_client(config.storage), run.seed_skill(), []
     artifacts = published_skills(run.connections, config.storage, run.ref.benchmark, str(config.model.target))
     for place, source in enumerate(request.skills):
         with _kept(failures):
             check_skills({f"skills[{place}]": source})
-            found.append(find_skill(source, run.seed_skill(), artifacts, client).document)
+            found.append(find_skill(source, seed, artifacts, client).document)
     return found
 
 
