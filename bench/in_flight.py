@@ -20,6 +20,8 @@ from skillopt_airflow.core.types import Split
 LATENCY = 1.0
 ALLOWED = SLOTS
 """Calls at the same time that the provider is said to allow."""
+TOLERANCE = 1.1
+"""So many times as many may be in flight at the most."""
 POOL = "provider"
 ROOM = 20 * SLOTS
 """Slots of the server, which holds nobody back."""
@@ -146,6 +148,8 @@ def _row(place: Checkout, server: CountingServer, names: Sequence[str], hosts: i
         if state != "success":
             raise PlatformError(f"train_{name}: run {run_id} ended as {state}")
     load, wall = server.load, time.monotonic() - began
+    if names == POOLED and load.most > TOLERANCE * ALLOWED:
+        raise PlatformError(f"{load.most} calls were in flight, and the pool has {ALLOWED} slots")
     return (
         hosts,
         "a call" if names == POOLED else "a task",
