@@ -13,6 +13,7 @@ from botocore.config import Config
 
 from local.home import PROJECT
 from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
@@ -150,6 +151,8 @@ def update(place: Place) -> list[JsonObject]:
     moment = run.timeline[1]
     patch = Patch(edits=(Edit(op="append", content=RULE),))
     run.store.put_model(run.keys.moment(moment).ranked_edits, patch)
+    # Nothing was reflected on.
+    run.store.put_model(run.keys.moment(moment).reflected_items, ReflectedItems(item_ids=(), failed=0))
     return store_plan(run, moment, "evaluate", propose(run, moment, patch))
 
 
@@ -251,17 +254,20 @@ def words(dice: random.Random, chars: int) -> str:
     return " ".join(dice.choices(VOCABULARY, k=chars // 7))
 
 
+def record(name: str) -> JsonObject:
+    """Return a record like SearchQA's; the name decides on all of it."""
+    dice = _dice(name)
+    return {
+        "id": f"{name.partition(' ')[0]}-{dice.getrandbits(128):032x}",
+        "question": words(dice, 80),
+        "context": " ".join(f"[DOC] {words(dice, CONTEXT_CHARS // 10)}" for _ in range(10)),
+        "answers": [dice.choice(VOCABULARY)],
+    }
+
+
 def write_data(folder: Path, items: int) -> None:
     """Write a data set with so many items to evaluate on, like SearchQA's."""
     for split, count in (("train", 40), ("val", items), ("test", 10)):
         (folder / split).mkdir(parents=True)
         with (folder / split / "items.jsonl").open("w", encoding="utf-8") as file:
-            for number in range(count):
-                dice = _dice(f"{split} {number}")
-                record = {
-                    "id": f"{split}-{dice.getrandbits(128):032x}",
-                    "question": words(dice, 80),
-                    "context": " ".join(f"[DOC] {words(dice, CONTEXT_CHARS // 10)}" for _ in range(10)),
-                    "answers": [dice.choice(VOCABULARY)],
-                }
-                file.write(json.dumps(record) + "\n")
+            file.writelines(json.dumps(record(f"{split} {number}")) + "\n" for number in range(count))

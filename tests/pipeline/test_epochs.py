@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, Da
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.types import JsonObject
+from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline import airflow_connections, epochs, tasks
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
@@ -199,8 +199,8 @@ def test_steps_of_many_chunks_are_fewer_in_a_dag_run(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(("items", "draws", "steps"), [(200, 1, 10), (1000, 3, 10), (100_000, 1, 5), (100_000, 3, 1)])
 def test_a_dag_run_has_no_more_than_some_hundred_tasks(items: int, draws: int, steps: int) -> None:
     config = TrainConfig.from_layers({"evaluation": {"draws": draws}})
-    run: Any = SimpleNamespace(config=config, item_refs=lambda split: range(items))
-    assert epochs.steps_of_run(run, epochs.MOST_STEPS) == steps
+    sizes = {Split.TRAIN: 400, Split.VAL: items}
+    assert epochs.steps_that_fit(config, sizes, epochs.MOST_STEPS) == steps
 
 
 @pytest.mark.parametrize(

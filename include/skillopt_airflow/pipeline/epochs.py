@@ -5,6 +5,7 @@ is a DAG run, and an epoch of many steps, or of steps with many chunks, is sever
 the same in the first epoch and in the tenth, in a run of 10 steps and in one of 200.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError, AirflowSkipException
 
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
@@ -53,12 +55,17 @@ def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[_ChildRun]"
     return tasks
 
 
-def steps_of_run(run: "TrainingRun", most: int) -> int:
-    """Return the steps in each DAG run of the run's epochs: fewer than the graph has where they have many chunks."""
+def steps_that_fit(config: TrainConfig, sizes: Mapping[Split, int], most: int) -> int:
+    """Return the steps in each DAG run of a training's epochs: fewer than the graph has where they have many chunks.
+
+    Args:
+        config: of the training.
+        sizes: items of train and val.
+        most: steps that the graph has.
+    """
     from skillopt_airflow.training.map_limits import step_demands
 
-    sizes = {split: len(run.item_refs(split)) for split in (Split.TRAIN, Split.VAL)}
-    chunks = sum(demand.chunks for demand in step_demands(run.config, sizes))
+    chunks = sum(demand.chunks for demand in step_demands(config, sizes))
     return max(1, min(most, MOST_TASKS // (chunks + TASKS_OF_STEP)))
 
 
@@ -172,7 +179,7 @@ class EpochRun(_ChildRun):
         run = self._opened()
         if self.epoch > run.config.train.num_epochs:
             raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
-        part = steps_of_run(run, self.steps)
+        part = self._part(run)
         offset = self._done(run, part)
         if not _goes_on(run, offset):
             raise AirflowSkipException(f"the run was stopped: {run.stopped()}")
@@ -184,7 +191,7 @@ class EpochRun(_ChildRun):
         training, _, child = str(self.trigger_run_id).rpartition(CHILD)
         name, _, number = child.partition(PART)
         run = self._opened()
-        part = steps_of_run(run, self.steps)
+        part = self._part(run)
         offset = part * (int(number) if number else 1)
         if _goes_on(run, offset):
             self.trigger_run_id = f"{training}{CHILD}{name}"
@@ -194,6 +201,11 @@ class EpochRun(_ChildRun):
         from skillopt_airflow.pipeline.airflow_connections import open_run
 
         return open_run({**self.run, "epoch": self.epoch})
+
+    def _part(self, run: "TrainingRun") -> int:
+        """Return the steps of each part but the last."""
+        sizes = {split: len(run.item_refs(split)) for split in (Split.TRAIN, Split.VAL)}
+        return steps_that_fit(run.config, sizes, self.steps)
 
     def _done(self, run: "TrainingRun", part: int) -> int:
         """Return the steps before the first part that is not done; 0 if all are, which then go through the epoch."""
