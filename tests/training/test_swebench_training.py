@@ -112,7 +112,7 @@ def judged_here(
 def training() -> Any:
     training = InRepositories.of(
         "swebench",
-        train__num_epochs=2,
+        train__num_epochs=1,
         train__steps_per_epoch=2,
         train__batch_size=5,
         evaluation__val_limit=None,
