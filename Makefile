@@ -44,23 +44,27 @@ image: venv  ## build an image: NAME=sandbox (as `make up` does), codex, claude_
 clean: down  ## stop the platform and delete all its data; the virtual environment stays
 	@if [ -d .local ]; then find .local -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +; fi
 
-test: venv lint  ## lint, then the fast tests, the slow ones, and those that need a Docker engine or the whole platform
-	@$(MAKE) --no-print-directory fast-tests
+test: venv  ## lint beside the fast tests, then the slow ones, and those that need a Docker engine or the whole platform
+	@$(MAKE) --no-print-directory -j 2 lint fast-tests
 	@$(MAKE) --no-print-directory slow-tests
 	@$(MAKE) --no-print-directory platform-tests
 
+# Half as many again as processors, since a test waits for a server, another process or a time limit now and then.
+PROCESSES = $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))
+
 fast-tests: venv  ## tests that need nothing but Python and two minutes
-	$(PYTHON) -m pytest -n auto --dist worksteal -m "not slow and not engine and not platform and not provider and not nights and not cluster"
+	$(PYTHON) -m pytest -n $(PROCESSES) --dist worksteal -m "not slow and not engine and not platform and not provider and not nights and not cluster"
 
 # The files with tests of a kind, since merely importing all others takes a process a quarter of a minute.
 MARKED = $$(grep -rlE --include='*.py' 'mark\.($(1))' tests | sort)
 
+# File by file, since a training that the tests of a file share would else be made by each process.
 slow-tests: venv  ## whole trainings in one process, servers, time limits; they need nothing but Python, too
-	$(PYTHON) -m pytest -n auto --dist worksteal -m "slow and not engine and not platform and not provider and not nights and not cluster" $(call MARKED,slow)
+	$(PYTHON) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "slow and not engine and not platform and not provider and not nights and not cluster" $(call MARKED,slow)
 
-# Two files at a time, whatever the processors: a test on the platform mostly waits, one task for the other.
+# Three files at a time, whatever the processors: a test on the platform mostly waits, one task for the other.
 platform-tests: venv  ## tests that need a Docker engine or the whole platform
-	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
+	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "engine or platform" $(call MARKED,engine|platform)
 
 cluster-tests: venv  ## trainings over Celery workers on hosts of their own, with faults; needs root, not part of `make test`
 	$(PYTHON) -m pytest -rP -m cluster $(call MARKED,cluster)

@@ -16,28 +16,46 @@ settings.load_profile("untimed")
 # The tests' data is in their own folders.
 os.environ.setdefault("SKILLOPT_DEPLOYMENT", str(PROJECT / "tests/everything_allowed.yaml"))
 
-IMAGES = "tests/local/test_platform.py"
+BRINGS_A_BENCHMARK = "tests/pipeline/test_pictures_platform.py"
+BUILDS_IMAGES = "tests/pipeline/test_methods_platform.py"
 TOGETHER = {
     # Both leave trajectories at the usual place.
     "tests/test_readme_platform.py": "tests/pipeline/test_training_platform.py",
-    # An image is made anew when a benchmark has come or gone: one of these brings one, the others look after images.
-    "tests/local/test_image.py": IMAGES,
-    "tests/local/test_try_benchmark.py": IMAGES,
-    "tests/pipeline/test_methods_platform.py": IMAGES,
-    "tests/pipeline/test_pictures_platform.py": IMAGES,
-    "tests/rollout/test_agent_clis.py": IMAGES,
-    "tests/rollout/test_in_containers.py": IMAGES,
-    "tests/rollout/test_repository_in_containers.py": IMAGES,
-    "tests/sandbox/test_docker_without_shared_files.py": IMAGES,
-    "tests/sandbox/test_item_images.py": IMAGES,
-    "tests/sandbox/test_judge_container.py": IMAGES,
+    # An image is made anew when a benchmark has come or gone, also by `up` and `try`.
+    "tests/local/test_image.py": BRINGS_A_BENCHMARK,
+    "tests/local/test_platform.py": BRINGS_A_BENCHMARK,
+    "tests/local/test_try_benchmark.py": BRINGS_A_BENCHMARK,
+    # What one of them removes may be what another builds on.
+    "tests/rollout/test_agent_clis.py": BUILDS_IMAGES,
+    "tests/rollout/test_in_containers.py": BUILDS_IMAGES,
+    "tests/rollout/test_repository_in_containers.py": BUILDS_IMAGES,
+    "tests/sandbox/test_docker_without_shared_files.py": BUILDS_IMAGES,
+    "tests/sandbox/test_item_images.py": BUILDS_IMAGES,
+    "tests/sandbox/test_judge_container.py": BUILDS_IMAGES,
 }
 """Files whose tests must not run at the same time."""
 
+LONG = (
+    "tests/test_training_loop.py",
+    "tests/training/test_kill_at_every_write.py",
+    "tests/training/test_nights.py",
+    "tests/training/test_map_limits.py",
+    "tests/training/test_spreadsheet_training.py",
+    "tests/benchmarks/test_spreadsheetbench_data.py",
+    "tests/training/test_judging.py",
+    "tests/training/test_officeqa_training.py",
+)
+"""Files whose slow tests take longest."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests on the platform first, as they take longest."""
-    items.sort(key=lambda item: item.get_closest_marker("platform") is None)
+    """Put first what takes longest, the tests on the platform and long files: in the end no process works alone."""
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        file = item.nodeid.partition("::")[0]
+        return item.get_closest_marker("platform") is None, LONG.index(file) if file in LONG else len(LONG)
+
+    items.sort(key=place)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

@@ -8,9 +8,11 @@ from local.standin.exercise import Candidate, Exercise
 from local.standin.ranking import rank
 from local.standin.reader import phrase
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Case, Verdict
+from local.standin.subject import DOCUMENTS, Active, Case, Verdict
 from local.standin.subjects import subject_of
 from local.standin.words import key, without_possessive
+
+_OF_DOCUMENTS = frozenset(name for name, directive in DIRECTIVES.items() if directive.subject == DOCUMENTS)
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,16 @@ class _DocumentsCase:
         self.item_id = trajectory.item_id
         self.exercise = Exercise.of_prompt(trajectory.prompt)
         self.expected = frozenset(map(key, expected))
+        self._verdicts: dict[Active, Verdict] = {}
 
     def verdict(self, active: Active) -> Verdict:
         """Return whether the answer is an expected one, and how high the first of them ranks."""
+        heard = active & _OF_DOCUMENTS
+        if heard not in self._verdicts:
+            self._verdicts[heard] = self._verdict(heard)
+        return self._verdicts[heard]
+
+    def _verdict(self, active: Active) -> Verdict:
         ranked = rank(self.exercise, active)
         if not ranked:
             return Verdict(right=False, reciprocal_rank=0.0)

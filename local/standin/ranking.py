@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import lru_cache
 
 from local.standin.exercise import Candidate, Exercise, Mention
 from local.standin.subject import Active
@@ -17,16 +18,37 @@ _PAGE_FURNITURE = """
 """
 _DOMAINS = (".com", ".org", ".net")
 _SITE_WORDS = frozenset(_PAGE_FURNITURE.split())
+_OF_MASSES = frozenset(
+    ["titles", "matching_documents", "near_question", "first_document", "last_document", "recurrence", "full_names"]
+)
+_OF_QUESTION = frozenset(["question_words", "echo_question", "quoted"])
+_OF_KIND = frozenset(["common_words", "number", "person"])
+_OF_FORM = frozenset(["site_words", "short", "longest"])
+"""The directives that each factor of a score depends on; toggling one of them leaves the others as they were."""
+KEPT = 2048
+"""Sets of factors that are remembered: each question is answered under many sets of directives."""
 
 
 def rank(exercise: Exercise, active: Active) -> list[Candidate]:
     """Return the candidates from best to worst under the directives; those that score nothing are left out."""
+    factors = zip(
+        exercise.candidates,
+        _masses(exercise, active & _OF_MASSES),
+        _fits_of_question(exercise, active & _OF_QUESTION),
+        _fits_of_kind(exercise, active & _OF_KIND),
+        _fits_of_form(exercise, active & _OF_FORM),
+        strict=True,
+    )
+    scored = ((-mass * (question * kind * form), name) for name, mass, question, kind, form in factors)
+    return [exercise.candidates[name] for _, name in sorted(one for one in scored if one[0] < 0.0)]
+
+
+@lru_cache(maxsize=KEPT)
+def _masses(exercise: Exercise, active: Active) -> tuple[float, ...]:
     masses = {name: _mass(exercise, candidate, active) for name, candidate in exercise.candidates.items()}
     if "full_names" in active:
         masses = _with_their_parts(exercise.candidates, masses)
-    scores = {name: masses[name] * _fit(exercise, exercise.candidates[name], active) for name in masses}
-    names = sorted((name for name in scores if scores[name] > 0.0), key=lambda name: (-scores[name], name))
-    return [exercise.candidates[name] for name in names]
+    return tuple(masses.values())
 
 
 def _mass(exercise: Exercise, candidate: Candidate, active: Active) -> float:
@@ -63,12 +85,19 @@ def _with_their_parts(candidates: Mapping[str, Candidate], masses: Mapping[str, 
     return grown
 
 
-def _fit(exercise: Exercise, candidate: Candidate, active: Active) -> float:
-    return (
-        _fit_of_question(exercise, candidate, active)
-        * _fit_of_kind(exercise, candidate, active)
-        * _fit_of_form(candidate, active)
-    )
+@lru_cache(maxsize=KEPT)
+def _fits_of_question(exercise: Exercise, active: Active) -> tuple[float, ...]:
+    return tuple(_fit_of_question(exercise, candidate, active) for candidate in exercise.candidates.values())
+
+
+@lru_cache(maxsize=KEPT)
+def _fits_of_kind(exercise: Exercise, active: Active) -> tuple[float, ...]:
+    return tuple(_fit_of_kind(exercise, candidate, active) for candidate in exercise.candidates.values())
+
+
+@lru_cache(maxsize=KEPT)
+def _fits_of_form(exercise: Exercise, active: Active) -> tuple[float, ...]:
+    return tuple(_fit_of_form(candidate, active) for candidate in exercise.candidates.values())
 
 
 def _fit_of_question(exercise: Exercise, candidate: Candidate, active: Active) -> float:

@@ -18,7 +18,15 @@ from local import airflow_services, engine, platform, processes, services
 from local.home import Home
 from local.served import served
 from tests.pipeline.slow_model import SlowModel
-from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, create_connection, executions, stand_in
+from tests.pipeline.trained_run import (
+    DAG,
+    SHORT,
+    TrainedRun,
+    create_connection,
+    executions,
+    stand_in,
+    wait_for_task,
+)
 
 pytestmark = pytest.mark.platform
 
@@ -78,7 +86,7 @@ def test_up_repairs_a_killed_scheduler_and_leaves_the_rest(own: RunningPlatform,
 
 
 def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(own: RunningPlatform, plain_started: TrainedRun):
-    with served(SlowModel(stand_in(own), delay=0.5)) as model:
+    with served(SlowModel(stand_in(own), delay=0.0)) as model:
         create_connection(own, "skillopt_slow", model.base_url, "openai-chat:stand-in-target")
         slowly = {
             "model.target_conn_id": "skillopt_slow",
@@ -86,6 +94,8 @@ def test_a_killed_worker_and_a_restarted_scheduler_change_nothing(own: RunningPl
             "storage.prefix": f"killed-{time.time_ns()}/",
         }
         killed = TrainedRun.trigger(own, f"killed-{time.time_ns()}", SHORT | slowly)
+        wait_for_task(own, DAG, killed.run_id, "evaluate_seed", "success")
+        model.delay = 0.5
         before = rows_of_a_rollout_under_way(killed)
         kill_workers(own)
         model.delay = 0.0

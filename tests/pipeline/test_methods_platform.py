@@ -9,62 +9,49 @@ import pytest
 from local.airflow_api import REQUEST_SECONDS
 from local.environment import airflow_url
 from skillopt_airflow.training.scorecard import Scorecard
-from tests.pipeline.trained_run import DAG, TrainedRun, token
+from tests.pipeline.trained_run import DAG, SHORT, TrainedRun, token
 
 pytestmark = pytest.mark.platform
 
 EVALUATE = "evaluate_searchqa"
-SHORT = {
-    "train.num_epochs": 1,
-    "train.steps_per_epoch": 3,
-    "train.seed": 7,
-    "evaluation.eval_test": False,
-    "evaluation.early_reject": False,
+EARLY = {
+    "evaluation.early_reject": True,
     # So few at the same time that a candidate is looked at again and again, although the stand-in answers at once.
     "model.concurrency": 1,
 }
+BUDGET = {"budget.max_calls": 260, "train.num_epochs": 2}
 
 
-def short_run(platform: Any, name: str, **overrides: Any) -> TrainedRun:
+def short_run(platform: Any, name: str, overrides: dict[str, Any]) -> TrainedRun:
     prefix = {"storage.prefix": f"{name}-{time.time_ns()}/"}
     return TrainedRun.trigger(platform, f"{name}-{time.time_ns()}", SHORT | prefix | overrides)
 
 
 @pytest.fixture(scope="module")
-def started(platform: Any) -> dict[str, TrainedRun]:
-    """The runs of this module, at the same time."""
-    budget = {"budget.max_calls": 260, "model.concurrency": 32, "train.num_epochs": 2}
-    return {
-        "full": short_run(platform, "full"),
-        "early": short_run(platform, "early", **{"evaluation.early_reject": True}),
-        "budget": short_run(platform, "budget", **budget),
-    }
-
-
-@pytest.fixture(scope="module")
-def full(started: dict[str, TrainedRun]) -> TrainedRun:
-    return started["full"].wait()
+def started(platform: Any, plain_started: TrainedRun) -> dict[str, TrainedRun]:
+    """The runs of this module, at the same time, and beside the one that the early one is compared with."""
+    return {"early": short_run(platform, "early", EARLY), "budget": short_run(platform, "budget", BUDGET)}
 
 
 def test_containers_side_by_side_stop_when_the_candidate_has_lost(
-    started: dict[str, TrainedRun], full: TrainedRun
+    started: dict[str, TrainedRun], plain: TrainedRun
 ) -> None:
     early = started["early"].wait()
-    history, whole = early.history, full.history
+    history, whole = early.history, plain.history
     assert [moment.action for moment in history.moments] == [moment.action for moment in whole.moments]
-    assert early.store.get_text(early.keys.best_skill) == full.store.get_text(full.keys.best_skill)
+    assert early.store.get_text(early.keys.best_skill) == plain.store.get_text(plain.keys.best_skill)
     assert history.rollouts.cancelled > 0
     assert history.rollouts.ran < whole.rollouts.ran
     assert any(moment.decision.bound is not None for moment in history.moments)
 
 
-def test_any_skill_is_scored_on_any_split_against_another(platform: Any, full: TrainedRun) -> None:
-    trained = full.store.address(full.keys.best_skill)
-    text = full.store.get_text(full.keys.best_skill)
-    beside_seed = score(platform, full, {"skill": trained, "compare_to": "seed", "split": "val"})
-    by_itself = score(platform, full, {"skill": text, "compare_to": None, "split": "test", "data.limit": 10})
+def test_any_skill_is_scored_on_any_split_against_another(platform: Any, plain: TrainedRun) -> None:
+    trained = plain.store.address(plain.keys.best_skill)
+    text = plain.store.get_text(plain.keys.best_skill)
+    beside_seed = score(platform, plain, {"skill": trained, "compare_to": "seed", "split": "val"})
+    by_itself = score(platform, plain, {"skill": text, "compare_to": None, "split": "test", "data.limit": 10})
     card = scorecard(beside_seed)
-    best, seed = full.history.best_val_score, full.history.seed_val_score
+    best, seed = plain.history.best_val_score, plain.history.seed_val_score
     assert card.other is not None
     assert card.paired is not None
     assert (card.skill.score, card.other.score) == (pytest.approx(best), pytest.approx(seed))
@@ -77,11 +64,13 @@ def test_any_skill_is_scored_on_any_split_against_another(platform: Any, full: T
     assert alone.paired is None
 
 
-def test_the_same_skill_scores_the_same_in_every_harness(platform: Any, full: TrainedRun, cli_docker_host: str) -> None:
-    trained = full.store.address(full.keys.best_skill)
+def test_the_same_skill_scores_the_same_in_every_harness(
+    platform: Any, plain: TrainedRun, cli_docker_host: str
+) -> None:
+    trained = plain.store.address(plain.keys.best_skill)
     asked = {"skill": trained, "compare_to": "seed", "split": "test", "data.limit": 10}
     harnesses = ("chat", "codex", "claude_code")
-    runs = {harness: score(platform, full, asked | {"model.harness": harness}) for harness in harnesses}
+    runs = {harness: score(platform, plain, asked | {"model.harness": harness}) for harness in harnesses}
     cards = {harness: scorecard(run) for harness, run in runs.items()}
     assert [card.harness for card in cards.values()] == list(cards)
     scores = {harness: (card.skill.score, card.other and card.other.score) for harness, card in cards.items()}
@@ -89,13 +78,13 @@ def test_the_same_skill_scores_the_same_in_every_harness(platform: Any, full: Tr
     assert {card.skill.items for card in cards.values()} == {10}
 
 
-def test_the_tab_of_a_run_shows_its_report_to_who_is_logged_in(platform: Any, full: TrainedRun) -> None:
-    url = f"{airflow_url(platform.settings)}/skillopt/dag_runs/{DAG}/{full.run_id}/report"
+def test_the_tab_of_a_run_shows_its_report_to_who_is_logged_in(platform: Any, plain: TrainedRun) -> None:
+    url = f"{airflow_url(platform.settings)}/skillopt/dag_runs/{DAG}/{plain.run_id}/report"
     assert httpx.get(url, timeout=REQUEST_SECONDS).status_code == 401
     page = httpx.get(url, headers={"Authorization": f"Bearer {token(platform)}"}, timeout=REQUEST_SECONDS)
     assert page.status_code == 200
     assert "<svg" in page.text
-    assert full.keys.run in page.text
+    assert plain.keys.run in page.text
 
 
 def score(platform: Any, near: TrainedRun, asked: dict[str, Any]) -> TrainedRun:

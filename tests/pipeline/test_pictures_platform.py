@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from platform_control import PROJECT
+from shared_resource import alone
 
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.store.keys import RunKeys, run_name, scoring_name
@@ -32,12 +33,14 @@ def batched(platform: Any) -> Iterator[str]:
         shutil.copytree(folder.with_name(BENCHMARK), folder)
     with (unseen[1] / "benchmark.yaml").open("a", encoding="utf-8") as settings:
         settings.write(BATCH_JOBS)
-    for folder, shown in zip(unseen, made, strict=True):
-        folder.rename(shown)
-    yield name
-    for folder, shown in reversed([*zip(unseen, made, strict=True)]):
-        shown.rename(folder)
-        shutil.rmtree(folder)
+    # Whoever looks after images waits meanwhile: with another benchmark they would be made anew.
+    with alone(PROJECT / ".local"):
+        for folder, shown in zip(unseen, made, strict=True):
+            folder.rename(shown)
+        yield name
+        for folder, shown in reversed([*zip(unseen, made, strict=True)]):
+            shown.rename(folder)
+            shutil.rmtree(folder)
 
 
 def test_scanned_pages_train_through_the_dag(platform: Any, batched: str) -> None:
@@ -45,7 +48,7 @@ def test_scanned_pages_train_through_the_dag(platform: Any, batched: str) -> Non
     contained = {"skill": "seed", "split": "val", "overrides": {"storage.prefix": f"{name}/"}}
     platform.api.wait_for_dag(f"evaluate_{BENCHMARK}")
     platform.api.trigger(f"evaluate_{BENCHMARK}", contained, name)
-    short = {"train.num_epochs": 1, "train.steps_per_epoch": 3, "train.batch_size": 12, "storage.prefix": f"{name}/"}
+    short = {"train.num_epochs": 1, "train.steps_per_epoch": 2, "train.batch_size": 12, "storage.prefix": f"{name}/"}
     for dag in ("", "_epoch", "_epoch_end"):
         platform.api.wait_for_dag(f"train_{batched}{dag}")
     platform.api.trigger(f"train_{batched}", {"overrides": short}, name)

@@ -24,6 +24,8 @@ EPOCH_DAGS = ("train_searchqa_epoch", "train_searchqa_epoch_end")
 SHORT = {
     "train.num_epochs": 1,
     "train.steps_per_epoch": 2,
+    # The first candidate is accepted, and the second one rejected.
+    "train.seed": 1,
     "evaluation.eval_test": False,
     # What publishing is decided by.
     "evaluation.test_limit": 40,

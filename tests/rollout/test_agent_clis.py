@@ -32,7 +32,7 @@ from skillopt_airflow.gateway.upstream import Upstream
 from skillopt_airflow.rollout.settings import RolloutSettings
 from skillopt_airflow.sandbox.docker_limits import host_options
 from skillopt_airflow.training.benchmark_settings import benchmark_config
-from skillopt_airflow.training.repository_judging import judged_repository, tests_on_engine
+from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
 from skillopt_airflow.training.run_corpus import source_corpus
 from tests.gateway.scripted_provider import Asked, Reply, ScriptedProvider, failure
 from tests.sandbox.fake_workload import FakeOperator, FakeWorkload
@@ -278,7 +278,7 @@ def test_an_issue_is_resolved_in_its_repository(cli_docker_host: str, standin_ur
     told = [message.content for message in trajectory.messages if message.role == "tool"]
     for said in ("Ran 13 tests", "lines in all]", "Changed ", "1 file changed", "Handed in"):
         assert any(said in text for text in told), told
-    run = tests_on_engine(SandboxGroup(), fake.image, fake.labels, lambda _: contents, cli_docker_host)
+    run = engine_test_runner(SandboxGroup(), fake.image, fake.labels, lambda _: contents, cli_docker_host)
     judged = judged_repository(swebench, item, trajectory, fake.left[item.id], run)
     assert judged.score is not None
     assert judged.score.hard == 1.0, judged.score.feedback

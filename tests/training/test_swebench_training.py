@@ -112,7 +112,7 @@ def judged_here(
 def training() -> Any:
     training = InRepositories.of(
         "swebench",
-        train__num_epochs=2,
+        train__num_epochs=1,
         train__steps_per_epoch=2,
         train__batch_size=5,
         evaluation__val_limit=None,
@@ -120,7 +120,7 @@ def training() -> Any:
         optimizer__use_slow_update=False,
     )
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("skillopt_airflow.training.workload.tests_on_engine", judged_here)
+        patched.setattr("skillopt_airflow.training.workload.engine_test_runner", judged_here)
         training()
     return training
 
@@ -157,14 +157,14 @@ def test_an_engine_that_was_away_judges_later_without_another_rollout(monkeypatc
         return run
 
     trained = InRepositories.of("swebench", evaluation__val_limit=2, evaluation__test_limit=None)
-    monkeypatch.setattr("skillopt_airflow.training.workload.tests_on_engine", away)
+    monkeypatch.setattr("skillopt_airflow.training.workload.engine_test_runner", away)
     [chunk, *_] = trained.prepare()
     work = ChunkWorkload(trained.run, chunk, "in-process")
     work.record([trained._outcome(work, item) for item in work.items], [])
     assert {(one.status, one.hard, one.error) for one in work.ended()} == {
         (Status.JUDGE_ERROR, None, "the engine is away")
     }
-    monkeypatch.setattr("skillopt_airflow.training.workload.tests_on_engine", judged_here)
+    monkeypatch.setattr("skillopt_airflow.training.workload.engine_test_runner", judged_here)
     again = ChunkWorkload(trained.run, chunk, "in-process")
     again.judge_again()
     assert not again.items

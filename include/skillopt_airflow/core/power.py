@@ -34,11 +34,11 @@ def smallest_gain(rules: EvaluationGroup, groups: tuple[int, ...]) -> float | No
     """
     simulated = _first(groups, MOST_ITEMS)
     low, high = 0, STEPS
-    if not simulated or _power(rules, simulated, 1.0) < POWER:
+    if not simulated or not _finds(rules, simulated, 1.0):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _power(rules, simulated, middle / STEPS) >= POWER else (middle, high)
+        low, high = (low, middle) if _finds(rules, simulated, middle / STEPS) else (middle, high)
     return high / STEPS * math.sqrt(sum(simulated) / sum(groups))
 
 
@@ -54,12 +54,16 @@ def _first(groups: Sequence[int], items: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _power(rules: EvaluationGroup, sizes: Sequence[int], gain: float) -> float:
-    """Return the share of candidates with the gain that are accepted; the tosses are the same for every gain."""
+def _finds(rules: EvaluationGroup, sizes: Sequence[int], gain: float) -> bool:
+    """Return whether enough candidates with the gain are accepted; the tosses are the same for every gain."""
     groups = {f"{group}-{place}": f"{group}" for group, size in enumerate(sizes) for place in range(size)}
     named = groups if len(groups) > len(sizes) else {}
-    accepted = (_accepted(rules, tuple(groups), named, gain, Random(trial)) for trial in range(TRIALS))  # noqa: S311
-    return sum(accepted) / TRIALS
+    wanted, accepted = math.ceil(POWER * TRIALS), 0
+    for trial in range(TRIALS):
+        accepted += _accepted(rules, tuple(groups), named, gain, Random(trial))  # noqa: S311
+        if accepted == wanted or accepted + TRIALS - trial - 1 < wanted:
+            break
+    return accepted == wanted
 
 
 def _accepted(
@@ -76,6 +80,10 @@ def _accepted(
 
 def _change(random: Random, gain: float, draws: int) -> float:
     """Return the candidate's mean less the current skill's on one item."""
-    tosses = range(draws)
-    right = sum(random.random() < (1 + gain) / 2 for _ in tosses)
-    return (right - sum(random.random() < (1 - gain) / 2 for _ in tosses)) / draws
+    candidate, current = (1 + gain) / 2, (1 - gain) / 2
+    lead = 0
+    for _ in range(draws):
+        lead += random.random() < candidate
+    for _ in range(draws):
+        lead -= random.random() < current
+    return lead / draws

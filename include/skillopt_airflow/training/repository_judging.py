@@ -55,7 +55,7 @@ def _judged(benchmark: JudgesRepository, item: Item, patch: str, wanted: Reposit
     return benchmark.score_tests(item, patch, ran, unmoved)
 
 
-def tests_on_engine(
+def engine_test_runner(
     limits: SandboxGroup,
     base: str,
     labels: Mapping[str, str],

@@ -21,7 +21,7 @@ from skillopt_airflow.training.answer_judge import in_doubt
 from skillopt_airflow.training.data_items import read_splits
 from skillopt_airflow.training.item_files import for_container
 from skillopt_airflow.training.judging import score_of
-from skillopt_airflow.training.repository_judging import judged_repository, tests_on_engine
+from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
 from skillopt_airflow.training.run import rollout_settings
 from skillopt_airflow.training.workload import needs_container_each
 
@@ -170,7 +170,7 @@ class Trial:
         return Tried(item, trajectory, score)
 
     def _tested(self, benchmark: JudgesRepository, item: Item, outcome: "Outcome") -> Tried:
-        tests = tests_on_engine(self.limits, self.image, self.labels, self.image_files, self.docker_url)
+        tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, self.docker_url)
         found = judged_repository(benchmark, item, outcome.trajectory, outcome.files, tests)
         unjudged = found.trajectory.error if found.score is None else ""
         return Tried(item, found.trajectory, found.score, unjudged)

@@ -34,7 +34,7 @@ from skillopt_airflow.training.evaluation import running_evaluation
 from skillopt_airflow.training.item_files import contents, for_container
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.matrix_cells import in_cell
-from skillopt_airflow.training.repository_judging import judged_repository, tests_on_engine
+from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import stored_corpus
@@ -314,7 +314,7 @@ class ChunkWorkload:
         if not trajectory.status.scored:
             return Rollout(trajectory=trajectory, score=None)
         if isinstance(benchmark, JudgesRepository):
-            tests = tests_on_engine(self.limits, self.image, self.labels, self.image_files, None)
+            tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, None)
             return judged_repository(benchmark, item, trajectory, outcome.files, tests)
         score = score_of(
             self.run.ref.benchmark,
