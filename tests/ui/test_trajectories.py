@@ -9,6 +9,7 @@ from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from fastapi.testclient import TestClient
 from lxml import html
 
+from bench import page_data
 from bench.stored_run import BATCH, StoredRun, store_rollouts, store_run
 from bench.stored_run import SEED as SEED_TEXT
 from skillopt_airflow.core.resource_groups import StorageGroup
@@ -313,6 +314,17 @@ def test_a_skill_shows_the_rollouts_of_all_runs(browser: TestClient, trained: St
         "val-02", "val-04", "val-08", "val-09", "val-10"
     ]  # fmt: skip
     assert len(get(browser, SKILL, **asked, item="val-02").xpath("//div[@class='sides']/section")) == 2
+
+
+def test_a_published_skill_has_the_name_of_its_version(
+    browser: TestClient, trained: StoredRun, store: LocalStore
+) -> None:
+    before = dict(store.objects)
+    key = trained.run.rollout_key(Split.VAL, trained.seed, 0)
+    page_data.publish(store, "", "searchqa", key.target, [trained.seed.text])
+    page = get(browser, SKILL, skill=trained.seed.sha256[:12], split="val")
+    assert page.xpath("string(//h1)") == f"Trajectories: v0001-{trained.seed.sha256[:12]} on the val split"
+    store.objects = before
 
 
 def test_a_skill_under_several_settings(browser: TestClient, trained: StoredRun, store: LocalStore) -> None:

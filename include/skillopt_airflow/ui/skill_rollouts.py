@@ -1,12 +1,14 @@
 """The rollouts of a skill on a split, whatever runs have stored them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.ui import buckets
 from skillopt_airflow.ui.trajectory_query import TrajectoryQuery
 from skillopt_airflow.ui.trajectory_subject import Choice, Subject, others
@@ -50,7 +52,7 @@ def of_skill(benchmark: str, asked: TrajectoryQuery) -> Subject:
     there = browser.partitions(benchmark)
     partition = _closest([one for one in there if one.skill == asked.skill[:DIGITS]], asked)
     beside = {one.skill: one for one in there if one._replace(skill=partition.skill) == partition}
-    names = {skill: _version(skill) for skill in beside}
+    names = _names(config.storage, benchmark, partition.target, beside)
     variants = browser.variants(partition)
     variant = variants[min(asked.variant, len(variants) - 1)]
     other = beside.get(asked.other[:DIGITS])
@@ -98,8 +100,11 @@ def _place(one: "Partition") -> tuple[str, str, Split, int]:
     return one.target, one.harness, one.split, one.draw
 
 
-def _version(skill: str) -> str:
-    return f"skill {skill}"
+def _names(storage: StorageGroup, benchmark: str, target: str, skills: Iterable[str]) -> dict[str, str]:
+    """Return what people call skills by the beginnings of their hashes: the version, where one is published."""
+    published = published_skills(buckets.KeptConnections(), storage, benchmark, target).list_versions()
+    versions = {version.partition("-")[2]: version for version in published}
+    return {skill: versions.get(skill, f"skill {skill}") for skill in skills}
 
 
 def _draws(own: "Sequence[Partition]", partition: "Partition") -> dict[str, str]:
