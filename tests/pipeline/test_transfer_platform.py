@@ -36,9 +36,9 @@ class MatrixRun:
     prefix: str
 
     @classmethod
-    def trigger(cls, platform: Any, name: str, prefix: str, **asked: Any) -> "MatrixRun":
+    def trigger(cls, platform: Any, name: str, prefix: str, connection: str = CONNECTION, **asked: Any) -> "MatrixRun":
         platform.api.wait_for_dag(DAG)
-        models = {"model.target_conn_id": CONNECTION, "model.optimizer_conn_id": CONNECTION}
+        models = {"model.target_conn_id": connection, "model.optimizer_conn_id": connection}
         conf = {"skills": ["seed", SKILL], "limit": ITEMS, **asked}
         run_id = f"{name}-{time.time_ns()}"
         platform.api.trigger(DAG, conf | {"overrides": {**models, "storage.prefix": prefix}}, run_id)

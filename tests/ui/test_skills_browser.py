@@ -10,9 +10,12 @@ from selenium.webdriver.common.keys import Keys
 
 from bench import page_data
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, TransferKeys
+from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
 from tests.platform_control import RunningPlatform
+from tests.store.test_matrix_table import example
 from tests.ui.accessibility import axe_source, findings
 from tests.ui.airflow_pages import Page
 from tests.ui.hostile_texts import HOSTILE, LONG
@@ -39,14 +42,24 @@ def published(platform: RunningPlatform) -> Iterator[None]:
         newest, *before = (page_data.contender(skills, name) for name in names[::-1][:2])
         made = page_data.nights(BENCHMARK, target, newest, next(iter(before), None), nights, drop_at)
         page_data.store_nights(runs, RegateKeys("", BENCHMARK, target), made)
+        save_matrix(runs, texts[-1])
     page_data.publish(artifacts, "", BENCHMARK, "z:hostile", ["# A\n", hostile_skill()])
     yield
     for store, prefix in (
         (artifacts, ArtifactKeys.of_benchmark("", BENCHMARK)),
         (runs, RegateKeys.of_benchmark("", BENCHMARK)),
+        (runs, f"transfer/benchmark={BENCHMARK}/"),
     ):
         for key in store.list_keys(prefix):
             store.delete(key)
+
+
+def save_matrix(runs: ObjectStore, text: str) -> None:
+    """Leave what a run of the transfer DAG found for this skill, as the second of two."""
+    made = example(f"of-{SkillDocument(text).sha256[:8]}")
+    first, second = made.skills
+    skills = (first, second.model_copy(update={"sha256": SkillDocument(text).sha256}))
+    MatrixTable(runs, TransferKeys("", BENCHMARK)).save(made.model_copy(update={"skills": skills}), "")
 
 
 def hostile_skill() -> str:
@@ -98,6 +111,11 @@ def test_skills_are_one_click_away_in_the_navigation(pages: Page) -> None:
     pages.until(lambda: f"{VIEW}/skillopt/skills/{BENCHMARK}?target=" in pages.driver.current_url, "address to pass on")
     pages.driver.refresh()
     into_the_frame(pages, "Who moved the champion, and why")
+
+
+def test_a_skill_s_page_has_its_scores_under_other_models(pages: Page) -> None:
+    pages.open(f"{SKILL}#transfer")
+    pages.wait_for_text("openai-chat:other", "no score", "12 of 12 items: model_error")
 
 
 def test_what_can_be_done_next_leaves_the_frame(pages: Page) -> None:

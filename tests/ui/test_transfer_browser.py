@@ -1,0 +1,61 @@
+"""Skills under two targets in Airflow's own UI, by a real browser: the matrix of a run of the DAG in the run's tab."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from skillopt_airflow.core.transfer_matrix import TransferMatrix
+from tests.gateway.foreign_server import ForeignServer, serving
+from tests.pipeline.test_transfer_platform import DAG, HERE, MatrixRun
+from tests.pipeline.trained_run import create_connection
+from tests.platform_control import RunningPlatform
+from tests.ui.accessibility import axe_source, findings
+from tests.ui.airflow_pages import Page
+from tests.ui.test_skills_browser import NARROW, WIDE, refused, resize
+
+pytestmark = pytest.mark.platform
+
+CONNECTION = "skillopt_transfer_shown"
+OTHER = "openai-chat:some-other-model"
+
+
+@pytest.fixture(scope="module")
+def run(platform: RunningPlatform) -> Iterator[MatrixRun]:
+    with serving(ForeignServer("sk-right")) as server:
+        create_connection(platform, CONNECTION, server.base_url, HERE, password=server.key)
+        yield MatrixRun.trigger(platform, "shown", f"shown-{time.time_ns()}/", CONNECTION, targets=[HERE, OTHER])
+
+
+@pytest.fixture(scope="module")
+def matrix(run: MatrixRun) -> TransferMatrix:
+    return run.matrix()
+
+
+def test_the_tab_of_a_run_shows_its_matrix(page: Page, run: MatrixRun, matrix: TransferMatrix) -> None:
+    text = page.report(DAG, run.run_id, "Skills under other models and harnesses", HERE)
+    here, other = matrix.cells
+    assert (here.skills[0].score, other.skills[0].score) == (0.0, None)
+    assert "status_code: 404" in text
+    assert "no score" in text
+
+
+def test_nothing_is_hard_to_use(
+    page: Page, run: MatrixRun, matrix: TransferMatrix, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    axe = axe_source(tmp_path_factory.mktemp("axe"))
+    page.driver.get_log("browser")
+    try:
+        for theme in ("light", "dark"):
+            page.driver.execute_script("localStorage.theme = arguments[0]", theme)
+            for width in (WIDE, NARROW):
+                resize(page, width)
+                page.open(f"/skillopt/dag_runs/{DAG}/{run.run_id}/report")
+                page.wait_for_text(matrix.skills[0].source)
+                assert findings(page.driver, axe) == [], (theme, width)
+                scrolls = page.driver.execute_script("return document.documentElement.scrollWidth")
+                assert scrolls <= width, (theme, width)
+    finally:
+        page.driver.execute_script("localStorage.removeItem('theme')")
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert refused(page) == []
