@@ -26,7 +26,7 @@ APPROVE_PUBLICATION = "publication.approve"
 APPROVE_ROLLBACK = "approve"
 WAITING = "awaiting_input"
 CHANGED = {
-    "train": {"train.num_epochs": 1, "train.steps_per_epoch": 2, "train.seed": 7},
+    "train": {"train.num_epochs": 1, "train.steps_per_epoch": 3, "train.seed": 7},
     "evaluation": {"evaluation.eval_test": False},
     # However few items a short training wins by, it publishes.
     "publishing": {"publishing.gate_policy": "paper", "publishing.approval": True},
@@ -130,7 +130,7 @@ def test_the_form_changes_what_the_run_does(platform: Any, trained: TrainedRun, 
     wanted = {name: value for values in CHANGED.values() for name, value in values.items()}
     wanted |= before.more(**DRAWS)
     assert {name: asked[name] for name in wanted} == wanted
-    assert len(trained.history.steps) == 2
+    assert len(trained.history.steps) == 3
     keys = trained.keys.publication(run_name(trained.run_id))
     rules = trained.store.get_model(keys.contest, PublishContest).rules
     assert (rules.gate_policy, rules.approval, rules.draws) == ("paper", True, 2)
