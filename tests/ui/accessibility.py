@@ -8,6 +8,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from local import npm
 from skillopt_airflow.core.errors import ImageMissing
 from tests.platform_control import PROJECT
+from tests.ui.airflow_pages import NARROW, WIDE, Page
 
 AXE = npm.CLI(
     {
@@ -45,3 +46,16 @@ def findings(driver: WebDriver, source: str) -> list[str]:
     driver.execute_script(source)
     found = driver.execute_async_script(RUN)
     return [f"{impact}: {rule}: {nodes}" for impact, rule, nodes in found if impact in ("serious", "critical")]
+
+
+def assert_easy_to_use(page: Page, source: str, path: str) -> None:
+    """In light and dark, and in a narrow window, axe finds nothing and nothing has to be scrolled sideways."""
+    for theme in ("light", "dark"):
+        page.choose_theme(theme)
+        for width in (WIDE, NARROW):
+            page.resize(width)
+            page.open(path)
+            assert findings(page.driver, source) == [], (path, theme, width)
+            taken = page.driver.execute_script("return document.documentElement.scrollWidth")
+            assert taken <= width, (path, theme, width)
+    assert page.refused() == []

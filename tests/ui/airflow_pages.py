@@ -21,6 +21,8 @@ SECONDS = 60
 """Until a page shows what it is asked for; it polls the server every few seconds."""
 SECONDS_TO_SWITCH = 5
 STEP_SECONDS = 300
+WIDE, NARROW = 1300, 320
+"""Widths of a window."""
 
 Locator = tuple[str, str]
 APPROVE: Locator = (By.CSS_SELECTOR, "[data-testid=hitl-option-Approve]")
@@ -77,6 +79,19 @@ class Page:
         for part in parts:
             self.until(lambda part=part: part in self.text(), repr(part))
         return self.text()
+
+    def resize(self, width: int) -> None:
+        size = {"deviceScaleFactor": 1, "mobile": False, "height": 900, "width": width}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def choose_theme(self, theme: str) -> None:
+        """As Airflow's own switch does."""
+        self.driver.execute_script("localStorage.theme = arguments[0]", theme)
+
+    def refused(self) -> list[str]:
+        """What the browser has complained about on pages of the plugin since the last look."""
+        logged: list[dict[str, Any]] = self.driver.get_log("browser")
+        return [row["message"] for row in logged if "/skillopt/" in row["message"] and "sandbox" not in row["message"]]
 
     def log_in(self, username: str, password: str) -> None:
         self.open("/")

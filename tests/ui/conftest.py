@@ -13,7 +13,8 @@ from local.home import ADMIN
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.ui import reports
 from tests.platform_control import RunningPlatform
-from tests.ui.airflow_pages import Page
+from tests.ui.accessibility import axe_source
+from tests.ui.airflow_pages import WIDE, Page
 
 PACKAGES = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 """The programs, and which packages of Debian have them."""
@@ -53,6 +54,25 @@ def page(platform: RunningPlatform, browser: webdriver.Chrome) -> Page:
     page = Page(browser, airflow_url(platform.settings))
     page.log_in(ADMIN, platform.settings.password)
     return page
+
+
+@pytest.fixture
+def pages(page: Page) -> Iterator[Page]:
+    """Airflow's pages: light, wide, and in UTC."""
+    page.driver.switch_to.default_content()
+    page.open("/skillopt/skills")
+    page.choose_theme("light")
+    page.driver.execute_script("localStorage.timezone = JSON.stringify('UTC')")
+    page.resize(WIDE)
+    page.driver.get_log("browser")
+    yield page
+    page.driver.execute_script("localStorage.removeItem('theme'); localStorage.removeItem('timezone')")
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return axe_source(tmp_path_factory.mktemp("axe"))
 
 
 @pytest.fixture

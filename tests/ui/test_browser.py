@@ -15,7 +15,7 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.publication import PublishContest
 from tests.pipeline.trained_run import DAG, EPOCH_DAGS, TrainedRun
 from tests.store.test_artifacts import provenance
-from tests.ui.accessibility import axe_source, findings
+from tests.ui.accessibility import findings
 from tests.ui.airflow_pages import Page, ShownProgress
 
 pytestmark = pytest.mark.platform
@@ -115,14 +115,13 @@ def test_the_page_of_a_running_training_changes_without_being_loaded_again(watch
 
 
 def test_a_training_that_is_over_is_not_asked_for_again_and_its_page_is_for_everybody(
-    page: Page, trained: TrainedRun, tmp_path: Path
+    page: Page, trained: TrainedRun, axe: str
 ) -> None:
-    source = axe_source(tmp_path)
     with page.progress(DAG, trained.run_id) as tab:
         shown = tab.wait_for_steps("3 of 3 steps")
         assert "It published v0002-" in page.text()
         assert not shown.renews
-        assert findings(page.driver, source) == []
+        assert findings(page.driver, axe) == []
 
 
 def test_the_form_changes_what_the_run_does(platform: Any, trained: TrainedRun, before: Published) -> None:

@@ -1,7 +1,6 @@
 """The pages of skills in Airflow's own UI, by a real browser: two targets with nights in it, and hostile texts."""
 
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -16,7 +15,7 @@ from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.store.objects import ObjectStore
 from tests.platform_control import RunningPlatform
 from tests.store.test_matrix_table import example
-from tests.ui.accessibility import axe_source, findings
+from tests.ui.accessibility import assert_easy_to_use
 from tests.ui.airflow_pages import Page
 from tests.ui.hostile_texts import HOSTILE, LONG
 
@@ -27,11 +26,9 @@ BENCHMARK = "mathverse"
 OLD, NEW = "anthropic:claude-4-haiku", "openai-chat:org/new-model-2026"
 VIEW = "/plugin/skillopt-skills"
 SKILL = f"/skillopt/skills/{BENCHMARK}?target={quote(OLD, safe='')}"
-WINDOW = {"deviceScaleFactor": 1, "mobile": False, "height": 900}
-WIDE, NARROW = 1300, 320
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def published(platform: RunningPlatform) -> Iterator[None]:
     storage = StorageGroup()
     runs, artifacts = (ObjectStore(platform.s3, name) for name in (storage.bucket, storage.artifact_bucket))
@@ -67,37 +64,9 @@ def hostile_skill() -> str:
     return "\n".join(text for text in HOSTILE.values() if len(text) < LONG // 10)
 
 
-@pytest.fixture
-def pages(page: Page, published: None) -> Iterator[Page]:
-    """Light, wide, and in UTC."""
-    page.driver.switch_to.default_content()
-    page.open("/skillopt/skills")
-    page.driver.execute_script("localStorage.theme = 'light'; localStorage.timezone = JSON.stringify('UTC')")
-    resize(page, WIDE)
-    page.driver.get_log("browser")
-    yield page
-    page.driver.execute_script("localStorage.removeItem('theme'); localStorage.removeItem('timezone')")
-    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return axe_source(tmp_path_factory.mktemp("axe"))
-
-
-def resize(page: Page, width: int) -> None:
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW | {"width": width})
-
-
 def into_the_frame(page: Page, *parts: str) -> None:
     page.driver.switch_to.frame(page.shown((By.TAG_NAME, "iframe")))
     page.wait_for_text(*parts)
-
-
-def refused(page: Page) -> list[str]:
-    """What the browser complained about on pages of the plugin."""
-    logged: list[dict[str, Any]] = page.driver.get_log("browser")
-    return [row["message"] for row in logged if "/skillopt/" in row["message"] and "sandbox" not in row["message"]]
 
 
 def test_skills_are_one_click_away_in_the_navigation(pages: Page) -> None:
@@ -132,7 +101,7 @@ def test_its_colours_follow_airflow_s_switch_at_once(pages: Page) -> None:
     pages.open(f"{VIEW}/skillopt/skills")
     for theme, colour in (("dark", "rgba(18, 22, 27, 1)"), ("light", "rgba(244, 246, 248, 1)")):
         pages.driver.switch_to.default_content()
-        pages.driver.execute_script("localStorage.theme = arguments[0]", theme)
+        pages.choose_theme(theme)
         into_the_frame(pages, BENCHMARK)
         body = pages.driver.find_element(By.TAG_NAME, "body")
         pages.until(lambda body=body, colour=colour: body.value_of_css_property("background-color") == colour, theme)
@@ -176,14 +145,7 @@ def test_a_search_and_a_comparison_need_no_mouse(pages: Page) -> None:
 
 @pytest.mark.parametrize("path", ["/skillopt/skills", "/skillopt/skills?q=no-such", SKILL, "/skillopt/skills/mmrb"])
 def test_nothing_is_hard_to_use(pages: Page, axe: str, path: str) -> None:
-    for theme in ("light", "dark"):
-        pages.driver.execute_script("localStorage.theme = arguments[0]", theme)
-        for width in (WIDE, NARROW):
-            resize(pages, width)
-            pages.open(path)
-            assert findings(pages.driver, axe) == [], (theme, width)
-            assert pages.driver.execute_script("return document.documentElement.scrollWidth") <= width, (theme, width)
-    assert refused(pages) == []
+    assert_easy_to_use(pages, axe, path)
 
 
 def test_hostile_texts_run_nothing(pages: Page) -> None:
@@ -192,4 +154,4 @@ def test_hostile_texts_run_nothing(pages: Page) -> None:
     pages.wait_for_text("document.title = 'owned'", "[U+202E]", second, first)
     assert pages.driver.title.startswith(BENCHMARK)
     assert len(pages.driver.find_elements(By.CSS_SELECTOR, "script, iframe, img, base, meta[http-equiv]")) == 1
-    assert refused(pages) == []
+    assert pages.refused() == []

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -18,7 +17,7 @@ from skillopt_airflow.ui.trajectories import DAG_RUN_ROUTE, SKILL_ROUTE
 from tests.pipeline.trained_run import DAG, TrainedRun
 from tests.platform_control import RunningPlatform
 from tests.store.stored_rollouts import OTHER, SKILL
-from tests.ui.accessibility import axe_source, findings
+from tests.ui.accessibility import assert_easy_to_use
 from tests.ui.airflow_pages import Page
 from tests.ui.hostile_texts import HOSTILE, LONG
 from tests.ui.test_hostile_trajectories import stored
@@ -27,28 +26,8 @@ pytestmark = pytest.mark.platform
 
 BENCHMARK = "mathverse"
 """Which no other test of the platform rolls out at the usual place."""
-WINDOW = {"deviceScaleFactor": 1, "mobile": False, "height": 900}
-WIDE, NARROW = 1300, 320
 STEP = {"moment": "steps/step_0001", "stage": "evaluate"}
 ROWS = (By.CSS_SELECTOR, ".rollouts tbody tr")
-
-
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return axe_source(tmp_path_factory.mktemp("axe"))
-
-
-@pytest.fixture
-def pages(page: Page) -> Iterator[Page]:
-    """Light and wide."""
-    page.driver.switch_to.default_content()
-    page.open("/skillopt/skills")
-    page.driver.execute_script("localStorage.theme = 'light'")
-    resize(page, WIDE)
-    page.driver.get_log("browser")
-    yield page
-    page.driver.execute_script("localStorage.removeItem('theme')")
-    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +42,6 @@ def hostile(platform: RunningPlatform) -> Iterator[str]:
     yield f"/skillopt{SKILL_ROUTE.format(benchmark=BENCHMARK)}?{urlencode({'skill': SKILL[:12], 'other': OTHER[:12]})}"
     for key in moved:
         store.delete(key)
-
-
-def resize(page: Page, width: int) -> None:
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WINDOW | {"width": width})
-
-
-def refused(page: Page) -> list[str]:
-    """What the browser complained about on pages of the plugin."""
-    logged: list[dict[str, Any]] = page.driver.get_log("browser")
-    return [row["message"] for row in logged if "/skillopt/" in row["message"] and "sandbox" not in row["message"]]
 
 
 def address(run: TrainedRun, **asked: str) -> str:
@@ -139,15 +108,7 @@ def test_nothing_is_hard_to_use(pages: Page, axe: str, plain: TrainedRun, hostil
         f"/skillopt{SKILL_ROUTE.format(benchmark=BENCHMARK)}",
     ]
     for path in paths:
-        for theme in ("light", "dark"):
-            pages.driver.execute_script("localStorage.theme = arguments[0]", theme)
-            for width in (WIDE, NARROW):
-                resize(pages, width)
-                pages.open(path)
-                assert findings(pages.driver, axe) == [], (path, theme, width)
-                wide = pages.driver.execute_script("return document.documentElement.scrollWidth")
-                assert wide <= width, (path, theme, width)
-    assert refused(pages) == []
+        assert_easy_to_use(pages, axe, path)
 
 
 def test_what_a_target_said_runs_nothing(pages: Page, hostile: str) -> None:
@@ -158,4 +119,4 @@ def test_what_a_target_said_runs_nothing(pages: Page, hostile: str) -> None:
         assert len(pages.driver.find_elements(By.CSS_SELECTOR, "script, iframe, base, meta[http-equiv]")) == 1
     assert "document.title = 'owned'" in pages.text()
     assert "7 * 7" in pages.text()
-    assert refused(pages) == []
+    assert pages.refused() == []
