@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ from airflow.sdk import Asset
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.pipeline.all_dags import FACTORIES, check_benchmarks, dags
+from skillopt_airflow.pipeline import all_dags
+from skillopt_airflow.pipeline.all_dags import FACTORIES, check_benchmarks, dags, readable_config
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
 
@@ -98,6 +100,19 @@ def test_a_bad_benchmark_leaves_the_others_and_is_named(
     monkeypatch.setenv(TASKS_DAG, "train_mine")
     with pytest.raises(ConfigError, match=r"mine/benchmark\.yaml"):
         dags()
+
+
+def test_a_benchmark_that_is_removed_while_it_is_read_leaves_the_others(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_and_remove(name: str) -> TrainConfig:
+        config = readable_config(name)
+        if name == mine.name:
+            shutil.rmtree(mine)
+        return config
+
+    monkeypatch.setattr(all_dags, "readable_config", read_and_remove)
+    assert dags().keys() == ids_of("searchqa") | {"cleanup"}
 
 
 def test_every_bad_benchmark_is_named(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

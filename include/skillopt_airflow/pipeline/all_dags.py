@@ -30,6 +30,8 @@ FACTORIES: Mapping[Callable[[str], str], Callable[[str, TrainConfig], DAG]] = {
 }
 """The DAGs of a benchmark: each one's id, by the benchmark's name, and what builds it."""
 
+NO_DAGS = "benchmark %s has no DAGs: %s"
+
 log = logging.getLogger(__name__)
 
 
@@ -83,8 +85,13 @@ def readable_config(benchmark: str) -> TrainConfig:
 
 
 def _every_dag() -> list[DAG]:
-    configs = _readable_configs()
-    made = [factory(name, config) for name, config in configs.items() for factory in FACTORIES.values()]
+    configs, made = _readable_configs(), []
+    for name, config in configs.items():
+        try:
+            made += [factory(name, config) for factory in FACTORIES.values()]
+        except ConfigError as error:
+            # Its folder went while the DAG file was read.
+            log.warning(NO_DAGS, name, error)
     return [*made, cleanup_dag(benchmarks.names(), configs)]
 
 
@@ -102,5 +109,5 @@ def _readable_configs() -> dict[str, TrainConfig]:
         try:
             configs[name] = readable_config(name)
         except ConfigError as error:
-            log.warning("benchmark %s has no DAGs: %s", name, error)
+            log.warning(NO_DAGS, name, error)
     return configs
