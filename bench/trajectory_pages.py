@@ -64,7 +64,8 @@ def _row(one: Answered, own: float) -> Sequence[str]:
 def fill(address: str) -> StoredRun:
     """Store the run and its rollouts; return it."""
     place = Place(address, "", RUN)
-    place.client.create_bucket(Bucket=StorageGroup().bucket)
+    for bucket in (StorageGroup().bucket, StorageGroup().artifact_bucket):
+        place.client.create_bucket(Bucket=bucket)
     made = {Split.VAL: ITEMS, Split.TRAIN: BATCH, Split.TEST: BATCH}
     items = {split: [_item(split, number) for number in range(count)] for split, count in made.items()}
     stored = store_run(place.open(), _config(), items)
