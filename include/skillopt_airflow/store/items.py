@@ -101,7 +101,9 @@ def load_ref_table(store: ObjectStore, key: str, columns: Sequence[str] = ItemRe
         # A run that began before there were such files.
         file = opened(store, key)
     # A column may be missing whose field has a default.
-    return file.read(columns=[column for column in columns if column in file.schema_arrow.names])
+    named = [column for column in columns if column in file.schema_arrow.names]
+    # Of these few bytes each thread would keep memory of its own.
+    return file.read(columns=named, use_threads=False)
 
 
 def count_items(store: ObjectStore, key: str) -> int:

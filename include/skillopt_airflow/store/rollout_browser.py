@@ -28,8 +28,8 @@ _OF_ITEM = ("item_id", "item_fingerprint")
 _NUMBERS = ("hard", "soft", "prompt_tokens", "completion_tokens", "seconds")
 _LISTED = (*_OF_ITEM, "run", "status", "error", *_NUMBERS, "stored")
 _TEXTS = ("messages", "answer", "feedback")
-READERS = 4
-"""Parts that are read at the same time: more would take more memory, and little less time."""
+READERS = 2
+"""Parts that are read at the same time: more would take more memory, and hardly less time."""
 MARK = 16
 """Digits of a fingerprint that a listing has: enough to tell items apart, and a quarter of the memory."""
 _ROWS_AT_ONCE = 256
@@ -129,13 +129,16 @@ class RolloutBrowser:
             found = _matching(file, key, _LISTED, wanted)
             if run:
                 found = found.filter(pc.or_(_scored(found), pc.equal(found["run"], run)))
-            return _listed(found if items is None else found.filter(_known(found, items)))
+            return _listed(found)
 
         found = self._each(key, read)
         tables = [table.append_column("part", _all(number, table)) for number, (_, table) in enumerate(found)]
         together = pa.concat_tables(
             [LISTED.empty_table(), *(table.select(LISTED.names).cast(LISTED) for table in tables)]
         )
+        if items is not None:
+            # Not part by part, since each look for items makes a table of all of them.
+            together = together.filter(_known(together, items))
         return Listing(_one_an_item(together), tuple(part.key for part, _ in found))
 
     def tries(self, key: RolloutKey, item_id: str) -> list[RolloutRow]:
@@ -153,8 +156,7 @@ class RolloutBrowser:
 
         def read(file: pq.ParquetFile) -> list[str]:
             found = _matching(file, key, _OF_ITEM)
-            marks = pc.utf8_slice_codeunits(found["item_fingerprint"], 0, MARK)
-            return [*found["item_id"].filter(pc.equal(marks, mark)).to_pylist()]
+            return [*found["item_id"].filter(pc.equal(_marks(found["item_fingerprint"]), mark)).to_pylist()]
 
         found = [name for _, names in self._each(key, read) for name in names]
         return found[0] if found else None
@@ -288,9 +290,13 @@ def _scored(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _known(table: pa.Table, items: pa.Table) -> pa.ChunkedArray:
-    """Return which rows are of these very items."""
+    """Return which rows, with the columns of LISTED, are of these very items."""
     places = pc.index_in(table["item_id"], value_set=items["id"])
-    return pc.fill_null(pc.equal(items["fingerprint"].take(places), table["item_fingerprint"]), False)
+    return pc.fill_null(pc.equal(_marks(items["fingerprint"]).take(places), table["mark"]), False)
+
+
+def _marks(fingerprints: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.utf8_slice_codeunits(fingerprints, 0, MARK)
 
 
 def _all(value: int, table: pa.Table) -> pa.Array:
@@ -300,9 +306,8 @@ def _all(value: int, table: pa.Table) -> pa.Array:
 def _listed(table: pa.Table) -> pa.Table:
     """Return the columns of LISTED but for the part."""
     tokens = pc.add(table["prompt_tokens"], table["completion_tokens"])
-    marks = pc.utf8_slice_codeunits(table["item_fingerprint"], 0, MARK)
     names = [name for name in LISTED.names if name in table.column_names]
-    return table.select(names).append_column("tokens", tokens).append_column("mark", marks)
+    return table.select(names).append_column("tokens", tokens).append_column("mark", _marks(table["item_fingerprint"]))
 
 
 def _one_an_item(table: pa.Table) -> pa.Table:
