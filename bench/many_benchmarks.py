@@ -31,7 +31,7 @@ print(len(made), time.process_time() - began)
 """
 HEADER = ("benchmarks", *(f"{count}" for count in COUNTS))
 NOTE = (
-    "Folders like SearchQA's, each with seven DAGs, beside the project's own benchmarks; seconds, if nothing else is "
+    "Folders like SearchQA's, each with its DAGs, beside the project's own benchmarks; seconds, if nothing else is "
     f"said. Airflow reads the DAG files again every 30 s. The cores in use are of {IDLE_SECONDS} s in which no run is "
     "under way. A list is what the UI asks for when it opens the page of all DAGs, the slowest of five times. A task's "
     "start is the time from the trigger of an evaluation to the start of its first task's process, the slowest of five."

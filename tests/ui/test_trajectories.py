@@ -146,6 +146,14 @@ def test_a_step_shows_its_batch(browser: TestClient) -> None:
     assert (chosen(page, "skill"), chosen(page, "split")) == (SEED, "train")
 
 
+def test_another_moment_begins_with_its_own_skill(browser: TestClient) -> None:
+    before = get(browser, moment="steps/step_0000")
+    form = {name: chosen(before, name) for name in ("at", "stage", "skill", "other")}
+    assert (form["at"], form["skill"]) == ("steps/step_0000", SEED)
+    assert chosen(get(browser, **form, moment="steps/step_0001"), "skill") == CANDIDATE
+    assert chosen(get(browser, **form | {"at": "steps/step_0001"}, moment="steps/step_0001"), "skill") == SEED
+
+
 def test_the_candidate_is_compared_with_what_it_had_to_beat(browser: TestClient) -> None:
     page = follow(browser, get(browser, **STEP), "//a[starts-with(text(), 'Beside')]")
     assert chosen(page, "other") == SEED

@@ -53,19 +53,14 @@ def rows(page: Page) -> list[WebElement]:
     return page.driver.find_elements(*ROWS)
 
 
-def choose(page: Page, name: str, shown: str) -> None:
-    Select(page.shown((By.NAME, name))).select_by_visible_text(shown)
-    page.click((By.CSS_SELECTOR, "form button"))
-
-
 def test_a_run_has_its_trajectories_as_a_tab(pages: Page, plain: TrainedRun, tmp_path: Path) -> None:
     pages.open(f"/dags/{DAG}/runs/{plain.run_id}")
     pages.click((By.LINK_TEXT, "Trajectories"))
     pages.driver.switch_to.frame(pages.shown((By.TAG_NAME, "iframe")))
     pages.wait_for_text("Trajectories:", "rollouts under")
-    choose(pages, "moment", "Step 1")
+    Select(pages.shown((By.NAME, "moment"))).select_by_visible_text("Step 1")
+    pages.click((By.CSS_SELECTOR, "form button"))
     pages.wait_for_text("Trajectories: Step 1, candidate on the selection split")
-    choose(pages, "skill", "candidate of step 1")
     state = RunStates(plain.store, plain.keys).read(plain.keys.runtime_state)
     measured = len(state.best.evaluation.scores)
     pages.wait_for_text(f"of {measured} rollouts under candidate of step 1")

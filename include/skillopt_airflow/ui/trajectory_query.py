@@ -1,10 +1,10 @@
 """What the address of a page of trajectories asks for; each field is a GET parameter."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlencode
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from skillopt_airflow.core.types import Split, Status
 
@@ -21,6 +21,8 @@ class TrajectoryQuery(BaseModel):
 
     moment: str = ""
     """Of a run, as `Moment.name`; empty for the newest that has rollouts."""
+    at: str = Field(default="", exclude=True)
+    """Moment of the form that the other parameters were chosen in; empty where no form was."""
     stage: str = ""
     """Of the moment, by the name of its plan."""
     cell: int = Field(default=0, ge=0)
@@ -51,6 +53,14 @@ class TrajectoryQuery(BaseModel):
 
     place: int = Field(default=0, ge=0)
     """The item by its place in the filtered list, from 1, where it is not named; else where it was found there."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _forget_skills_of_another_moment(cls, asked: dict[str, Any]) -> dict[str, Any]:
+        """Leave out skills that a form was sent with only because it showed them, when its moment was changed."""
+        if asked.get("at", "") in ("", asked.get("moment")):
+            return asked
+        return {name: value for name, value in asked.items() if name not in ("skill", "other")}
 
     @property
     def opens(self) -> bool:
