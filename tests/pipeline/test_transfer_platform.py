@@ -106,8 +106,11 @@ def test_a_target_that_the_server_refuses_says_so_and_the_other_has_scores(
     assert here.skills[1].against_first.ties == ITEMS
     assert here.skills[0].cost.prompt_tokens == ITEMS * 310
     for lost in gone.skills:
-        assert (lost.score, lost.items, lost.missing) == (None, 0, ITEMS - 8)
-        assert str(lost.reason).startswith("8 of 12 items: model_error: status_code: 404")
+        assert (lost.score, lost.items) == (None, 0)
+        # After eight that fail alike no other is begun, but for those that were under way by then.
+        tried = ITEMS - lost.missing
+        assert tried >= 8
+        assert str(lost.reason).startswith(f"{tried} of 12 items: model_error: status_code: 404")
     assert server.calls >= 2 * ITEMS + 2 * 8
     assert run.states() == {
         "prepare": ["success"],
