@@ -204,7 +204,9 @@ class EpochRun(_ChildRun):
 
     def _part(self, run: "TrainingRun") -> int:
         """Return the steps of each part but the last."""
-        sizes = {split: len(run.item_refs(split)) for split in (Split.TRAIN, Split.VAL)}
+        from skillopt_airflow.store.items import count_items
+
+        sizes = {split: count_items(run.store, run.keys.items(split)) for split in (Split.TRAIN, Split.VAL)}
         return steps_that_fit(run.config, sizes, self.steps)
 
     def _done(self, run: "TrainingRun", part: int) -> int:
