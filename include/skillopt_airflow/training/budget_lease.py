@@ -111,17 +111,17 @@ class BudgetLease:
             ledger = ledger.at(now)
             if not self._written:
                 ledger = ledger.taken_over(self._work)
-            if ledger.is_to_be_counted:
-                ledger = ledger.counted(spent_by(self.run))
+            ledger = _counted(self.run, ledger)
             held, expired = [part.reserved for part in self._parts], self._has_lost(ledger)
             if expired:
                 ledger = ledger.doubted()
             else:
                 held += [self._ended, *(part.used for part in self._parts)]
             left = ledger.left(self.run.config.budget, self._task, NOTHING.plus(*held))
-            granted = left.part(share) if share and not left.used_up else left
-            more = granted.amount if share and not left.used_up else NOTHING
-            amount = more.plus(*held)
+            granted, amount = left, NOTHING.plus(*held)
+            if share and not left.used_up:
+                granted = left.part(share)
+                amount = granted.amount.plus(*held)
             return ledger.reserved(self._task, amount, now), (granted, expired, amount)
 
         granted, expired, amount = changed_ledger(self.run, change)
@@ -199,9 +199,7 @@ def reserve_job(run: "TrainingRun", job: str, requests: int) -> RemainingBudget:
         return RemainingBudget()
 
     def change(ledger: BudgetLedger) -> tuple[BudgetLedger, Left]:
-        ledger = ledger.at(now)
-        if ledger.is_to_be_counted:
-            ledger = ledger.counted(spent_by(run))
+        ledger = _counted(run, ledger.at(now))
         left = ledger.left(budget, job, NOTHING)
         if left.used_up:
             return ledger, left
@@ -223,6 +221,11 @@ def changed_ledger(run: "TrainingRun", change: Callable[[BudgetLedger], tuple[Bu
     # Of several targets each has an account, and all spend one budget.
     account = run.ref.run if run.record.cells else run.account
     return change_document(run.store, run.keys.budget(account), BudgetLedger(), change)
+
+
+def _counted(run: "TrainingRun", ledger: BudgetLedger) -> BudgetLedger:
+    """Return the ledger with what is stored of all calls, where that tells what was spent."""
+    return ledger.counted(spent_by(run)) if ledger.is_to_be_counted else ledger
 
 
 def _none_of(budget: BudgetGroup) -> Left:
