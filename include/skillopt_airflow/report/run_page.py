@@ -9,7 +9,7 @@ from jinja2 import Template
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.report import plots, summary
 from skillopt_airflow.report.html_pages import html_environment
-from skillopt_airflow.report.view import ReportView
+from skillopt_airflow.report.view import ReportView, diff_lines
 
 SYMBOLS = {
     Action.ACCEPT_NEW_BEST: "★",
@@ -82,12 +82,6 @@ def verdict(decision: GateDecision) -> VerdictSign:
     if decision.bound is not None:
         return VerdictSign(EARLY, "rejected early", action.value)
     return VerdictSign(SYMBOLS[action], plots.MARKS[action].name, action.value)
-
-
-def diff_lines(diff: str) -> list[tuple[str, str]]:
-    """Return the diff's lines, each with its class: added, removed, place or context."""
-    kinds = {"+": "added", "-": "removed", "@": "place"}
-    return [(kinds.get(line[:1], "context"), line) for line in diff.split("\n")]
 
 
 def skill_lines(view: ReportView) -> Iterator[SkillLine]:

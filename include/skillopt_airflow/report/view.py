@@ -37,7 +37,7 @@ class MomentView(MomentHistory):
     @property
     def slug(self) -> str:
         """Its anchor on the page."""
-        return self.name.replace("/", "-")
+        return slug_of(self.name)
 
 
 class ReportView(History):
@@ -112,7 +112,18 @@ class ReportView(History):
         return sum(len(moment.fallbacks) for moment in self.moments)
 
 
+def slug_of(moment: str) -> str:
+    """Return the anchor of a moment on the report's page, by its name."""
+    return moment.replace("/", "-")
+
+
 def diff_of(before: str, after: str) -> str:
     """Return the unified diff of two skills with three lines of context, without file names; empty if equal."""
     lines = unified_diff(before.split("\n"), after.split("\n"), lineterm="")
     return "\n".join(list(lines)[2:])
+
+
+def diff_lines(diff: str) -> list[tuple[str, str]]:
+    """Return the diff's lines, each with its class: added, removed, place or context."""
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    return [(kinds.get(line[:1], "context"), line) for line in diff.split("\n")]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.timeline import Moment
+from skillopt_airflow.core.timeline import Moment, moment_label
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.night_plan import ROLES
 from skillopt_airflow.training.rollout_plan import RolloutPlan
@@ -80,11 +80,9 @@ def reached(run: TrainingRun) -> tuple[Moment, ...]:
 
 def label_of(moment: Moment) -> str:
     """Return what people call a moment."""
-    if moment.kind == "step":
-        return f"Step {moment.step}"
     if moment.kind in ("seed", "final"):
         return "Beginning" if moment.kind == "seed" else "End"
-    return f"{moment.kind.replace('_', ' ').capitalize()}, epoch {moment.epoch}"
+    return moment_label(moment.kind, moment.step, moment.epoch)
 
 
 def stages_of(run: TrainingRun, moment: Moment) -> dict[str, str]:

@@ -19,7 +19,7 @@ from skillopt_airflow.pipeline.addresses import (
     train_dag_id,
     transfer_dag_id,
 )
-from skillopt_airflow.report.view import diff_of
+from skillopt_airflow.report.view import diff_lines, diff_of, slug_of
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.access import may_read, readable_dags
 from skillopt_airflow.ui.pages import app, message_page, page
@@ -214,11 +214,10 @@ def diff_between(
             return Diff(before, after, (), f"{name} has more than {MOST_LINES:,} lines, too many to compare here.")
         texts.append(text)
     text = diff_of(*texts)
-    cut = len(text) > MOST_DIFF_CHARS
-    kinds = {"+": "added", "-": "removed", "@": "place"}
-    shown = text[:MOST_DIFF_CHARS].split("\n") if text else []
-    rest = [("place", f"[{len(text) - MOST_DIFF_CHARS:,} characters left out]")] if cut else []
-    return Diff(before, after, [*((kinds.get(line[:1], "context"), line) for line in shown), *rest], "")
+    lines = diff_lines(text[:MOST_DIFF_CHARS]) if text else []
+    if len(text) > MOST_DIFF_CHARS:
+        lines.append(("place", f"[{len(text) - MOST_DIFF_CHARS:,} characters left out]"))
+    return Diff(before, after, lines, "")
 
 
 def champion_lines(benchmark: str, details: "SkillDetails") -> list[OriginLine]:
@@ -242,10 +241,9 @@ def _origin(benchmark: str, run: str, origin: "LineOrigin | None") -> tuple[str,
     if origin.edit is None:
         return SEED, "", ""
     said = _spoken(origin.moment) if own else f"{_spoken(origin.moment)} of run {wrote}"
-    slug = origin.moment.replace("/", "-")
     named = ", ".join(origin.minibatches[:4])
     detail = ", ".join(part for part in (origin.op.replace("_", " "), named) if part)
-    return said, f"runs/{benchmark}/{wrote}/report#{slug}-edit-{origin.edit}", detail
+    return said, f"runs/{benchmark}/{wrote}/report#{slug_of(origin.moment)}-edit-{origin.edit}", detail
 
 
 def _spoken(moment: str) -> str:
