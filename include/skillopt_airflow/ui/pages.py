@@ -60,6 +60,23 @@ SAID = {
 app = FastAPI(title="SkillOpt", openapi_url=None)
 
 
+def dag_run_tab(name: str, route: str) -> dict[str, str]:
+    """Return a tab of a DAG run, which Airflow shows on those of every DAG.
+
+    Args:
+        name: shown on the tab.
+        route: of its page below the plugin's prefix, with `dag_id` and `run_id` to be filled in.
+    """
+    path = route.format(dag_id="{DAG_ID}", run_id="{RUN_ID}")
+    return {
+        "name": name,
+        "destination": "dag_run",
+        "url_route": f"skillopt-{route.rpartition('/')[2]}",
+        # Without a slash in front, a browser reads it below the path that the API server itself is at.
+        "href": f"{UI_PREFIX.removeprefix('/')}{path}",
+    }
+
+
 def page(request: Request, template: str, *, plots: bool = False, **values: Any) -> HTMLResponse:
     """Render a template of ui/templates that extends base.html; `plots` where it embeds SVG of matplotlib.
 

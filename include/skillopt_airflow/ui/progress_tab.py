@@ -10,10 +10,10 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 
 from skillopt_airflow.core.errors import SkillOptError
-from skillopt_airflow.pipeline.addresses import UI_PREFIX, train_dag_id
+from skillopt_airflow.pipeline.addresses import train_dag_id
 from skillopt_airflow.report.summary import usd
 from skillopt_airflow.ui.access import may_read_dag_run
-from skillopt_airflow.ui.pages import app, count, message_page, page
+from skillopt_airflow.ui.pages import app, count, dag_run_tab, message_page, page
 from skillopt_airflow.ui.reports import DagRunRow, row_of
 from skillopt_airflow.ui.training_runs import TrainingDagRun, training_dag_run
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of
@@ -28,13 +28,7 @@ Amount = TypeVar("Amount", int, float)
 PROGRESS_ROUTE = "/dag_runs/{dag_id}/{run_id}/progress"
 """Below the plugin's prefix; the ids as Airflow's UI has them."""
 
-PROGRESS_TAB = {
-    "name": "Progress",
-    "destination": "dag_run",
-    "url_route": "skillopt-progress",
-    "href": f"{UI_PREFIX.removeprefix('/')}{PROGRESS_ROUTE.format(dag_id='{DAG_ID}', run_id='{RUN_ID}')}",
-}
-"""The tab of a DAG run; Airflow shows it on those of every DAG."""
+PROGRESS_TAB = dag_run_tab("Progress", PROGRESS_ROUTE)
 
 SECONDS_TO_REFRESH = 5
 MOST_ROWS = 200

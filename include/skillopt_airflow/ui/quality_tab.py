@@ -9,7 +9,6 @@ from fastapi.responses import HTMLResponse
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError, SkillOptError
 from skillopt_airflow.pipeline.addresses import (
-    UI_PREFIX,
     evaluate_dag_id,
     regate_dag_id,
     train_dag_id,
@@ -20,7 +19,7 @@ from skillopt_airflow.store.keys import RunKeys, night_name, scoring_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui.access import may_read_dag_run
-from skillopt_airflow.ui.pages import app, message_page
+from skillopt_airflow.ui.pages import app, dag_run_tab, message_page
 from skillopt_airflow.ui.reports import DagRunRow, row_of, stored_page
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of
 from skillopt_airflow.ui.transfer_page import compared_run
@@ -28,13 +27,7 @@ from skillopt_airflow.ui.transfer_page import compared_run
 QUALITY_ROUTE = "/dag_runs/{dag_id}/{run_id}/quality"
 """Below the plugin's prefix; the ids as Airflow's UI has them."""
 
-QUALITY_TAB = {
-    "name": "Data quality",
-    "destination": "dag_run",
-    "url_route": "skillopt-quality",
-    "href": f"{UI_PREFIX.removeprefix('/')}{QUALITY_ROUTE.format(dag_id='{DAG_ID}', run_id='{RUN_ID}')}",
-}
-"""The tab of a DAG run; Airflow shows it on those of every DAG."""
+QUALITY_TAB = dag_run_tab("Data quality", QUALITY_ROUTE)
 
 
 @app.get(QUALITY_ROUTE, dependencies=[Depends(may_read_dag_run)])

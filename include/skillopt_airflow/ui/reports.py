@@ -11,27 +11,20 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
-from skillopt_airflow.pipeline.addresses import REPORT_ROUTE, UI_PREFIX, train_dag_id, transfer_dag_id
+from skillopt_airflow.pipeline.addresses import REPORT_ROUTE, train_dag_id, transfer_dag_id
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui.access import may_read, may_read_dag_run
-from skillopt_airflow.ui.pages import STORED, app, message_page
+from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of
 from skillopt_airflow.ui.transfer_page import compared_benchmark, matrix_page
 
 DAG_RUN_ROUTE = "/dag_runs/{dag_id}/{run_id}/report"
 """Below the plugin's prefix; the ids as Airflow's UI has them."""
 
-REPORT_TAB = {
-    "name": "Report",
-    "destination": "dag_run",
-    "url_route": "skillopt-report",
-    # Without a slash in front, a browser reads it below the path that the API server itself is at.
-    "href": f"{UI_PREFIX.removeprefix('/')}{DAG_RUN_ROUTE.format(dag_id='{DAG_ID}', run_id='{RUN_ID}')}",
-}
-"""The tab of a DAG run; Airflow shows it on those of every DAG."""
+REPORT_TAB = dag_run_tab("Report", DAG_RUN_ROUTE)
 
 
 class DagRunRow(NamedTuple):

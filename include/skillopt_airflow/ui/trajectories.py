@@ -8,13 +8,12 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
-from skillopt_airflow.pipeline.addresses import UI_PREFIX
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui import run_rollouts, skill_rollouts, trajectory_item, trajectory_list
 from skillopt_airflow.ui.access import may_read, may_read_dag_run
-from skillopt_airflow.ui.pages import PRIVATE, app, message_page, page
+from skillopt_airflow.ui.pages import PRIVATE, app, dag_run_tab, message_page, page
 from skillopt_airflow.ui.quality_tab import checked_run
 from skillopt_airflow.ui.reports import DagRunRow, row_of
 from skillopt_airflow.ui.trajectory_query import Asked, TrajectoryQuery
@@ -27,13 +26,7 @@ RUN_ROUTE = "/runs/{benchmark}/{run}/trajectories"
 SKILL_ROUTE = "/skills/{benchmark}/trajectories"
 """With the parameters target, harness, split and skill, the first 12 digits of its SHA-256; without: all skills."""
 
-TRAJECTORIES_TAB = {
-    "name": "Trajectories",
-    "destination": "dag_run",
-    "url_route": "skillopt-trajectories",
-    "href": f"{UI_PREFIX.removeprefix('/')}{DAG_RUN_ROUTE.format(dag_id='{DAG_ID}', run_id='{RUN_ID}')}",
-}
-"""The tab of a DAG run; Airflow shows it on those of every DAG."""
+TRAJECTORIES_TAB = dag_run_tab("Trajectories", DAG_RUN_ROUTE)
 
 
 @app.get(DAG_RUN_ROUTE, dependencies=[Depends(may_read_dag_run)])
