@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skillopt_airflow.core.errors import ObjectMissing, StoreUnavailable
-from skillopt_airflow.core.types import HAS_SCORE, Split
+from skillopt_airflow.core.types import Split
 from skillopt_airflow.store import keys
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import RolloutRow, rollouts_from_table
 from skillopt_airflow.store.parts import Part, parts_of, read_each
-from skillopt_airflow.store.rollout_table import RolloutKey
+from skillopt_airflow.store.rollout_table import RolloutKey, has_score
 from skillopt_airflow.store.stored_parquet import opened, text_bounds
 
 _IDENTITY = ("skill_sha256", "settings_sha256", "image")
@@ -128,7 +128,7 @@ class RolloutBrowser:
         def read(file: pq.ParquetFile) -> pa.Table:
             found = _matching(file, key, _LISTED, wanted)
             if run:
-                found = found.filter(pc.or_(_scored(found), pc.equal(found["run"], run)))
+                found = found.filter(pc.or_(has_score(found), pc.equal(found["run"], run)))
             return _listed(found)
 
         found = self._each(key, read)
@@ -285,10 +285,6 @@ def _matching(
     return table.select([*columns, "row"])
 
 
-def _scored(table: pa.Table) -> pa.ChunkedArray:
-    return pc.is_in(table["status"], value_set=pa.array(HAS_SCORE))
-
-
 def _known(table: pa.Table, items: pa.Table) -> pa.ChunkedArray:
     """Return which rows, with the columns of LISTED, are of these very items."""
     places = pc.index_in(table["item_id"], value_set=items["id"])
@@ -312,7 +308,7 @@ def _listed(table: pa.Table) -> pa.Table:
 
 def _one_an_item(table: pa.Table) -> pa.Table:
     """Return the row of each item that counts, in the order of the ids."""
-    failed = pc.invert(_scored(table))
+    failed = pc.invert(has_score(table))
     stored = table["stored"].cast(pa.int64())
     # Of rows with a score the first counts, of others the last.
     late = pc.if_else(failed, pc.negate(stored), stored)

@@ -99,7 +99,7 @@ class RolloutTable:
     def read(self, key: RolloutKey, items: Items) -> dict[str, Rollout]:
         """Return any run's rollouts that have a score, by item id; of duplicates, the first that was stored."""
         found: dict[str, Rollout] = {}
-        for row in self._rows(key, items, _scored):
+        for row in self._rows(key, items, has_score):
             found.setdefault(row.rollout.trajectory.item_id, row.rollout)
         return found
 
@@ -107,7 +107,7 @@ class RolloutTable:
         """Return the failed rollouts of one run by item id; of several, the last that was stored."""
 
         def failed(table: pa.Table) -> pa.BooleanArray:
-            return pc.and_(pc.invert(_scored(table)), pc.equal(table["run"], run))
+            return pc.and_(pc.invert(has_score(table)), pc.equal(table["run"], run))
 
         return {row.rollout.trajectory.item_id: row.rollout for row in self._rows(key, items, failed)}
 
@@ -136,7 +136,7 @@ class RolloutTable:
         fingerprints = {item.id: item.fingerprint for item in items}
         found: dict[str, tuple[int, int, int]] = {}
         columns = ["stored", "item_id", "item_fingerprint", *EFFORT]
-        for _, item_id, fingerprint, *effort in self._values(key, columns, _scored):
+        for _, item_id, fingerprint, *effort in self._values(key, columns, has_score):
             if fingerprints.get(item_id) == fingerprint:
                 found.setdefault(item_id, tuple(effort))
         return list(found.values())
@@ -264,7 +264,8 @@ class UsageTable:
         return keys.usage(self._prefix, benchmark=benchmark, run=run)
 
 
-def _scored(table: pa.Table) -> pa.BooleanArray:
+def has_score(table: pa.Table) -> pa.BooleanArray:
+    """Return which rows of a table with the column status have a score."""
     return pc.is_in(table["status"], value_set=pa.array(HAS_SCORE))
 
 
