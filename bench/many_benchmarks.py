@@ -18,7 +18,11 @@ from local.home import ADMIN
 from skillopt_airflow.core.errors import PlatformError
 
 COUNTS = (10, 200)
-LAYER: Mapping[str, Any] = {"train": {"num_epochs": 1, "steps_per_epoch": 1}, "data": {"limit": 8}}
+SAMPLE = PLACE / "benchmarks" / "searchqa" / "sample"
+LAYER: Mapping[str, Any] = {
+    "train": {"num_epochs": 1, "steps_per_epoch": 1},
+    "data": {"uri": str(SAMPLE), "split_mode": "split_dir", "limit": 8},
+}
 IDLE_SECONDS = 120
 SECONDS = 1200
 READ = """
