@@ -148,6 +148,15 @@ def test_parts_that_are_merged_during_a_search_are_told(store: LocalStore, brows
         browser.saying(listing, pa.array([0], pa.uint64()), "a", ALL)
 
 
+@pytest.mark.parametrize(("text", "found"), [("σίσυφος", [0]), ("äpfel (x.", [1]), ("pfel .x", []), ("a*b", [2])])
+def test_a_search_takes_letters_in_all_their_forms_and_signs_as_they_are(
+    store: LocalStore, browser: RolloutBrowser, text: str, found: list[int]
+) -> None:
+    put(store, rollout_key(), [[Try("a", said="ΣΊΣΥΦΟΣ"), Try("b", said="ÄPFEL (X.Y)"), Try("c", said="aab A*B")]])
+    listing = browser.listing(rollout_key())
+    assert browser.saying(listing, pa.array([0, 1, 2], pa.uint64()), text, ALL).places.to_pylist() == found
+
+
 def test_a_search_finds_answers_and_feedback(store: LocalStore, browser: RolloutBrowser) -> None:
     table = RolloutTable(store, "")
     for name, more in (("a", {"answer": "Sofia"}), ("b", {"feedback": "expected Sofia"}), ("c", {})):

@@ -174,12 +174,12 @@ class RolloutBrowser:
         for place, part, row in zip(places.to_pylist(), here["part"], here["row"], strict=True):
             rows[part][row] = place
         try:
-            return self._saying(listing.parts, rows, pc.utf8_lower(text).as_py(), most_bytes)
+            return self._saying(listing.parts, rows, text, most_bytes)
         except ObjectMissing:
             raise StoreUnavailable("the rollouts were merged into larger files while they were searched") from None
 
     def _saying(self, parts: Sequence[str], rows: Mapping[int, Mapping[int, int]], text: str, most_bytes: int) -> Said:
-        """Search rows, which are places in the listing by part and row, for a text in lower case."""
+        """Search rows, which are places in the listing by part and row, for a text."""
         searched, left = 0, most_bytes
         found: list[int] = []
         for part, places in sorted(rows.items()):
@@ -353,7 +353,7 @@ def _text_bytes(file: pq.ParquetFile, group: int) -> int:
 
 
 def _rows_saying(file: pq.ParquetFile, group: int, first: int, rows: Sequence[int], text: str) -> Iterator[int]:
-    """Yield those of some rows of a row group that have a text, in lower case, in what was said."""
+    """Yield those of some rows of a row group that have a text in what was said."""
     for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=list(_TEXTS)):
         inside = [row for row in rows if first <= row < first + len(batch)]
         here = batch.take(pa.array([row - first for row in inside], pa.int64()))
@@ -367,4 +367,4 @@ def _rows_saying(file: pq.ParquetFile, group: int, first: int, rows: Sequence[in
 
 
 def _has(column: pa.Array, text: str) -> pa.BooleanArray:
-    return pc.match_substring(pc.utf8_lower(column), text)
+    return pc.match_substring(column, text, ignore_case=True)

@@ -114,8 +114,7 @@ def filtered(rows: pa.Table, wanted: RolloutFilter) -> pa.Array:
         having = [texts for texts in pc.unique(rows["task_types"]).to_pylist() if wanted.task_type in json.loads(texts)]
         masks.append(pc.is_in(rows["task_types"], value_set=pa.array(having, pa.string())))
     if wanted.text:
-        text = pc.utf8_lower(wanted.text).as_py()
-        named, told = (pc.match_substring(pc.utf8_lower(rows[name]), text) for name in ("item_id", "error"))
+        named, told = (pc.match_substring(rows[name], wanted.text, ignore_case=True) for name in ("item_id", "error"))
         masks.append(pc.or_(named, told))
     return pc.indices_nonzero(reduce(pc.and_, (pc.fill_null(mask, False) for mask in masks)))
 
