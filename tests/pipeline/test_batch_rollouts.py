@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -139,7 +140,8 @@ def test_scanned_pages_go_along_in_a_job(pages, server):
 
 def test_the_reports_counts_of_rollouts_have_those_of_jobs(run):
     carried_out(run, seed_and_final.seed_plan(run))
-    [(_, chunk, _), *others] = (done := DoneRollouts.of(run)).planned
+    with ThreadPoolExecutor() as pool:
+        [(_, chunk, _), *others] = (done := DoneRollouts.of(run, pool)).planned
     assert (chunk.stage, len(others)) == ("seed", 3)
     assert sum(map(len, done.ran.values())) == 10
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Self
@@ -27,23 +28,25 @@ class DoneRollouts:
     """Tries by place and item, in order."""
 
     @classmethod
-    def of(cls, run: TrainingRun) -> Self:
-        """Read them from the store."""
+    def of(cls, run: TrainingRun, pool: Executor) -> Self:
+        """Read them from the store, as many objects at the same time as the pool has room for."""
         # A batch job has a folder beside its plan.
         keys = [key for key in run.store.list_keys(run.keys.folder) if PurePosixPath(key).match("plans/*.json")]
-        plans = [run.store.get_model(key, RolloutPlan) for key in keys]
+        plans = list(pool.map(lambda key: run.store.get_model(key, RolloutPlan), keys))
         # In their order, since what one step has rolled out the next one finds.
         work = sorted(
             ((plan.moment.step, chunk) for plan in plans for chunk in plan.chunks if chunk.item_ids),
             key=lambda one: (one[0], one[1].stage == "speculate"),
         )
-        planned = [
-            (step, chunk, run.rollout_key(chunk.split, run.document(chunk.skill), chunk.draw)) for step, chunk in work
-        ]
+        names = list(dict.fromkeys(chunk.skill for _, chunk in work))
+        skills = dict(zip(names, pool.map(run.document, names), strict=True))
+        planned = [(step, chunk, run.rollout_key(chunk.split, skills[chunk.skill], chunk.draw)) for step, chunk in work]
+        places = list(dict.fromkeys(place for _, _, place in planned))
         ran: dict[RolloutKey, dict[str, list[RolloutResult]]] = {}
-        for place in {place for _, _, place in planned}:
+        carried_out = pool.map(lambda place: run.rollouts.carried_out(place, run.ref.run), places)
+        for place, rollouts in zip(places, carried_out, strict=True):
             tries = ran.setdefault(place, {})
-            for rollout in run.rollouts.carried_out(place, run.ref.run):
+            for rollout in rollouts:
                 tries.setdefault(rollout.item_id, []).append(rollout)
         return cls(planned, ran)
 

@@ -1,6 +1,6 @@
 """A run's history: a row a moment, from what the moments stored."""
 
-import math
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from skillopt_airflow.core.budget import by_stage
 from skillopt_airflow.core.edits import EditApplyReport
@@ -16,6 +16,9 @@ from skillopt_airflow.training.done_rollouts import DoneRollouts
 from skillopt_airflow.training.evaluation import by_type, draws_of, measured
 from skillopt_airflow.training.run import TrainingRun
 
+READERS = 4
+"""Moments, plans or skills that are read at the same time; the parts of each are, too."""
+
 
 def history_of(
     run: TrainingRun, published: Publication | None = None, withheld: str = "", test_looks: int | None = None
@@ -24,8 +27,9 @@ def history_of(
     record, rules = run.record, run.config.evaluation
     final = run.state(run.timeline[-1])
     seed = run.state(run.timeline[0]).best.evaluation
-    moments = _moments(run, final)
-    done = DoneRollouts.of(run)
+    with ThreadPoolExecutor(READERS) as pool:
+        moments = _moments(run, final, pool)
+        done = DoneRollouts.of(run, pool)
     return History(
         benchmark=record.benchmark,
         run=record.run,
@@ -55,17 +59,14 @@ def gated_moments(run: TrainingRun, final: RunState) -> tuple[Moment, ...]:
     return run.timeline[1 : last + 1]
 
 
-def _moments(run: TrainingRun, final: RunState) -> tuple[MomentHistory, ...]:
-    rows: list[MomentHistory] = []
-    before, previous_end = run.state(run.timeline[0]), math.nan
-    for moment in gated_moments(run, final):
-        timings = timing.load(run.store, run.keys.moment(moment))
-        if math.isnan(previous_end):
-            previous_end = min(row.started for row in timings)
-        after = run.state(moment)
-        rows.append(_moment(run, moment, before, after, timing.step_seconds(timings, previous_end)))
-        before, previous_end = after, max(row.ended for row in timings)
-    return tuple(rows)
+def _moments(run: TrainingRun, final: RunState, pool: Executor) -> tuple[MomentHistory, ...]:
+    gated = gated_moments(run, final)
+    timings = list(pool.map(lambda moment: timing.load(run.store, run.keys.moment(moment)), gated))
+    states = list(pool.map(run.state, (run.timeline[0], *gated)))
+    begun = [min(row.started for row in rows) for rows in timings[:1]]
+    ends = [max(row.ended for row in rows) for rows in timings]
+    seconds = map(timing.step_seconds, timings, begun + ends)
+    return tuple(pool.map(lambda *one: _moment(run, *one), gated, states, states[1:], seconds))
 
 
 def _moment(run: TrainingRun, moment: Moment, before: RunState, after: RunState, seconds: StepSeconds) -> MomentHistory:

@@ -1,6 +1,7 @@
 """The run's history and its page, from what its moments stored."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 from skillopt_airflow.core.edits import EditApplyReport
 from skillopt_airflow.core.errors import ObjectMissing
@@ -17,7 +18,7 @@ from skillopt_airflow.report.item_examples import Example, Judging, chosen, exam
 from skillopt_airflow.report.run_page import render
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 from skillopt_airflow.training.evaluation import by_type, measured
-from skillopt_airflow.training.history import gated_moments, history_of
+from skillopt_airflow.training.history import READERS, gated_moments, history_of
 from skillopt_airflow.training.item_files import pictures
 from skillopt_airflow.training.judge_settings import judge_use
 from skillopt_airflow.training.lapse_notes import note_rows
@@ -50,11 +51,13 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
     """Return everything that the page shows."""
     final, rules = run.state(run.timeline[-1]), run.config.evaluation
     named = {moment.name: moment for moment in gated_moments(run, final)}
+    with ThreadPoolExecutor(READERS) as pool:
+        moments = tuple(pool.map(lambda row: _moment(run, named[row.name], row), history.moments))
     more = {
         "created": run.record.created,
         "gate_policy": rules.gate_policy,
         "total_steps": run.record.total_steps,
-        "moments": tuple(_moment(run, named[row.name], row) for row in history.moments),
+        "moments": moments,
         "val_items": len(run.item_refs(Split.VAL)),
         "test_items": len(run.item_refs(Split.TEST)),
         "val_groups": count_groups([item.group for item in run.item_refs(Split.VAL)]),
