@@ -336,6 +336,8 @@ def night(cluster: Cluster, run: TrainedRun) -> Any:
     state = api.wait("regate_searchqa", name, seconds=SECONDS)
     rows = {row["task_id"]: row["state"] for row in api.task_instances("regate_searchqa", name)}
     assert (state, rows["settle_night"]) == ("success", "success"), rows
+    # Airflow has one DAG run of a date, and the next training's night has the same one.
+    assert api.send("DELETE", f"/dags/regate_searchqa/dagRuns/{name}").is_success
     [key] = [key for key in store.list_keys(run.prefix) if key.endswith(f"date={NIGHT}/night.json")]
     measured = json.loads(store.get_text(key))
     return [measured[name] for name in ("items", "scores", "against_seed", "means", "contents")], rows

@@ -44,6 +44,7 @@ if [ ! -e $data/PG_VERSION ]; then
   echo "host all all all scram-sha-256" >> $data/pg_hba.conf
   su postgres -c "$bin/postgres --single -D $data postgres" <<< "CREATE DATABASE $POSTGRES_DB"
 fi
+install -d -o postgres /var/run/postgresql
 exec su postgres -c "$bin/postgres -D $data -c listen_addresses='*'"
 """
 """What the entrypoint of PostgreSQL's own image does."""
