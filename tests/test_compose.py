@@ -95,7 +95,7 @@ def write_secrets(folder: Path) -> None:
     model = {"conn_type": "pydanticai", "host": f"http://{HOST}:{MODEL_PORT}/v1", "password": "stand-in-key"}
     variables = {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{address}",
-        "AIRFLOW__CELERY__RESULT_BACKEND": f"db+postgresql://{address}",
+        "AIRFLOW__CELERY__RESULT_BACKEND": f"db+postgresql+psycopg2://{address}",
         "AIRFLOW__CELERY__BROKER_URL": f"redis://:{broker}@broker/0",
         "AIRFLOW__CORE__FERNET_KEY": "",
         "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
