@@ -37,11 +37,11 @@ def said(client: docker.DockerClient, *command: str) -> str:
 
 
 def test_it_has_the_projects_dags_and_pages_and_no_root(client: docker.DockerClient) -> None:
-    lines = [line for line in said(client, "bash", "-c", FOUND).splitlines() if line.startswith(("[", "No data"))]
+    lines = [line for line in said(client, "bash", "-c", FOUND).splitlines() if line.startswith("[")]
     dags, errors, plugins = lines
     ids: set[Any] = {row["dag_id"] for row in json.loads(dags)}
     assert {"train_searchqa", "train_searchqa_epoch", "regate_searchqa", "publish_docvqa", "cleanup"} <= ids
-    assert errors in ("No data found", "[]")
+    assert errors == "[]"
     assert any("skillopt" in str(row) for row in json.loads(plugins))
     assert client.images.get(NAME).attrs["Config"]["User"] == "50000:0"
 

@@ -45,7 +45,7 @@ class DoneRollouts:
         ran: dict[RolloutKey, dict[str, list[RolloutResult]]] = {}
         carried_out = pool.map(lambda place: run.rollouts.carried_out(place, run.ref.run), places)
         for place, rollouts in zip(places, carried_out, strict=True):
-            tries = ran.setdefault(place, {})
+            tries = ran[place] = {}
             for rollout in rollouts:
                 tries.setdefault(rollout.item_id, []).append(rollout)
         return cls(planned, ran)

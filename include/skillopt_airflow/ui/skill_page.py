@@ -59,7 +59,7 @@ class OriginLine(NamedTuple):
 
 
 class Diff(NamedTuple):
-    """What two versions do not have in common."""
+    """The difference of two versions."""
 
     before: str
     after: str
@@ -70,7 +70,7 @@ class Diff(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was read for a page."""
+    """The contents of a page."""
 
     target: str
     targets: Sequence[str]

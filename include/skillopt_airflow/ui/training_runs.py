@@ -1,4 +1,4 @@
-"""What Airflow itself says of trainings: their DAG runs, and the tasks that stop one from going on."""
+"""Trainings as Airflow itself knows them: their DAG runs, and the tasks that stop one from going on."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What the address of a page of trajectories asks for; each field is a GET parameter."""
+"""The parameters in the address of a page of trajectories; each field is one of a GET request."""
 
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlencode

@@ -1,4 +1,4 @@
-"""What a page of trajectories is about: some rollouts of one skill, maybe beside another skill's on the same items."""
+"""The subject of a page of trajectories: some rollouts of one skill, maybe beside another skill's on the same items."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +23,7 @@ class Choice(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What a page is about."""
+    """The subject of a page."""
 
     title: str
     benchmark: str

@@ -1,4 +1,4 @@
-"""What a page offers to do next: the DAG, and the configuration that its form in Airflow takes."""
+"""The next actions that a page offers: the DAG, and the configuration that its form in Airflow takes."""
 
 import json
 from collections.abc import Mapping

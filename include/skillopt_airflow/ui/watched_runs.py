@@ -23,7 +23,7 @@ MOST_WATCHED = 32
 
 
 class Sight(NamedTuple):
-    """What there is to see of a training."""
+    """A view of a training."""
 
     progress: "Progress"
     curve: str
