@@ -80,7 +80,7 @@ def test_packages_have_the_versions_of_the_lock(name: str):
 def test_the_image_of_airflow_has_the_lock_of_production_and_drivers_of_its_database():
     lock, drivers = (pins(image.ROOT / path) for path in image.RECIPES["airflow"].requirements)
     assert {"apache-airflow", "apache-airflow-providers-celery"} <= dict(lock).keys()
-    assert dict(drivers).keys() == {"asyncpg", "psycopg2-binary"}
+    assert dict(drivers).keys() == {"asyncpg", "psycopg", "psycopg-binary", "psycopg2-binary"}
     assert drivers <= pins(image.ROOT / "requirements-local.txt")
     assert {str(path) for path in image.airflow_files(image.ROOT)} == {
         f"dags/{path.name}" for path in image.ROOT.glob("dags/*.py")
