@@ -1,9 +1,11 @@
 """The pages of trajectories over a run of one step."""
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
+import pyarrow as pa
 import pytest
 from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from fastapi.testclient import TestClient
@@ -408,3 +410,17 @@ def test_nothing_is_written(browser: TestClient, store: LocalStore) -> None:
     for asked in ({}, {"other": SEED, "text": "a", "within": "said"}, {"item": FAILED}, {"place": 3}):
         get(browser, **STEP, **asked)
     assert store.objects == before
+
+
+@pytest.mark.parametrize("asked", [{}, {"other": SEED, "text": "a", "within": "said"}, {"item": FAILED}])
+def test_a_page_that_was_answered_keeps_no_rollouts_in_memory(browser: TestClient, asked: dict[str, str]) -> None:
+    get(browser, **STEP, **asked)
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    gc.disable()
+    try:
+        for _ in range(3):
+            get(browser, **STEP, **asked)
+        assert pa.total_allocated_bytes() == before
+    finally:
+        gc.enable()

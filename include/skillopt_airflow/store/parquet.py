@@ -32,18 +32,19 @@ TRAJECTORIES: pa.Schema = pa.schema(
         *_columns(_TEXT, "run", "item_id", "item_fingerprint", "skill_sha256", "settings_sha256", "image"),
         *_columns(_TEXT, "status", "error"),
         *_columns(_NUMBER, "hard", "soft", nullable=True),
+        *_columns(_COUNT, "calls", "prompt_tokens", "completion_tokens"),
+        *_columns(_NUMBER, "seconds"),
+        *_columns(_TIME, "stored"),
+        *_columns(_TIME, "started", nullable=True),
         *_columns(_TEXT, "feedback", "grade", nullable=True),
         *_columns(_TEXT, "answer"),
         *_columns(_list_of(pa.struct(_columns(_TEXT, "role", "content"))), "messages"),
         *_columns(_list_of(_TEXT), "files"),
-        *_columns(_COUNT, "calls", "prompt_tokens", "completion_tokens"),
-        *_columns(_TIME, "started", nullable=True),
-        *_columns(_NUMBER, "seconds"),
-        *_columns(_TIME, "stored"),
     ]
 )
 """One row a rollout. hard, soft and feedback are null unless status is ok or truncated; grade is null unless a model
-judged the answer, and else its words as JSON; started is null if nothing started."""
+judged the answer, and else its words as JSON; started is null if nothing started. Large columns come last, so that a
+list of rollouts is one range of each row group."""
 
 USAGE: pa.Schema = pa.schema(
     [

@@ -72,13 +72,15 @@ def _answer(request: Request, asked: TrajectoryQuery, subject: Callable[[], Subj
         settled = asked.changed(**{choice.parameter: choice.chosen for choice in about.choices})
         if about.other is None and settled.compares:
             settled = settled.changed(show="all", sort="item_id")
+        # A template's values are in memory until the garbage collector comes by, and these are large.
+        shown = about._replace(items=None, types=None)
         if about.key is not None and asked.opens:
             opened = trajectory_item.opened(about, settled)
-            return page(request, "trajectory.html", about=about, asked=settled, opened=opened)
+            return page(request, "trajectory.html", about=shown, asked=settled, opened=opened)
         if about.key is not None and asked.place:
             return _at_place(about, settled)
         found = None if about.key is None else trajectory_list.listed(about, settled)
-        return page(request, "trajectories.html", about=about, asked=settled, found=found)
+        return page(request, "trajectories.html", about=shown, asked=settled, found=found)
 
     return _explained(answer)
 
