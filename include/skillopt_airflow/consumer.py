@@ -356,7 +356,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        # In a thread, since the signal may come while this one holds the event's lock.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     try:
         client = SkillClient(
             given.bucket,

@@ -1,6 +1,7 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,22 @@ from tests.store.conftest import free_port
 
 SKILL = "# Skill\r\n\n- é: leave out words\n"
 BETTER = "- better\n"
+
+TOLD_WHILE_LOCKED = """
+import os, signal, sys, threading
+from skillopt_airflow import consumer
+
+wait = threading.Condition.wait
+
+def told(condition, timeout=None):
+    if timeout == 0.25:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return wait(condition, timeout)
+
+threading.Condition.wait = told
+sys.exit(consumer.main(sys.argv[1:]))
+"""
+"""Watches with a signal that comes when the lock of the event that it waits for is held."""
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -132,6 +149,15 @@ def test_watch_switches_whole_folders_under_a_reader(
     assert errors == ""
     assert len(said.splitlines()) == 6
     assert torn == []
+
+
+def test_watch_ends_by_a_signal_at_the_worst_moment(
+    publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_path: Path
+) -> None:
+    publish(SKILL)
+    [_, _, *words] = command(store.bucket, s3_endpoint, tmp_path / "skill", tmp_path / "cache", "--watch", "0.25")
+    code = [sys.executable, "-c", TOLD_WHILE_LOCKED, *words]
+    assert subprocess.run(code, env=os.environ, timeout=30, check=False).returncode == 0
 
 
 def test_processes_install_into_one_folder(

@@ -56,7 +56,8 @@ def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bo
     if lifeline:
         threading.Thread(target=starter.listen, daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+        # In a thread, since the signal may come while this one holds the event's lock.
+        signal.signal(number, lambda *_: threading.Thread(target=stopped.set).start())
     settings = {name: value for name, value in config if name != "upstream"}
     more = starter.more if lifeline else None
     with ModelGateway(config.upstream, address, on_call=_tell, more=more, **settings):

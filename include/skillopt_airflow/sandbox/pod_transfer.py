@@ -190,7 +190,8 @@ def main(arguments: list[str]) -> None:
             fetch_corpus(config, corpus)
         return
     ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    # In a thread, since the signal may come while this one holds the event's lock.
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=ended.set).start())
     deliver(config, first, second, ended)
 
 
