@@ -25,7 +25,7 @@ KINDS: Mapping[str, str] = {
 
 @dataclass
 class Used:
-    """What a stage took: requests by what providers bill them as, bytes of their bodies, and CPU seconds."""
+    """The costs of a stage: requests by what providers bill them as, bytes of their bodies, and CPU seconds."""
 
     gets: int = 0
     puts: int = 0

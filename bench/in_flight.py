@@ -41,7 +41,7 @@ NOTE = (
 
 @dataclass
 class Load:
-    """What a server had to do."""
+    """The load of a server."""
 
     most: int
     busy: float

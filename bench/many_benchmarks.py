@@ -1,4 +1,4 @@
-"""What an Airflow with 200 benchmarks takes: reading its DAG files, its lists, a start of a task, a new benchmark."""
+"""The costs of an Airflow with 200 benchmarks: reading its DAG files, its lists, a start of a task, a new benchmark."""
 
 import subprocess
 import sys

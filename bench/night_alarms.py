@@ -1,4 +1,4 @@
-"""How often nights say falsely that a champion became worse, and how soon they see that it did, by simulation."""
+"""The rate of false alarms of nights, and the delay until they see that a champion became worse, by simulation."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What a page took."""
+    """The costs of a page."""
 
     name: str
     seconds: list[float]

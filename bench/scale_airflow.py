@@ -1,4 +1,4 @@
-"""What a training leaves in Airflow's database, and how soon it goes on behind an epoch."""
+"""The rows that a training leaves in Airflow's database, and its pause behind an epoch."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -19,7 +19,7 @@ PARSED = ("dag", "dag_code", "dag_version", "serialized_dag", "job", "asset", "t
 
 
 class Left(NamedTuple):
-    """What a training left."""
+    """The rows that a training left."""
 
     tasks: int
     """Task instances."""

@@ -30,7 +30,7 @@ STAGES: Mapping[str, Callable[..., Any]] = {
 
 
 class Stage(NamedTuple):
-    """What a stage took."""
+    """The costs of a stage."""
 
     used: Used
     peak: float

@@ -1,4 +1,4 @@
-"""How often gates and intervals are right, by simulations of worlds in which everything is known."""
+"""The rate at which gates and intervals are right, by simulations of worlds in which everything is known."""
 
 import math
 from collections import Counter

@@ -41,7 +41,7 @@ TRIALS: Mapping[int, int] = {17: 500, 40: 500, 200: 400, 1000: 160}
 
 @dataclass(frozen=True)
 class Answers:
-    """How items are answered; unless edits help or harm, every skill is as good as the champion."""
+    """The way items are answered; unless edits help or harm, every skill is as good as the champion."""
 
     mixed: bool = False
     """Rates differ from item to item, from 0 to 1; else every answer is a coin's toss."""

@@ -11,7 +11,7 @@ from skillopt_airflow.core.types import Status
 
 @dataclass(frozen=True)
 class World:
-    """How items are answered; without a gain both skills answer alike."""
+    """The way items are answered; without a gain both skills answer alike."""
 
     chance: Callable[[Random], float]
     """Draws the chance that the current skill answers an item right, before there is a gain."""

@@ -41,7 +41,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Change:
-    """What lies between the two commits."""
+    """The difference between the two commits."""
 
     patch: str
     test_patch: str

@@ -1,4 +1,4 @@
-"""What is left of a run's budget, where many tasks on many hosts spend it at the same time.
+"""The rest of a run's budget, where many tasks on many hosts spend it at the same time.
 
 A task reserves a small part of what is left, spends from it without asking anybody, and reserves more when that is
 used up. Reservations are counted as if they were spent. What a task did not spend is free again when it ends, or, if it

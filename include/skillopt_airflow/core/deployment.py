@@ -1,4 +1,4 @@
-"""What an administrator settles for a whole Airflow: defaults of knobs, and what who triggers a run may name."""
+"""An administrator's settings for a whole Airflow: defaults of knobs, and what who triggers a run may name."""
 
 import posixpath
 from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ FIRST_LOOK = 0.8
 
 
 class Question(Value):
-    """Who is compared with whom, and how; asked again about the same items it is the same look."""
+    """A comparison of two skills and its method; asked again about the same items it is the same look."""
 
     candidate: str
     """SHA-256 of the skill."""

@@ -8,7 +8,7 @@ from skillopt_airflow.core.types import Value
 
 
 class NightPoint(Value):
-    """What is left of a night without its items."""
+    """A night without its items."""
 
     date: str
     """YYYY-MM-DD, of the items."""

@@ -40,7 +40,7 @@ _COMPILED = (".pyc", ".pyo", ".so", ".pyd", ".dll", ".dylib")
 
 
 class LeftOut(StrEnum):
-    """Why a file of a diff does not count."""
+    """The reason why a file of a diff does not count."""
 
     TEST = "test file"
     CONFIGURATION = "configuration of the test runner"

@@ -23,7 +23,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class RunEnd(StrEnum):
-    """How the judge's container got on with a change."""
+    """The end of the judge's container with a change."""
 
     RAN = "ran"
     NOT_APPLIED = "not_applied"

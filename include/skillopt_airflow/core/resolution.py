@@ -29,7 +29,7 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Outcome(StrEnum):
-    """How the judging of a patch ended. Only `resolved` is a full score."""
+    """The outcome of judging a patch. Only `resolved` is a full score."""
 
     RESOLVED = "resolved"
     PARTIAL = "partial"

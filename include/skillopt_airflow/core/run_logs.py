@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class LogFormat(StrEnum):
-    """How a run's output is read."""
+    """The format of a run's output."""
 
     PYTEST = "pytest"
     """Ids are cut at their first blank, as the lists of most repositories are."""
@@ -27,7 +27,7 @@ class LogFormat(StrEnum):
 
 
 class CaseStatus(StrEnum):
-    """How a test ended."""
+    """The outcome of a test."""
 
     PASSED = "PASSED"
     XFAIL = "XFAIL"

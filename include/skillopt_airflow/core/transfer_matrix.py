@@ -28,7 +28,7 @@ class MatrixCell(Value):
 
 
 class RolloutCost(Value):
-    """What the scored rollouts of a skill in a cell took, whichever run made them."""
+    """The costs of the scored rollouts of a skill in a cell, whichever run made them."""
 
     rollouts: int = 0
     calls: int = 0
@@ -153,7 +153,7 @@ class TransferMatrix(Document):
 
     @property
     def standin(self) -> bool:
-        """Whether a target is the offline stand-in, which is no language model."""
+        """Return whether a target is the offline stand-in, which is no language model."""
         return any("stand-in" in target for target in self.targets)
 
     @property

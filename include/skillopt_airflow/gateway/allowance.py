@@ -1,4 +1,4 @@
-"""What a gateway, or whoever else asks a model, may spend of a run's budget."""
+"""The part of a run's budget that a gateway, or whoever else asks a model, may spend."""
 
 import time
 from collections.abc import Callable

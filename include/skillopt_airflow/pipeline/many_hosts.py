@@ -1,4 +1,4 @@
-"""What a run needs where its tasks run on several hosts; where LocalExecutor runs them, nothing."""
+"""The needs of a run whose tasks run on several hosts; where LocalExecutor runs them, there are none."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""What the scheduler tells the tasks of Airflow's pools, since a task cannot ask Airflow for them.
+"""Airflow's pools, which the scheduler tells the tasks, since a task cannot ask Airflow for them.
 
 Airflow calls the listener in the scheduler, which sees the database, before it schedules the first task of a DAG run.
 The pools are kept in an Airflow Variable, which every task can read.

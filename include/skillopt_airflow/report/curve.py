@@ -1,4 +1,4 @@
-"""What the learning curve is drawn from: a run that is over, or the part of one that goes on."""
+"""The values of the learning curve: of a run that is over, or the part of one that goes on."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

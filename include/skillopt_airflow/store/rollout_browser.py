@@ -66,7 +66,7 @@ class Partition(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """What the rollouts of a partition may differ in: most often there is one."""
+    """The part of the key that the rollouts of a partition may differ in: most often there is one."""
 
     key: RolloutKey
     rows: int
@@ -84,7 +84,7 @@ class Listing(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a search in what was said found."""
+    """The result of a search in what was said."""
 
     places: pa.Array
     """Of the rows that have the text, in their order."""

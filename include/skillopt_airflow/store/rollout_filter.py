@@ -23,7 +23,7 @@ CHANGES: tuple[Change, ...] = get_args(Change)
 
 
 class RolloutFilter(Value):
-    """What of a listing is shown."""
+    """The choice of what is shown of a listing."""
 
     show: Outcome | Change = "all"
     status: Status | None = None

@@ -18,7 +18,7 @@ _TOKENS = ("prompt_tokens", "completion_tokens")
 
 
 class CallKind(NamedTuple):
-    """What tells calls apart that have different prices."""
+    """The properties by which calls have different prices."""
 
     role: Role
     batch: bool

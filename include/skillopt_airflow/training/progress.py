@@ -1,4 +1,4 @@
-"""How far a run is, as somebody sees who watches it."""
+"""The progress of a run, for somebody who watches it."""
 
 from typing import Literal, NamedTuple
 
@@ -36,7 +36,7 @@ StageName = Literal[
 
 
 class StageProgress(Value):
-    """What a run does now."""
+    """The stage that a run is at."""
 
     name: StageName
     moment: str

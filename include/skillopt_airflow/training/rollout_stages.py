@@ -1,4 +1,4 @@
-"""What a run has rolled out, by moments and stages, for people who look at the rollouts."""
+"""The rollouts of a run, by moments and stages, for people who look at them."""
 
 import re
 from collections.abc import Mapping, Sequence

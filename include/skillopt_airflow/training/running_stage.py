@@ -1,4 +1,4 @@
-"""What a run does now, from what the moment under way has stored so far."""
+"""The stage that a run is at, from what the moment under way has stored so far."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping

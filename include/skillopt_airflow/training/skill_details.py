@@ -45,7 +45,7 @@ class VersionRow(NamedTuple):
 
 
 class SkillDetails(NamedTuple):
-    """What the page of a skill reads, whatever it shows of it."""
+    """The documents that the page of a skill reads, whatever it shows of them."""
 
     champion: Champion | None
     moves: Sequence[Move]
@@ -63,7 +63,7 @@ class SkillDetails(NamedTuple):
 
 
 class Window(NamedTuple):
-    """How much of the history is read."""
+    """The part of the history that is read."""
 
     first: int
     """Place of the newest version that is read (0-based)."""

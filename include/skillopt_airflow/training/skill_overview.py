@@ -22,7 +22,7 @@ SHOWN_NIGHTS = 30
 
 
 class Buckets(NamedTuple):
-    """Where the skills of a benchmark are."""
+    """The buckets in which the skills of a benchmark are."""
 
     runs: ObjectStore
     artifacts: ObjectStore
@@ -43,7 +43,7 @@ class Buckets(NamedTuple):
 
 
 class StatedScore(NamedTuple):
-    """What a skill scored when it was published, by the metric of its run's gate."""
+    """The score of a skill when it was published, by the metric of its run's gate."""
 
     score: float
     low: float

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RoleSpending(Value):
-    """What all calls of one model took."""
+    """The costs of all calls of one model."""
 
     role: Role
     model: str

@@ -1,4 +1,4 @@
-"""How long a run still takes: a range, from the moments that it has finished."""
+"""The time that a run still takes: a range, from the moments that it has finished."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Who may see what: a page of a benchmark is for those who may read the runs of its training DAG in Airflow."""
+"""Access to the pages: one of a benchmark is for those who may read the runs of its training DAG in Airflow."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""How far a training is, as a tab of its DAG run and of those of its parts; the page renews itself while it goes on."""
+"""The progress of a training, as a tab of its DAG run and of its parts; the page renews itself while it goes on."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -68,7 +68,7 @@ class Status(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """What was spent of a kind, against its limit and the estimate before the first call."""
+    """The spending of a kind, against its limit and the estimate before the first call."""
 
     name: str
     spent: str
@@ -81,12 +81,12 @@ class Limit(NamedTuple):
 
     @property
     def css(self) -> str:
-        """How its bar looks."""
+        """Return the class of its bar."""
         return "spent" if self.share >= 1 else "near" if self.share >= NEAR else ""
 
 
 class End(NamedTuple):
-    """When a training is likely to end."""
+    """The time at which a training is likely to end."""
 
     words: str
     """How long that is from now."""

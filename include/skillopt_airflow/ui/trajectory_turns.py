@@ -22,7 +22,7 @@ _RESULT = re.compile(r"\[([^\[\],\n]{1,100})(?:, (\d+(?:\.\d+)?) s)?\]\n")
 
 
 class ToolCall(NamedTuple):
-    """What the target asked a tool for."""
+    """A request of the target to a tool."""
 
     tool: str
     arguments: str
