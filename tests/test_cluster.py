@@ -80,8 +80,8 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    # Runs and faults of tests that were interrupted would go on.
-    for folder in ("postgres", "s3", "broker", "workers"):
+    # Runs and faults of tests that were interrupted would go on, and logs of one host be found where hosts have theirs.
+    for folder in ("postgres", "s3", "broker", "workers", "airflow/logs"):
         shutil.rmtree(HOME / folder, ignore_errors=True)
     control(HOME, "up", *CLUSTER)
     made = Cluster(RunningPlatform(HOME))
