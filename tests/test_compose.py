@@ -191,6 +191,8 @@ def installation(
     (folder / "override.yaml").write_text(yaml.safe_dump({"version": "3.9", **overriding()}))
     write_secrets(folder)
     compose = Installation(folder, docker_host, program)
+    # A test that was interrupted has left a database, which knows another password.
+    compose("down", "--volumes", "--timeout", "20")
     try:
         compose("up", "-d", "database", "broker")
         with on_the_host(folder) as s3:
