@@ -210,8 +210,9 @@ def test_a_skill_is_scored_over_its_workers(installation: tuple[Installation, An
         run_id = api.trigger("evaluate_searchqa", conf)
         state = api.wait("evaluate_searchqa", run_id, seconds=SECONDS)
         rows = api.task_instances("evaluate_searchqa", run_id)
-        failed = {row["task_id"]: row["hostname"] for row in rows if row["state"] == "failed"}
-    assert state == "success", (failed, compose("logs", "--tail", "80"))
+        failed = [(row["task_id"], row["try_number"], row["map_index"]) for row in rows if row["state"] == "failed"]
+        said = "\n".join(line for task in failed for line in api.log("evaluate_searchqa", run_id, *task)[-20:])
+    assert state == "success", said
     assert {row["hostname"] for row in rows if row["hostname"]} <= {"worker-1", "worker-2", "worker-3"}
     stored = [found["Key"] for found in s3.list_objects_v2(Bucket="skillopt")["Contents"]]
     assert any(key.endswith("evaluation.json") for key in stored)
