@@ -230,7 +230,7 @@ def test_a_provider_that_fails_two_calls_of_five_loses_none(rig):
             release.wait(20)
         return GARBAGE[kind] if kind else faults[place] if place < 6 else completion(asked.body["messages"])
 
-    one = rig(faulty, max_attempts=6, call_timeout=2)
+    one = rig(faulty, max_attempts=6, call_timeout=4)
     with ThreadPoolExecutor(8) as pool:
         responses = list(pool.map(lambda number: one.post(messages=str(number)), range(200)))
     release.set()
@@ -240,8 +240,8 @@ def test_a_provider_that_fails_two_calls_of_five_loses_none(rig):
     ]
     assert len(one.calls) == 200
     assert {call.http_status for call in one.calls} == {200}
-    # A busy machine may be late once more, before or after the provider has read the request: an attempt, no lost call.
-    assert sum(call.attempts - 1 for call in one.calls) >= len(one.provider.requests) - 200 >= lost[0] >= 90
+    # A busy machine may be late once more, which is one more attempt and no lost call.
+    assert sum(call.attempts - 1 for call in one.calls) == len(one.provider.requests) - 200 >= lost[0] == 90
 
 
 def test_the_usage_of_a_stream_is_asked_for(rig):

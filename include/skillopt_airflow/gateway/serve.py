@@ -66,7 +66,7 @@ def _serve(config: ServeConfig, address: Path | tuple[str, int], *, lifeline: bo
 
 
 class _Starter:
-    """Whoever started the program, at the other end of its standard input."""
+    """The starter of the program, at the other end of its standard input."""
 
     def __init__(self, stopped: threading.Event) -> None:
         self._stopped = stopped

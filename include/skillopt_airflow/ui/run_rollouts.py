@@ -64,6 +64,7 @@ def _with_skills(run: TrainingRun, begun: Subject, stage: "Stage", asked: Trajec
     skill = asked.skill if asked.skill in labels else _first(run, plan, labels)
     other = asked.other if asked.other in labels and asked.other != skill else ""
     draw = asked.draw if asked.draw in plan.draws else plan.draws[0]
+    # The page of an item lists nothing.
     items = None if asked.opens else _items(run, split, plan)
 
     cell = asked.cell if asked.cell in plan.cells else next(iter(plan.cells), None)
