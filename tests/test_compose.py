@@ -146,12 +146,14 @@ class Installation:
 
     def __init__(self, folder: Path, docker_host: str, program: str) -> None:
         self._folder, self._program = folder, program
+        socket = docker_host.removeprefix("unix://")
         self._variables = os.environ | {
             "DOCKER_HOST": docker_host,
             "POSTGRES_IMAGE": STORES,
             "VALKEY_IMAGE": STORES,
             "AIRFLOW_ADDRESS": f"127.0.0.1:{AIRFLOW_PORT}",
-            "DOCKER_SOCKET": docker_host.removeprefix("unix://"),
+            "DOCKER_SOCKET": socket,
+            "DOCKER_GROUP": str(Path(socket).stat().st_gid),
         }
 
     def __call__(self, *arguments: str) -> str:
