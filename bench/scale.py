@@ -146,7 +146,7 @@ def _tasks() -> tables.Section:
         config = TrainConfig.from_layers({"evaluation": {"draws": draws}})
         sizes = {Split.TRAIN: TRAIN, Split.VAL: items, Split.TEST: items}
         chunks = sum(demand.chunks for demand in step_demands(config, sizes))
-        steps = steps_that_fit(config, sizes, MOST_STEPS)
+        steps = min(MOST_STEPS, steps_that_fit(config, sizes))
         of_step = chunks + TASKS_OF_STEP
         evaluation = largest_plan(items, config, 1, draws)
         rows.append((f"{items:,}", draws, evaluation, of_step, MOST_STEPS * of_step, steps, steps * of_step))

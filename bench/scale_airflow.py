@@ -48,10 +48,8 @@ def train() -> Left:
         before = _tables(place.home)
         run_id = place.run(f"train_{NAME}", {})
         after = _tables(place.home)
-        runs = {f"train_{NAME}": [run_id]} | {
-            dag: [run["dag_run_id"] for run in place.api.runs(dag)]
-            for dag in (f"train_{NAME}_epoch", f"train_{NAME}_epoch_end")
-        }
+        epoch = f"train_{NAME}_epoch"
+        runs = {f"train_{NAME}": [run_id], epoch: [run["dag_run_id"] for run in place.api.runs(epoch)]}
         tasks = sum(len(place.api.task_instances(dag, run)) for dag, found in runs.items() for run in found)
         rows, size = (sum(after[table][part] - before.get(table, (0, 0))[part] for table in after) for part in (0, 1))
         return Left(tasks, rows, size, _gaps(place, run_id))
@@ -74,9 +72,8 @@ def _tables(home: Home) -> Mapping[str, tuple[int, int]]:
 def _gaps(place: Checkout, run_id: str) -> list[float]:
     rows = {row["task_id"]: row for row in place.api.task_instances(f"train_{NAME}", run_id)}
     gaps = []
-    for kind, dag in (("", f"train_{NAME}_epoch"), ("_end", f"train_{NAME}_epoch_end")):
-        for run in place.api.runs(dag):
-            number = run["dag_run_id"].rpartition("__epoch_")[2].removesuffix("_end")
-            ended = rows[f"epoch_{number}{kind}"]["end_date"]
-            gaps.append((datetime.fromisoformat(ended) - datetime.fromisoformat(run["end_date"])).total_seconds())
+    for run in place.api.runs(f"train_{NAME}_epoch"):
+        number = run["dag_run_id"].rpartition("__epoch_")[2]
+        ended = rows[f"epoch_{number}"]["end_date"]
+        gaps.append((datetime.fromisoformat(ended) - datetime.fromisoformat(run["end_date"])).total_seconds())
     return gaps

@@ -26,7 +26,7 @@ from skillopt_airflow.training.run import RunRecord
 
 BENCHMARK = "searchqa"
 OVERRIDES = {"train.num_epochs": 2}
-WAITING = ("EpochRun", "EpochEndRun")
+WAITING = "EpochRun"
 LOG_LINES = 30
 PLAIN_WIDTH = 120
 STAND_IN_NOTE = (
@@ -51,21 +51,22 @@ class Training:
         return train_dag_id(BENCHMARK)
 
     @property
-    def child_dag_ids(self) -> tuple[str, ...]:
-        """Return the DAGs of its epochs, and of what follows them."""
-        return (f"{self.dag_id}_epoch", f"{self.dag_id}_epoch_end")
+    def epoch_dag_id(self) -> str:
+        """Return the DAG of its epochs."""
+        from skillopt_airflow.pipeline.addresses import epoch_dag_id
+
+        return epoch_dag_id(BENCHMARK)
 
     def task_instances(self) -> Iterator[Row]:
         """Yield the task instances of the run, then those of its epochs as far as there are any."""
         yield from self.api.task_instances(self.dag_id, self.run_id)
-        for dag_id in self.child_dag_ids:
-            for run in self.api.runs(dag_id):
-                if run["dag_run_id"].startswith(f"{self.run_id}__"):
-                    yield from self.api.task_instances(dag_id, run["dag_run_id"])
+        for run in self.api.runs(self.epoch_dag_id):
+            if run["dag_run_id"].startswith(f"{self.run_id}__"):
+                yield from self.api.task_instances(self.epoch_dag_id, run["dag_run_id"])
 
     def failure(self) -> str:
         """Return the first task that failed, and the end of its log."""
-        failed = [row for row in self.task_instances() if row["state"] == "failed" and row["operator"] not in WAITING]
+        failed = [row for row in self.task_instances() if row["state"] == "failed" and row["operator"] != WAITING]
         if not failed:
             return "no task of it failed; see the UI"
         task = min(failed, key=lambda row: str(row["end_date"]))
@@ -85,7 +86,7 @@ def run(home: Home, settings: Settings) -> int:
     api = airflow_services.api(settings)
     began = time.monotonic()
     training = Training(api, f"demo-{datetime.now(UTC):%Y%m%dT%H%M%S}")
-    for dag_id in (training.dag_id, *training.child_dag_ids):
+    for dag_id in (training.dag_id, training.epoch_dag_id):
         api.wait_for_dag(dag_id)
     api.trigger(training.dag_id, {"overrides": OVERRIDES}, training.run_id)
     console.print(f"Triggered {training.dag_id} as {training.run_id}: {airflow_url(settings)}")

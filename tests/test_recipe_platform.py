@@ -51,7 +51,7 @@ def test_from_a_table_to_a_trained_skill(platform: Any, checkout: Path) -> None:
     typed(copy_skill, checkout)
     # The platform that `make up` starts runs already.
     assert up == "make up"
-    for dag in ("train_capitals", "train_capitals_epoch", "train_capitals_epoch_end"):
+    for dag in ("train_capitals", "train_capitals_epoch"):
         platform.api.wait_for_dag(dag)
     typed(trigger, checkout)
     run, *_ = platform.api.runs("train_capitals")

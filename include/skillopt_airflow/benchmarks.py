@@ -23,8 +23,8 @@ absolute path of a folder elsewhere; unset or empty, there are all of benchmarks
 SEED_FILE = "initial.md"
 GUIDED_STAGES = ("reflect", "deep_reflect", "merge", "rank", "rewrite", "slow_update", "meta_skill", "meta_reflect")
 """Calls of the optimizer that a benchmark may add a text to: `guidance/<stage>.md` in its folder."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?<!_epoch)(?<!_epoch_end)")
-"""A name becomes a part of DAG ids, where trainings add _epoch and _epoch_end, and of keys in S3."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?<!_epoch)")
+"""A name becomes a part of DAG ids, where trainings add _epoch, and of keys in S3."""
 
 
 def project() -> Path:
@@ -58,7 +58,7 @@ def folder(name: str) -> Path:
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{places[0]}: rename the folder: the name of a benchmark consists of letters, digits, dashes and "
-            "underscores, begins with a letter or digit, and does not end in _epoch or _epoch_end"
+            "underscores, begins with a letter or digit, and does not end in _epoch"
         )
     return places[0]
 

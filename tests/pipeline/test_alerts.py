@@ -20,7 +20,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline import alerts
 from skillopt_airflow.pipeline.graph import dag_of
 from skillopt_airflow.pipeline.night_dag import regate_dag
-from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 
 PROBE = Path(__file__).with_name("alert_probe.py")
 SECRET = "hook-token-7c1e"
@@ -110,8 +110,7 @@ def test_nobody_is_told_unless_a_connection_is_named() -> None:
 def test_what_a_training_waits_for_and_tries_again_tells_nothing_by_itself() -> None:
     config = configured(conn_id="on_call")
     assert train_dag("searchqa", config).on_failure_callback is not None
-    for inner in (epoch_dag, epoch_end_dag):
-        assert inner("searchqa", config).on_failure_callback is None
+    assert epoch_dag("searchqa", config).on_failure_callback is None
 
 
 @pytest.mark.parametrize(

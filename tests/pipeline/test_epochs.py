@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.trigger_dagrun import DagIsPaused, TriggerDagRunOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, DagRunTriggerException, ErrorType
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowRuntimeError,
+    DagRunTriggerException,
+    DownstreamTasksSkipped,
+    ErrorType,
+)
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.pipeline import airflow_connections, epochs, tasks
 from skillopt_airflow.pipeline.night_dag import regate_dag
@@ -44,7 +51,7 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
     airflow = Airflow()
     ref = RunRef.model_validate(training.run.ref.model_dump() | {"epoch": 1})
     monkeypatch.setattr(tasks, "open_run", lambda _: TrainingRun(ref, training.models))
-    monkeypatch.setattr(TrainingRun, "epoch_end", lambda run, kind: SimpleNamespace(kind=kind, epoch=1))
+    monkeypatch.setattr(TrainingRun, "epoch_end", lambda run, kind: Moment(kind=kind, epoch=1, step=2))
     monkeypatch.setattr(candidate, "gate", lambda run, moment: SimpleNamespace(stopped=""))
     for module, stage in ((steps, "rollout"), (epoch_end, "longitudinal"), (epoch_end, "meta_reflect")):
         monkeypatch.setattr(module, stage, lambda run, moment: CHUNKS)
@@ -54,6 +61,12 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
 
 def triggered(monkeypatch: pytest.MonkeyPatch, airflow: Airflow, run_id: str) -> None:
     monkeypatch.setattr(epochs, "get_current_context", lambda: {"run_id": run_id, "ti": airflow})
+
+
+def behind(monkeypatch: pytest.MonkeyPatch, *later: str) -> None:
+    """The tasks behind the one that runs."""
+    task = SimpleNamespace(get_flat_relative_ids=lambda upstream: set(later))
+    monkeypatch.setattr(tasks, "get_current_context", lambda: {"task": task})
 
 
 def begin() -> list[Any]:
@@ -96,8 +109,51 @@ def test_what_was_decided_before_is_not_taken_back_when_it_was_stopped(
     assert decided == []
     monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: False)
     # What was paid for counts.
+    behind(monkeypatch)
     tasks.gate.function({}, "slow_update")
     assert len(decided) == 1
+
+
+LATER = ("step_02.rollout", "step_02.gate", "slow_update.longitudinal", "slow_update.gate", "meta_reflect.gate")
+
+
+@pytest.mark.parametrize(
+    ("ref", "knobs", "stopped", "kept"),
+    [
+        # The epoch's last step; the first epoch has nothing to compare.
+        ({"epoch": 2}, {}, "", "slow_update"),
+        ({"epoch": 1}, {"optimizer__use_meta_reflect": True}, "", "meta_reflect"),
+        ({"epoch": 1}, {}, "", None),
+        ({"epoch": 2}, {}, "the budget is spent", None),
+        # The last step of a part that others follow, and one that has room for the end.
+        ({"epoch": 2, "part": 2}, {}, "", None),
+        ({"epoch": 2, "part": 3}, {}, "", "slow_update"),
+    ],
+)
+def test_what_a_dag_run_does_not_go_through_is_skipped_at_once(
+    monkeypatch: pytest.MonkeyPatch, ref: JsonObject, knobs: JsonObject, stopped: str, kept: str | None
+) -> None:
+    training = Training.of(**knobs)
+    training.prepare()
+    run = TrainingRun(RunRef.model_validate(training.run.ref.model_dump() | ref), training.models)
+    monkeypatch.setattr(tasks, "open_run", lambda _: run)
+    monkeypatch.setattr(candidate, "gate", lambda run, moment: SimpleNamespace(stopped=stopped))
+    monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: False)
+    behind(monkeypatch, *LATER)
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        tasks.gate.function({}, 2)
+    assert set(LATER) - set(skipped.value.tasks) == {name for name in LATER if name.partition(".")[0] == kept}
+
+
+def test_a_dag_run_of_an_epochs_end_alone_skips_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training.of()
+    training.prepare()
+    ref = training.run.ref.model_dump() | {"epoch": 2, "offset": 2, "part": 1}
+    monkeypatch.setattr(tasks, "open_run", lambda _: TrainingRun(RunRef.model_validate(ref), training.models))
+    behind(monkeypatch, *LATER)
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        tasks.plan.function({})
+    assert set(LATER) - set(skipped.value.tasks) == {"slow_update.longitudinal", "slow_update.gate"}
 
 
 def test_a_part_whose_training_is_not_known_goes_on(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,8 +166,8 @@ def test_a_part_whose_training_is_not_known_goes_on(airflow: Airflow, monkeypatc
 
 def test_the_id_of_a_child_tells_its_training_and_task() -> None:
     config = TrainConfig.from_layers({"train": {"num_epochs": 2}})
-    children = [task for task in train_dag("searchqa", config).tasks if isinstance(task, epochs._ChildRun)]
-    assert [task.task_id for task in children] == ["epoch_01", "epoch_01_end", "epoch_02", "epoch_02_end"]
+    children = [task for task in train_dag("searchqa", config).tasks if isinstance(task, epochs.EpochRun)]
+    assert [task.task_id for task in children] == ["epoch_01", "epoch_02"]
     for task in children:
         assert task.trigger_run_id == f"{{{{ run_id }}}}__{task.task_id}"
         training, _, child = task.trigger_run_id.rpartition(epochs.CHILD)
@@ -137,7 +193,7 @@ class Parts:
             )
 
         monkeypatch.setattr(airflow_connections, "open_run", opened)
-        monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: moment.step <= self.committed)
+        monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: run.timeline.index(moment) <= self.committed)
         monkeypatch.setattr(TrainingRun, "stopped_before", lambda run, moment: False)
 
     def __call__(self) -> list[tuple[str, int]]:
@@ -190,7 +246,8 @@ def test_steps_of_many_chunks_are_fewer_in_a_dag_run(monkeypatch: pytest.MonkeyP
     # A step has 4 chunks of its batch, 24 of the selection split beside 4 of the next batch, and 4 other tasks.
     assert [offset for _, offset in parts()] == [0, 8, 16, 24]
     ref = RunRef.model_validate(parts.conf)
-    assert (ref.offset, ref.part) == (24, 8)
+    assert (ref.offset, ref.part) == (24, 6)
+    ref = ref.model_copy(update={"part": 8})
     run = TrainingRun(ref.model_copy(update={"offset": 8}), parts.models)
     found = [run.step(position) for position in range(1, 10)]
     assert [None if moment is None else moment.step for moment in found] == [*range(9, 17), None]
@@ -200,7 +257,8 @@ def test_steps_of_many_chunks_are_fewer_in_a_dag_run(monkeypatch: pytest.MonkeyP
 def test_a_dag_run_has_no_more_than_some_hundred_tasks(items: int, draws: int, steps: int) -> None:
     config = TrainConfig.from_layers({"evaluation": {"draws": draws}})
     sizes = {Split.TRAIN: 400, Split.VAL: items}
-    assert epochs.steps_that_fit(config, sizes, epochs.MOST_STEPS) == steps
+    fit = epochs.steps_that_fit(config, sizes)
+    assert max(part.places for part in epochs.epoch_parts(10, fit, epochs.MOST_STEPS, ends=False)) == steps
 
 
 @pytest.mark.parametrize(
@@ -220,6 +278,31 @@ def test_a_training_that_takes_long_asks_seldom(elapsed: float, done: int, steps
     assert epochs.seconds_between_looks(elapsed, done, steps) == seconds
 
 
+@pytest.mark.parametrize(
+    ("steps", "fit", "parts"),
+    [
+        (10, 12, [(0, 11)]),
+        # Ten steps fit, and the end behind them does not.
+        (10, 11, [(0, 10), (10, 1)]),
+        (25, 12, [(0, 10), (10, 10), (20, 6)]),
+        (3, 1, [(0, 1), (1, 1), (2, 1), (3, 1)]),
+    ],
+)
+def test_an_epochs_end_is_in_its_last_part_where_that_has_room(
+    steps: int, fit: int, parts: list[tuple[int, int]]
+) -> None:
+    assert epochs.epoch_parts(steps, fit, 10, ends=True) == parts
+
+
+def test_an_end_that_failed_is_gone_through_again_with_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch, 3, train__steps_per_epoch=4, optimizer__use_meta_reflect=True)
+    assert parts() == [(parts.run_id, 0), (f"{parts.run_id}_part_2", 3)]
+    # The steps are done.
+    parts.committed = 4
+    assert parts() == [(f"{parts.run_id}_part_2", 3)]
+    assert parts.conf["part"] == 2
+
+
 def test_a_cap_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(monkeypatch, 3, train__steps_per_epoch=4)
     assert [offset for _, offset in parts()] == [0, 3]
@@ -229,7 +312,7 @@ def test_a_dag_that_is_paused_is_not_waited_for() -> None:
     config = TrainConfig()
     tasks = [*train_dag("searchqa", config).tasks, *regate_dag("searchqa", config).tasks]
     triggers = [task for task in tasks if isinstance(task, TriggerDagRunOperator)]
-    assert {"ask", "epoch_01", "epoch_01_end"} <= {task.task_id for task in triggers}
+    assert {"ask", "epoch_01"} <= {task.task_id for task in triggers}
     ti = SimpleNamespace(get_dag=lambda dag_id: SimpleNamespace(is_paused=True))
     for task in triggers:
         task.conf = {}

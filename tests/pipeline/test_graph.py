@@ -8,7 +8,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.graph import dag_of, rollouts
 from skillopt_airflow.pipeline.night_dag import regate_dag
-from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 
 SMALL = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 1, "batch_size": 8}})
@@ -36,7 +36,7 @@ def test_a_screen_comes_between_update_and_evaluation_of_steps_alone() -> None:
     expected = ["rollout", "update", "screen_rollout", "screen", "evaluate", "gate"]
     assert stages(dag, "step_01") == expected
     assert dag.task_dict["step_01.evaluate"].upstream_task_ids == {"step_01.screen"}
-    assert "screen" not in "".join(epoch_end_dag("searchqa", config).task_dict)
+    assert {name for name in dag.task_dict if "screen" in name} == {"step_01.screen_rollout", "step_01.screen"}
 
 
 def test_a_screen_runs_in_containers_where_evaluations_are_batch_jobs() -> None:
@@ -55,9 +55,10 @@ def test_a_matrix_is_concluded_whatever_became_of_its_rollouts_and_made_of_no_ba
 
 
 def test_an_epochs_end_compares_then_reflects() -> None:
-    dag = epoch_end_dag("searchqa", SMALL)
+    dag = epoch_dag("searchqa", SMALL)
     assert stages(dag, "slow_update") == ["longitudinal", "rollout", "slow_update", "evaluate", "gate"]
     assert stages(dag, "meta_reflect") == ["meta_reflect", "evaluate", "gate"]
+    assert "step_01.gate" in dag.task_dict["slow_update.longitudinal"].upstream_task_ids
     assert "slow_update.gate" in dag.task_dict["meta_reflect.meta_reflect"].upstream_task_ids
 
 
@@ -94,7 +95,7 @@ def test_approvals_name_who_may_approve() -> None:
 
 def test_tasks_that_ask_the_optimizer_have_a_pool_of_their_own() -> None:
     config = TrainConfig.from_layers(SMALL.model_dump(), {"model": {"optimizer_pool": "writers"}})
-    tasks = [*epoch_dag("searchqa", config).tasks, *epoch_end_dag("searchqa", config).tasks]
+    tasks = epoch_dag("searchqa", config).tasks
     pooled = {task.task_id for task in tasks if task.pool == "writers"}
     assert pooled == {"step_01.update", "slow_update.slow_update", "meta_reflect.meta_reflect"}
     assert {task.pool_slots for task in tasks} == {1}
@@ -103,7 +104,7 @@ def test_tasks_that_ask_the_optimizer_have_a_pool_of_their_own() -> None:
 def test_where_a_slot_is_a_call_tasks_take_as_many_as_they_make_at_the_same_time() -> None:
     pool = {"model": {"optimizer_pool": "provider", "pool_slot": "call", "concurrency": 24}}
     config = TrainConfig.from_layers(SMALL.model_dump(), pool, {"sandbox": {"pool": "provider", "max_containers": 3}})
-    dags = [train_dag("searchqa", config), epoch_dag("searchqa", config), epoch_end_dag("searchqa", config)]
+    dags = [train_dag("searchqa", config), epoch_dag("searchqa", config)]
     tasks = {task.task_id: task for dag in dags for task in dag.tasks if task.pool == "provider"}
     taken = {name: task.pool_slots for name, task in tasks.items()}
     rollouts = {name for name, task in tasks.items() if task.is_mapped}

@@ -59,7 +59,7 @@ def commits(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def samples(platform: Any, cli_docker_host: str) -> Mapping[str, RunKeys]:
     """Trainings on the sample under way, by their harness."""
-    for dag in ("", "_epoch", "_epoch_end"):
+    for dag in ("", "_epoch"):
         platform.api.wait_for_dag(f"train_{BENCHMARK}{dag}")
     made = {}
     for harness, overrides in SAMPLES.items():
@@ -98,7 +98,7 @@ def test_commits_become_instances_and_a_training(platform: Any, tmp_path: Path) 
     )
     (tmp_path / ".local").symlink_to(platform.home.root)
     name = f"repositories-{time.time_ns()}"
-    for dag in ("", "_epoch", "_epoch_end"):
+    for dag in ("", "_epoch"):
         platform.api.wait_for_dag(f"train_swebench{dag}")
     typed(f"{trained.text.rstrip()} --run-id {name}", tmp_path)
     assert platform.api.wait("train_swebench", name, seconds=1500) == "success"

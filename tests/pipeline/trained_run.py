@@ -20,7 +20,7 @@ from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.run_states import RunStates
 
 DAG = "train_searchqa"
-EPOCH_DAGS = ("train_searchqa_epoch", "train_searchqa_epoch_end")
+EPOCH_DAG = "train_searchqa_epoch"
 SHORT = {
     "train.num_epochs": 1,
     "train.steps_per_epoch": 2,
@@ -44,7 +44,7 @@ class TrainedRun:
 
     @classmethod
     def trigger(cls, platform: Any, run_id: str, overrides: Mapping[str, Any]) -> "TrainedRun":
-        for dag in (DAG, *EPOCH_DAGS):
+        for dag in (DAG, EPOCH_DAG):
             platform.api.wait_for_dag(dag)
         platform.api.trigger(DAG, {"overrides": dict(overrides)}, run_id)
         return cls(platform, run_id, overrides.get("storage.prefix", ""))
@@ -71,7 +71,7 @@ class TrainedRun:
 
     def task_instances(self) -> Iterator[Mapping[str, Any]]:
         yield from self.platform.api.task_instances(DAG, self.run_id)
-        for dag in EPOCH_DAGS:
+        for dag in (EPOCH_DAG,):
             for run in self.platform.api.runs(dag):
                 if run["dag_run_id"].startswith(f"{self.run_id}__"):
                     yield from self.platform.api.task_instances(dag, run["dag_run_id"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow
@@ -42,8 +42,8 @@ def of_moments(training: Training, folder: str) -> list[str]:
 def of_run(training: Training) -> list[str]:
     """The tasks of the run's DAG; those of a moment stand for the task that runs the part of the epoch."""
     parts = {"steps/step_0001": "epoch_01", "steps/step_0002": "epoch_02"}
-    parts |= {"slow_update/epoch_02": "epoch_02_end", "meta_reflect/epoch_02": "epoch_02_end"}
-    parts["meta_reflect/epoch_01"] = "epoch_01_end"
+    parts |= {"slow_update/epoch_02": "epoch_02", "meta_reflect/epoch_02": "epoch_02"}
+    parts["meta_reflect/epoch_01"] = "epoch_01"
     found = [parts.get(name.rpartition("/")[0], name.replace("/", ".")) for name in training.order]
     return list(dict.fromkeys(found))
 
@@ -67,17 +67,10 @@ def test_a_run(training: Training) -> None:
     check(train_dag("searchqa", training.config), of_run(training), beside=("plan_seed_test", "test_seed"))
 
 
-def test_a_step(training: Training) -> None:
-    order = of_moments(training, "steps/step_0001")
-    assert order[0] == "plan"
-    grouped = ["plan", *(f"step_01.{name}" for name in dict.fromkeys(order[1:]))]
-    check(epoch_dag("searchqa", training.config), grouped)
-
-
-def test_an_epochs_end(training: Training) -> None:
-    order = [
-        f"{kind}.{name}"
-        for kind in ("slow_update", "meta_reflect")
-        for name in of_moments(training, f"{kind}/epoch_02")
-    ]
-    check(epoch_end_dag("searchqa", training.config), order)
+def test_an_epoch(training: Training) -> None:
+    first, *step = of_moments(training, "steps/step_0002")
+    assert first == "plan"
+    order = ["plan", *(f"step_01.{name}" for name in dict.fromkeys(step))]
+    for kind in ("slow_update", "meta_reflect"):
+        order += [f"{kind}.{name}" for name in of_moments(training, f"{kind}/epoch_02")]
+    check(epoch_dag("searchqa", training.config), order)

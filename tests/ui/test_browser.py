@@ -13,7 +13,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import ArtifactKeys, run_name
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training.publication import PublishContest
-from tests.pipeline.trained_run import DAG, EPOCH_DAGS, TrainedRun
+from tests.pipeline.trained_run import DAG, EPOCH_DAG, TrainedRun
 from tests.store.test_artifacts import provenance
 from tests.ui.accessibility import findings
 from tests.ui.airflow_pages import Page, ShownProgress
@@ -65,7 +65,7 @@ def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def before(platform: Any) -> Published:
-    for dag in (DAG, *EPOCH_DAGS, ROLLBACK):
+    for dag in (DAG, EPOCH_DAG, ROLLBACK):
         platform.api.wait_for_dag(dag)
     return Published(platform)
 

@@ -127,7 +127,7 @@ def test_a_training_that_stores_elsewhere_shows_its_report(
     assert browser.get(path("train_searchqa")).status_code == 200
 
 
-@pytest.mark.parametrize("dag_id", [addresses.epoch_dag_id("searchqa"), addresses.epoch_end_dag_id("searchqa")])
+@pytest.mark.parametrize("dag_id", [addresses.epoch_dag_id("searchqa")])
 def test_a_part_of_a_training_shows_the_training_s_report(
     browser: TestClient, airflow: Airflow, bucket: Stubber, dag_id: str
 ) -> None:

@@ -20,7 +20,7 @@ def tables() -> Iterator[Tables]:
         yield found
 
 
-@pytest.mark.parametrize("asked", ["one", "one__epoch_01", "one__epoch_02_end", "one__epoch_02_part_3"])
+@pytest.mark.parametrize("asked", ["one", "one__epoch_01", "one__epoch_02_part_3"])
 def test_a_part_of_a_training_leads_to_its_dag_run(tables: Tables, asked: str) -> None:
     tables.has_run(DAG, "one", state="running")
     tables.has_run(epoch_dag_id("searchqa"), "one__epoch_01", state="failed")

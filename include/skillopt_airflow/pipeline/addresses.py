@@ -47,8 +47,6 @@ train_dag_id = _ids("train_{}")
 """Names the DAG whose runs are the benchmark's trainings."""
 epoch_dag_id = _ids("train_{}_epoch")
 """Names the DAG whose runs are the epochs of those trainings."""
-epoch_end_dag_id = _ids("train_{}_epoch_end")
-"""Names the DAG whose runs are what follows the steps of an epoch."""
 evaluate_dag_id = _ids("evaluate_{}")
 """Names the DAG whose runs score any skill on any split."""
 transfer_dag_id = _ids("transfer_{}")

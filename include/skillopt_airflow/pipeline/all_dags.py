@@ -14,14 +14,13 @@ from skillopt_airflow.pipeline.cleanup_dag import cleanup_dag
 from skillopt_airflow.pipeline.evaluate_dag import evaluate_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.publishing import publish_dag, rollback_dag
-from skillopt_airflow.pipeline.training import epoch_dag, epoch_end_dag, train_dag
+from skillopt_airflow.pipeline.training import epoch_dag, train_dag
 from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 FACTORIES: Mapping[Callable[[str], str], Callable[[str, TrainConfig], DAG]] = {
     addresses.train_dag_id: train_dag,
     addresses.epoch_dag_id: epoch_dag,
-    addresses.epoch_end_dag_id: epoch_end_dag,
     addresses.evaluate_dag_id: evaluate_dag,
     addresses.transfer_dag_id: transfer_dag,
     addresses.publish_dag_id: publish_dag,

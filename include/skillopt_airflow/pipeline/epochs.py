@@ -7,16 +7,17 @@ the same in the first epoch and in the tenth, in a run of 10 steps and in one of
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError, AirflowSkipException
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
+from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
 from skillopt_airflow.pipeline.task_errors import failed_tasks
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ MOST_TASKS = 300
 by itself is alone in its DAG run."""
 TASKS_OF_STEP = 4
 """Task instances of a step besides its chunks."""
+STEPS_OF_END = 2
+"""Steps that have as many task instances as an epoch's end."""
 
 SHARE_BETWEEN_LOOKS = 0.005
 """Airflow is asked whether a part has ended once in so large a share of the time that the part is expected to take."""
@@ -45,28 +48,52 @@ def steps_in_part(train: TrainGroup) -> int:
     return MOST_STEPS if train.steps_per_epoch is None else min(MOST_STEPS, train.steps_per_epoch)
 
 
-def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[_ChildRun]":
-    """Return the tasks that run the epochs, in order: one an epoch, and one for its end."""
-    steps, tasks = steps_in_part(train), list[_ChildRun]()
-    for epoch in range(1, train.num_epochs + 1):
-        name, dag, end = f"epoch_{epoch:02d}", epoch_dag_id(benchmark), epoch_end_dag_id(benchmark)
-        tasks.append(EpochRun(task_id=name, trigger_dag_id=dag, epoch=epoch, run=run, steps=steps))
-        tasks.append(EpochEndRun(task_id=f"{name}_end", trigger_dag_id=end, epoch=epoch, run=run))
-    return tasks
+class Part(NamedTuple):
+    """What one DAG run of an epoch goes through: some of its steps, and the epoch's end as one more place."""
+
+    offset: int
+    """Steps of the epoch that lie before it."""
+    places: int
 
 
-def steps_that_fit(config: TrainConfig, sizes: Mapping[Split, int], most: int) -> int:
-    """Return the steps in each DAG run of a training's epochs: fewer than the graph has where they have many chunks.
+def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[EpochRun]":
+    """Return the tasks that run the epochs, in order."""
+    dag, steps = epoch_dag_id(benchmark), steps_in_part(train)
+    return [
+        EpochRun(task_id=f"epoch_{epoch:02d}", trigger_dag_id=dag, epoch=epoch, run=run, steps=steps)
+        for epoch in range(1, train.num_epochs + 1)
+    ]
+
+
+def steps_that_fit(config: TrainConfig, sizes: Mapping[Split, int]) -> int:
+    """Return the steps that a DAG run has room for, by their tasks.
 
     Args:
         config: of the training.
         sizes: items of train and val.
-        most: steps that the graph has.
     """
     from skillopt_airflow.training.map_limits import step_demands
 
     chunks = sum(demand.chunks for demand in step_demands(config, sizes))
-    return max(1, min(most, MOST_TASKS // (chunks + TASKS_OF_STEP)))
+    return max(1, MOST_TASKS // (chunks + TASKS_OF_STEP))
+
+
+def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:
+    """Return the parts of an epoch, in order. The epoch's end is in the last one, alone where the steps leave no room.
+
+    Args:
+        steps: of the epoch.
+        fit: steps that a DAG run has room for.
+        most: steps that the graph has.
+        ends: whether something follows the steps.
+    """
+    each = min(most, fit)
+    parts = [Part(offset, min(each, steps - offset)) for offset in range(0, steps, each)]
+    if not ends:
+        return parts
+    if parts[-1].places + STEPS_OF_END <= fit:
+        return [*parts[:-1], Part(parts[-1].offset, parts[-1].places + 1)]
+    return [*parts, Part(steps, 1)]
 
 
 def seconds_between_looks(elapsed: float, done: int, steps: int) -> int:
@@ -105,16 +132,17 @@ def check_training(benchmark: str) -> None:
         )
 
 
-class _ChildRun(TriggerDagRunOperator):
-    """Runs a part of the training as a DAG run of its own and waits for it, deferred.
+class EpochRun(TriggerDagRunOperator):
+    """An epoch: runs its parts as DAG runs one after the other and waits for each, deferred; skipped if not wanted.
 
     :param epoch: the epoch, 1-based.
     :param run: reference of the run, as `prepare` pushed it. (templated)
+    :param steps: steps that the graph of a part has.
     """
 
     template_fields = (*TriggerDagRunOperator.template_fields, "run")
 
-    def __init__(self, *, task_id: str, epoch: int, run: Any, **kwargs: Any) -> None:
+    def __init__(self, *, task_id: str, epoch: int, run: Any, steps: int, **kwargs: Any) -> None:
         super().__init__(
             task_id=task_id,
             trigger_run_id=f"{{{{ run_id }}}}{CHILD}{task_id.removeprefix('epoch_')}",
@@ -123,7 +151,7 @@ class _ChildRun(TriggerDagRunOperator):
             # What the part is triggered with is read strictly.
             openlineage_inject_parent_info=False,
             deferrable=True,
-            # A second attempt goes through the epoch again; what its tasks have stored, they don't do twice.
+            # A second attempt goes through the part again; what its tasks have stored, they don't do twice.
             reset_dag_run=True,
             # A run of a paused DAG would never begin, and this task wait for ever.
             fail_when_dag_is_paused=True,
@@ -133,26 +161,37 @@ class _ChildRun(TriggerDagRunOperator):
         )
         self.epoch = epoch
         self.run = run
+        self.steps = steps
 
-    def look_less(self, run: "TrainingRun", done: int, steps: int) -> None:
-        """Set how often Airflow is asked whether the DAG run has ended: seldom in a training that takes long.
-
-        Args:
-            run: the training.
-            done: steps before the DAG run.
-            steps: of the DAG run.
-        """
-        began = datetime.fromisoformat(run.record.created)
-        elapsed = (datetime.now(UTC) - began).total_seconds()
-        self.poke_interval = seconds_between_looks(elapsed, 1 + done, steps)
+    def execute(self, context: Any) -> None:
+        """Trigger the epoch's first part that is not done."""
+        run = self._opened()
+        if self.epoch > run.config.train.num_epochs:
+            raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
+        parts = self._parts(run)
+        # If all are done, the epoch is gone through again.
+        index = next((index for index, part in enumerate(parts) if not run.committed(_moments(run, part)[-1])), 0)
+        if run.stopped_before(_moments(run, parts[index])[0]):
+            raise AirflowSkipException(f"the run was stopped: {run.stopped()}")
+        self._trigger(context, run, parts, index)
 
     def execute_complete(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
-        """End with the DAG run that was waited for.
+        """Trigger the next part, or end with the last one.
 
         Raises:
-            AirflowException: it failed; the text has its failed tasks and their errors.
+            AirflowException: the part failed; the text has its failed tasks and their errors.
             AirflowFailException: so it did, and would again.
         """
+        self._end_with_part(context, event)
+        training, _, child = str(self.trigger_run_id).rpartition(CHILD)
+        name, _, number = child.partition(PART)
+        run = self._opened()
+        parts, index = self._parts(run), int(number) if number else 1
+        if index < len(parts) and not run.stopped_before(_moments(run, parts[index])[0]):
+            self.trigger_run_id = f"{training}{CHILD}{name}"
+            self._trigger(context, run, parts, index)
+
+    def _end_with_part(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
         try:
             super().execute_complete(context, event)
         except AirflowException as error:
@@ -163,89 +202,34 @@ class _ChildRun(TriggerDagRunOperator):
             kind = AirflowFailException if failed.lasting else AirflowException
             raise kind(f"run {run_id} of {self.trigger_dag_id} failed; {failed.words}") from error
 
-
-class EpochRun(_ChildRun):
-    """An epoch, of as many parts one after the other as its steps take; what the run doesn't want is skipped.
-
-    :param steps: steps that the graph of a part has.
-    """
-
-    def __init__(self, *, steps: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.steps = steps
-
-    def execute(self, context: Any) -> None:
-        """Trigger the epoch's first part that is not done."""
-        run = self._opened()
-        if self.epoch > run.config.train.num_epochs:
-            raise AirflowSkipException(f"the run has fewer than {self.epoch} epochs")
-        part = self._part(run)
-        offset = self._done(run, part)
-        if not _goes_on(run, offset):
-            raise AirflowSkipException(f"the run was stopped: {run.stopped()}")
-        self._trigger(context, run, offset, part)
-
-    def execute_complete(self, context: Any, event: tuple[str, dict[str, Any]]) -> None:
-        """Trigger the next part, or end with the last one."""
-        super().execute_complete(context, event)
-        training, _, child = str(self.trigger_run_id).rpartition(CHILD)
-        name, _, number = child.partition(PART)
-        run = self._opened()
-        part = self._part(run)
-        offset = part * (int(number) if number else 1)
-        if _goes_on(run, offset):
-            self.trigger_run_id = f"{training}{CHILD}{name}"
-            self._trigger(context, run, offset, part)
-
     def _opened(self) -> "TrainingRun":
         from skillopt_airflow.pipeline.airflow_connections import open_run
 
         return open_run({**self.run, "epoch": self.epoch})
 
-    def _part(self, run: "TrainingRun") -> int:
-        """Return the steps of each part but the last."""
+    def _parts(self, run: "TrainingRun") -> list[Part]:
         from skillopt_airflow.store.items import count_items
 
         sizes = {split: count_items(run.store, run.keys.items(split)) for split in (Split.TRAIN, Split.VAL)}
-        return steps_that_fit(run.config, sizes, self.steps)
+        fit = steps_that_fit(run.config, sizes)
+        return epoch_parts(run.record.steps_in_epoch, fit, self.steps, ends=bool(run.epoch_ends()))
 
-    def _done(self, run: "TrainingRun", part: int) -> int:
-        """Return the steps before the first part that is not done; 0 if all are, which then go through the epoch."""
-        total = run.record.steps_in_epoch
-        for offset in range(0, total, part):
-            last = run.step(min(offset + part, total))
-            if last is not None and not run.committed(last):
-                return offset
-        return 0
-
-    def _trigger(self, context: Any, run: "TrainingRun", offset: int, part: int) -> None:
-        self.conf = {**self.run, "epoch": self.epoch, "offset": offset, "part": part}
-        total = run.record.steps_in_epoch
-        self.look_less(run, (self.epoch - 1) * total + offset, min(part, total - offset))
-        if offset:
-            self.trigger_run_id = f"{self.trigger_run_id}{PART}{offset // part + 1}"
+    def _trigger(self, context: Any, run: "TrainingRun", parts: list[Part], index: int) -> None:
+        part = parts[index]
+        self.conf = {**self.run, "epoch": self.epoch, "offset": part.offset, "part": part.places}
+        # Airflow is asked seldom in a training that takes long.
+        elapsed = (datetime.now(UTC) - datetime.fromisoformat(run.record.created)).total_seconds()
+        done = (self.epoch - 1) * run.record.steps_in_epoch + part.offset
+        self.poke_interval = seconds_between_looks(elapsed, 1 + done, part.places)
+        if index:
+            self.trigger_run_id = f"{self.trigger_run_id}{PART}{index + 1}"
         super().execute(context)
 
 
-class EpochEndRun(_ChildRun):
-    """The stages behind an epoch's steps: slow update, meta skill, meta reflection; skipped where the run has none."""
-
-    def execute(self, context: Any) -> None:
-        """Trigger the epoch's end."""
-        from skillopt_airflow.pipeline.airflow_connections import open_run
-
-        run = open_run(self.run)
-        ends = [one for one in run.timeline if one.kind in ("slow_update", "meta_reflect") and one.epoch == self.epoch]
-        if not ends:
-            raise AirflowSkipException(f"nothing follows the steps of epoch {self.epoch}")
-        if run.stopped_before(ends[0]):
-            raise AirflowSkipException(f"the run was stopped: {run.stopped()}")
-        self.conf = {**self.run, "epoch": self.epoch}
-        self.look_less(run, self.epoch * run.record.steps_in_epoch, len(ends))
-        super().execute(context)
-
-
-def _goes_on(run: "TrainingRun", offset: int) -> bool:
-    """Return whether the epoch has a step behind so many, and the run is to make it."""
-    first = run.step(offset + 1)
-    return first is not None and not run.stopped_before(first)
+def _moments(run: "TrainingRun", part: Part) -> list[Moment]:
+    """Return the moments that a part of the epoch goes through, in order."""
+    moments = [moment for moment in run.timeline if moment.epoch == run.ref.epoch and moment.kind != "final"]
+    steps = run.record.steps_in_epoch
+    # The last place stands for all that follows the steps.
+    last = part.offset + part.places if part.offset + part.places <= steps else len(moments)
+    return moments[part.offset : last]

@@ -1,5 +1,6 @@
 """The Python tasks of a training: open the run, carry out one stage, return a small reference."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from airflow.sdk import get_current_context, task
@@ -52,11 +53,11 @@ def start(run: JsonObject) -> None:
 
 @task
 def plan(run: JsonObject) -> list[JsonObject]:
-    """Return the chunks of the DAG run's first batch."""
-    return _batch(open_run(run), 1)
+    """Return the chunks of the DAG run's first batch; without one, the steps are skipped."""
+    return _batch_or_end(open_run(run), 1)
 
 
-@task(execution_timeout=timedelta(hours=1))
+@task(execution_timeout=timedelta(hours=1), trigger_rule="none_failed")
 def update(run: JsonObject, at: int, screened: bool, calls: int | None = None) -> list[JsonObject]:
     """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.
 
@@ -88,7 +89,7 @@ def confirm(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
 def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
     """Accept the candidate if the policy lets it pass; the state, written last, commits it.
 
-    After a step, returns the chunks of the epoch's next batch; at its end none, and the steps behind are skipped.
+    After a step, returns the chunks of the DAG run's next batch; without one, the steps behind are skipped.
     """
     from skillopt_airflow.training.candidate import gate
 
@@ -97,15 +98,12 @@ def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
         # Another outcome than before takes back what followed from it, and only the training can do that again.
         check_training(opened.ref.benchmark)
     state = gate(opened, moment)
-    if not isinstance(at, int):
-        return []
-    batch = [] if state.stopped else _batch(opened, at + 1)
-    if not batch:
-        _skip_rest()
-    return batch
+    if state.stopped:
+        _skip_all_but([])
+    return _batch_or_end(opened, at + 1 if isinstance(at, int) else None)
 
 
-@task
+@task(trigger_rule="none_failed")
 def longitudinal(run: JsonObject) -> list[JsonObject]:
     """Return the sampled training items under the last skills of two epochs, as chunks."""
     from skillopt_airflow.training.epoch_end import longitudinal
@@ -168,18 +166,22 @@ def _moment(ref: JsonObject, at: int | MomentKind) -> tuple[TrainingRun, Moment]
     return run, moment
 
 
-def _batch(run: TrainingRun, position: int) -> list[JsonObject]:
+def _batch_or_end(run: TrainingRun, position: int | None) -> list[JsonObject]:
+    """Return the chunks of the step at this position; if there is none, skip all but the epoch's end."""
     from skillopt_airflow.training.steps import rollout
 
-    moment = run.step(position)
+    moment = None if position is None else run.step(position)
     if moment is None:
+        _skip_all_but(run.epoch_ends())
         return []
     check_training(run.ref.benchmark)
     return rollout(run, moment)
 
 
-def _skip_rest() -> None:
-    """Skip all tasks behind this one at once; by the trigger rules, Airflow would need a scheduler loop for each."""
+def _skip_all_but(moments: Sequence[Moment]) -> None:
+    """Skip at once what is behind this task and of other moments; by the rules, that would take a loop for each."""
+    kept = tuple(f"{moment.kind}." for moment in moments)
     later = get_current_context()["task"].get_flat_relative_ids(upstream=False)
-    if later:
-        raise DownstreamTasksSkipped(tasks=sorted(later))  # type: ignore[no-untyped-call]
+    skipped = sorted(name for name in later if not name.startswith(kept))
+    if skipped:
+        raise DownstreamTasksSkipped(tasks=skipped)  # type: ignore[no-untyped-call]

@@ -1,9 +1,8 @@
 """The training as Airflow runs it: SkillOpt's loop (arXiv 2605.23904, section 3), one task a stage.
 
-`train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it, `train_<benchmark>_epoch_end` what follows it.
+`train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it.
 """
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 from airflow.sdk import DAG, TaskGroup, chain
@@ -13,7 +12,7 @@ from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.pool_slots import calls_of_optimizer
 from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.pipeline import params, tasks
-from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, epoch_end_dag_id, train_dag_id
+from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, train_dag_id
 from skillopt_airflow.pipeline.epochs import epoch_runs, steps_in_part
 from skillopt_airflow.pipeline.graph import asks_optimizer, dag_of, engine_queue, evaluations, preflight, rollouts
 from skillopt_airflow.pipeline.night_dag import decline_asset, stale_asset
@@ -32,7 +31,7 @@ A failed or cleared task re-does only what was not stored.
 """
 
 EPOCH_DOC = """
-An epoch of a run of `{trained}`, or its end; the run triggers it, it is not meant to be triggered by hand.
+An epoch of a run of `{trained}`; the run triggers it, it is not meant to be triggered by hand.
 Once the training has failed, such as by being marked so, it begins no further step.
 """
 
@@ -71,11 +70,16 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
 
 
 def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
-    """Build an epoch, or a part of a long one; steps that have no batch are skipped."""
-    with _inner_dag(epoch_dag_id(benchmark), benchmark, config) as dag:
+    """Build an epoch, or a part of a long one; steps that have no batch are skipped, and so is an end that is later.
+
+    The training waits for it; it retries it if it fails, and reports if that is in vain.
+    """
+    doc = EPOCH_DOC.format(trained=train_dag_id(benchmark))
+    with dag_of(epoch_dag_id(benchmark), doc, benchmark, config, on_failure_callback=None) as dag:
         batch = tasks.plan(THIS_RUN)
         for position in range(1, steps_in_part(config.train) + 1):
             batch = training_step(batch, position, config)
+        epoch_end(batch, config)
     return dag
 
 
@@ -90,19 +94,17 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
         return evaluate_and_gate(screen(update, position, config) if screened else update, position, config)
 
 
-def epoch_end_dag(benchmark: str, config: TrainConfig) -> DAG:
+def epoch_end(steps: Any, config: TrainConfig) -> None:
     """Build an epoch's end: guidance from comparing two epochs, then edits from the epoch as a whole."""
-    with _inner_dag(epoch_end_dag_id(benchmark), benchmark, config) as dag:
-        with TaskGroup("slow_update"):
-            pair = rollouts(config, "rollout", THIS_RUN, tasks.longitudinal(THIS_RUN))
-            slow_update = tasks.slow_update.override(**asks_optimizer(config, most=2))(THIS_RUN)
-            guided = evaluate_and_gate(slow_update, "slow_update", config)
-        with TaskGroup("meta_reflect"):
-            meta_reflect = tasks.meta_reflect.override(**asks_optimizer(config, most=1))(THIS_RUN)
-            evaluate_and_gate(meta_reflect, "meta_reflect", config)
-        chain(pair, slow_update)
-        chain(guided, meta_reflect)
-    return dag
+    with TaskGroup("slow_update"):
+        longitudinal: Any = tasks.longitudinal(THIS_RUN)
+        slow_update = tasks.slow_update.override(**asks_optimizer(config, most=2))(THIS_RUN)
+        chain(steps, longitudinal, rollouts(config, "rollout", THIS_RUN, longitudinal), slow_update)
+        guided = evaluate_and_gate(slow_update, "slow_update", config)
+    with TaskGroup("meta_reflect"):
+        meta_reflect = tasks.meta_reflect.override(**asks_optimizer(config, most=1))(THIS_RUN)
+        evaluate_and_gate(meta_reflect, "meta_reflect", config)
+    chain(guided, meta_reflect)
 
 
 def screen(update: Any, position: int, config: TrainConfig) -> Any:
@@ -126,10 +128,3 @@ def evaluate_and_gate(candidate: Any, at: int | MomentKind, config: TrainConfig)
     chain(evaluate, gate)
     chain(candidate, gate)
     return gate
-
-
-def _inner_dag(dag_id: str, benchmark: str, config: TrainConfig) -> AbstractContextManager[DAG]:
-    """Open a DAG that a training waits for; the training retries it if it fails, and reports if that is in vain."""
-    return dag_of(
-        dag_id, EPOCH_DOC.format(trained=train_dag_id(benchmark)), benchmark, config, on_failure_callback=None
-    )

@@ -67,7 +67,7 @@ class RunRef(Value):
     offset: int = 0
     """Steps of the epoch that lie before the part of it that a DAG run goes through."""
     part: int = Field(default=0, exclude_if=lambda steps: not steps)
-    """Steps that the DAG run goes through at most; 0 for as many as its graph has."""
+    """Steps that the DAG run goes through, and one more where the epoch's end follows; 0 for as many as it has."""
     overrides: JsonObject = Field(default_factory=dict)
     """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
     prices: dict[Role, ModelPrice | None] | None = None
@@ -232,9 +232,16 @@ class TrainingRun:
             kind="step", epoch=self.ref.epoch, step=(self.ref.epoch - 1) * self.record.steps_in_epoch + number
         )
 
+    def epoch_ends(self) -> list[Moment]:
+        """Return the moments that follow the epoch's steps in this DAG run."""
+        if 0 < self.ref.part <= self.record.steps_in_epoch - self.ref.offset:
+            return []
+        kinds = ("slow_update", "meta_reflect")
+        return [one for one in self.timeline if one.kind in kinds and one.epoch == self.ref.epoch]
+
     def epoch_end(self, kind: MomentKind) -> Moment | None:
-        """Return the moment of this kind at the epoch's end, if the run has it and was not stopped before."""
-        moment = next((one for one in self.timeline if (one.kind, one.epoch) == (kind, self.ref.epoch)), None)
+        """Return the moment of this kind at the epoch's end, if the DAG run has it and was not stopped before."""
+        moment = next((one for one in self.epoch_ends() if one.kind == kind), None)
         return None if moment is None or self.stopped_before(moment) else moment
 
     def newest_state(self) -> RunState:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.pipeline.addresses import epoch_dag_id, epoch_end_dag_id, train_dag_id
+from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -17,7 +17,7 @@ from skillopt_airflow.training.run import RunRef
 def trained_benchmark(dag_id: str) -> str | None:
     """Return the benchmark whose trainings, or parts of them, the DAG runs; None for another DAG."""
     for name in benchmarks.names():
-        if dag_id in (train_dag_id(name), epoch_dag_id(name), epoch_end_dag_id(name)):
+        if dag_id in (train_dag_id(name), epoch_dag_id(name)):
             return name
     return None
 
