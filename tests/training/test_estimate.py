@@ -103,8 +103,8 @@ BASE = calls(estimated(SEARCHQA))
         ("gradient.analyst_rounds", 3, {"reflect": 720}),
         ("gradient.failure_only", True, {"reflect": 200, "merge": 40}),
         ("gradient.minibatch_size", 40, {"reflect": 80, "merge": 40}),
-        # Between two steps of an epoch; a slow update stands between those of two epochs, but not of the first two.
-        ("train.speculative_rollout", True, {"speculate": 37 * 40}),
+        # Behind each step but the last one of an epoch, and behind what follows that.
+        ("train.speculative_rollout", True, {"speculate": 39 * 40}),
         ("train.rollouts_per_item", 3, {"rollout": 3 * 4 * 400}),
         (
             "train.proposals",
@@ -112,7 +112,7 @@ BASE = calls(estimated(SEARCHQA))
             {"evaluate": (2 * 40 + 3) * 200} | {stage: 2 * BASE[stage] for stage in ("reflect", "merge", "rank")},
         ),
         # It takes three rejections to expect the next one.
-        ("train.speculative_rollout", "auto", {"speculate": 34 * 40}),
+        ("train.speculative_rollout", "auto", {"speculate": 36 * 40}),
         (
             "train.accumulation",
             3,

@@ -9,6 +9,7 @@ from typing import Self
 
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import MomentHistory, RolloutCounts, StageRollouts
+from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import RolloutResult
 from skillopt_airflow.store.rollout_table import RolloutKey
 from skillopt_airflow.training.rollout_plan import Chunk, RolloutPlan
@@ -22,8 +23,8 @@ AHEAD = ("preflight", "speculate")
 class DoneRollouts:
     """A run's plans, and what it stored itself."""
 
-    planned: Sequence[tuple[int, Chunk, RolloutKey]]
-    """Each chunk that has items, with its step and where its rollouts are, in order."""
+    planned: Sequence[tuple[Moment, Chunk, RolloutKey]]
+    """Each chunk that has items, with its moment and where its rollouts are, in order."""
     ran: Mapping[RolloutKey, Mapping[str, Sequence[RolloutResult]]]
     """Tries by place and item, in order."""
 
@@ -35,13 +36,14 @@ class DoneRollouts:
         plans = list(pool.map(lambda key: run.store.get_model(key, RolloutPlan), keys))
         # In their order, since what one step has rolled out the next one finds.
         work = sorted(
-            ((plan.moment.step, chunk) for plan in plans for chunk in plan.chunks if chunk.item_ids),
-            key=lambda one: (one[0], one[1].stage == "speculate"),
+            ((plan.moment, chunk) for plan in plans for chunk in plan.chunks if chunk.item_ids),
+            key=lambda one: (one[0].step, one[1].stage == "speculate"),
         )
         names = list(dict.fromkeys(chunk.skill for _, chunk in work))
         skills = dict(zip(names, pool.map(run.document, names), strict=True))
-        planned = [(step, chunk, run.rollout_key(chunk.split, skills[chunk.skill], chunk.draw)) for step, chunk in work]
-        places = list(dict.fromkeys(place for _, _, place in planned))
+        places = [run.rollout_key(chunk.split, skills[chunk.skill], chunk.draw) for _, chunk in work]
+        planned = [(moment, chunk, place) for (moment, chunk), place in zip(work, places, strict=True)]
+        places = list(dict.fromkeys(places))
         ran: dict[RolloutKey, dict[str, list[RolloutResult]]] = {}
         carried_out = pool.map(lambda place: run.rollouts.carried_out(place, run.ref.run), places)
         for place, rollouts in zip(places, carried_out, strict=True):
@@ -53,23 +55,23 @@ class DoneRollouts:
     def counts(self, moments: Sequence[MomentHistory]) -> RolloutCounts:
         """Count the planned rollouts by what became of them; `moments` are those that the run reached."""
         steps = {moment.step for moment in moments if moment.kind == "step"}
-        accepted = {moment.step for moment in moments if moment.kind == "step" and moment.action.accepted}
-        # What was rolled out ahead serves no step if the skill changed, or if the run stopped before that step.
-        gone = accepted | {step for step in steps if step + 1 not in steps}
+        accepted = {moment.name for moment in moments if moment.action.accepted}
         cancelled = sum(moment.cancelled for moment in moments)
         # No plan has the evaluation of a candidate that was screened out.
         planned = sum(moment.cancelled for moment in moments if moment.decision.screened_out is not None)
         own = speculated = wasted = 0
         met: set[tuple[RolloutKey, str]] = set()
-        for step, chunk, place in self.planned:
+        for moment, chunk, place in self.planned:
+            # What was rolled out ahead serves no step if the skill changed, or if the run stopped before that step.
+            gone = moment.name in accepted or moment.step + 1 not in steps
             new = {item for item in chunk.item_ids if (place, item) not in met}
             met |= {(place, item) for item in new}
             tries = sum(len(self.ran[place].get(item, ())) for item in new)
             if chunk.stage == "speculate":
                 speculated += tries
-                wasted += tries if step in gone else 0
+                wasted += tries if gone else 0
             planned += len(chunk.item_ids) if chunk.stage not in AHEAD else 0
-            own += sum(item in self.ran[place] for item in new if chunk.stage != "speculate" or step not in gone)
+            own += sum(item in self.ran[place] for item in new if chunk.stage != "speculate" or not gone)
         return RolloutCounts(
             planned=planned,
             ran=sum(len(tries) for items in self.ran.values() for tries in items.values()),

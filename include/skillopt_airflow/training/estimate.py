@@ -245,11 +245,11 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
     gated = kinds["step"] + slow_updates + kinds["meta_reflect"]
     candidates = gated + kinds["step"] * (config.train.proposals - 1)
     forced = not rules.use_gate or (slow_updates > 0 and not optimizer.slow_update_gate)
-    # Batches that follow on a step's evaluation at once, all of them in vain.
+    # Batches that follow on an evaluation at once, all of them in vain.
     ahead = [
         batches[(following.step - 1) % len(batches)]
         for moment, following in pairwise(moments)
-        if moment.kind == following.kind == "step" and moment.step >= first_speculation(config.train)
+        if following.kind == "step" and moment.step >= first_speculation(config.train)
     ]
     rollouts = {
         "seed": val * rules.draws,
