@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from bench import (
     early_reject,
@@ -48,8 +49,7 @@ MEASUREMENTS: Mapping[str, Callable[[], None]] = {
     "trajectories": trajectory_pages.measure,
     "truth": truth.measure,
     "workers": worker_throughput.measure,
-    "world": world.measure,
-    "world_small": world.measure_small,
+    **{form.name: partial(world.measure, form) for form in world.FORMS},
 }
 
 
