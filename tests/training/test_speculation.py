@@ -3,7 +3,10 @@ import math
 import pytest
 
 from skillopt_airflow.core.training_groups import TrainGroup
+from skillopt_airflow.core.types import Status
+from skillopt_airflow.training import steps
 from skillopt_airflow.training.history import history_of
+from skillopt_airflow.training.rollout_plan import RolloutPlan
 from skillopt_airflow.training.speculation import first_speculation
 from tests.training.in_process import Training
 
@@ -30,10 +33,49 @@ def test_speculation_begins_by_itself_after_three_rejections_where_the_budget_ha
         for wanted in (False, "auto")
     )
     assert plain() == ahead()
-    steps = history_of(ahead.run).steps
-    assert len(steps) > 3
-    assert not any(step.action.accepted for step in steps)
+    made = history_of(ahead.run).steps
+    assert len(made) > 3
+    assert not any(step.action.accepted for step in made)
     # The batches of steps 5 to 7: step 4 is the first with three rejections before it.
     assert ahead.rollouts["speculate"] == (3 * 8 if speculates else 0)
     assert plain.rollouts["rollout"] - ahead.rollouts["rollout"] == ahead.rollouts["speculate"]
     assert history_of(ahead.run).rollouts.wasted == 0
+
+
+@pytest.mark.slow
+def test_the_batch_behind_a_slow_update_is_rolled_out_beside_its_evaluation() -> None:
+    behind, ahead = (
+        Training.of(train__num_epochs=3, train__steps_per_epoch=1, train__speculative_rollout=wanted)
+        for wanted in (False, True)
+    )
+    assert behind() == ahead()
+    run = ahead.run
+    slow_update = next(moment for moment in run.timeline if moment.kind == "slow_update")
+    plan = run.store.get_model(run.keys.moment(slow_update).plan("evaluate"), RolloutPlan)
+    [chunk] = [chunk for chunk in plan.chunks if chunk.stage == "speculate"]
+    following = run.timeline[run.timeline.index(slow_update) + 1]
+    assert set(chunk.item_ids) == {item.id for part in run.slices(following) for item in part}
+    # The last slow update has no step behind it.
+    counts, saved = history_of(run).rollouts, behind.rollouts["rollout"] - ahead.rollouts["rollout"]
+    assert counts.speculated == ahead.rollouts["speculate"] > 0
+    assert counts.wasted == counts.speculated - saved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [None, Status.TIMEOUT])
+def test_a_batch_that_was_rolled_out_ahead_takes_no_task(status: Status | None) -> None:
+    training = Training.of(
+        train__num_epochs=1,
+        train__steps_per_epoch=2,
+        train__speculative_rollout=True,
+        evaluation__gate_policy="e_process",
+        evaluation__gate_alpha=1e-5,
+    )
+    training.fail = lambda stage, item_id: status if stage == "speculate" else None
+    training()
+    assert training.actions() == ["reject", "reject"]
+    chunks = training.done["steps/step_0002/plan"]
+    assert bool(chunks) is (status is not None)
+    assert training.rollouts["rollout"] == (8 if status is None else 16)
+    # A gate that is cleared plans it once more; Airflow would not make again a task that it dropped.
+    assert steps.rollout(training.run, training.run.timeline[2])
