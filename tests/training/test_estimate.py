@@ -111,8 +111,8 @@ BASE = calls(estimated(SEARCHQA))
             2,
             {"evaluate": (2 * 40 + 3) * 200} | {stage: 2 * BASE[stage] for stage in ("reflect", "merge", "rank")},
         ),
-        # It takes three rejections to expect the next one.
-        ("train.speculative_rollout", "auto", {"speculate": 36 * 40}),
+        # It takes two rejections to expect the next one.
+        ("train.speculative_rollout", "auto", {"speculate": 37 * 40}),
         (
             "train.accumulation",
             3,

@@ -11,14 +11,14 @@ from skillopt_airflow.training.speculation import first_speculation
 from tests.training.in_process import Training
 
 
-@pytest.mark.parametrize(("wanted", "first"), [(True, 1), ("auto", 4), (False, math.inf)])
+@pytest.mark.parametrize(("wanted", "first"), [(True, 1), ("auto", 3), (False, math.inf)])
 def test_the_first_step_that_may_speculate(wanted: bool | str, first: float) -> None:
     assert first_speculation(TrainGroup.model_validate({"speculative_rollout": wanted})) == first
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("calls", "speculates"), [(None, True), (100_000, True), (200, False)])
-def test_speculation_begins_by_itself_after_three_rejections_where_the_budget_has_room(
+def test_speculation_begins_by_itself_after_two_rejections_where_the_budget_has_room(
     calls: int | None, speculates: bool
 ) -> None:
     plain, ahead = (
@@ -36,8 +36,8 @@ def test_speculation_begins_by_itself_after_three_rejections_where_the_budget_ha
     made = history_of(ahead.run).steps
     assert len(made) > 3
     assert not any(step.action.accepted for step in made)
-    # The batches of steps 5 to 7: step 4 is the first with three rejections before it.
-    assert ahead.rollouts["speculate"] == (3 * 8 if speculates else 0)
+    # The batches of steps 4 to 7: step 3 is the first with two rejections before it.
+    assert ahead.rollouts["speculate"] == (4 * 8 if speculates else 0)
     assert plain.rollouts["rollout"] - ahead.rollouts["rollout"] == ahead.rollouts["speculate"]
     assert history_of(ahead.run).rollouts.wasted == 0
 

@@ -14,8 +14,8 @@ from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import affords_rest
 
-RECENT = 4
-REJECTED = 3
+RECENT = 3
+REJECTED = 2
 """Of the RECENT last steps so many must have rejected their candidates before `auto` expects the next rejection."""
 
 
