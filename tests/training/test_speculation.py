@@ -67,6 +67,7 @@ def test_a_batch_that_was_rolled_out_ahead_takes_no_task(status: Status | None) 
     training = Training.of(
         train__num_epochs=1,
         train__steps_per_epoch=2,
+        train__preflight=False,
         train__speculative_rollout=True,
         evaluation__gate_policy="e_process",
         evaluation__gate_alpha=1e-5,

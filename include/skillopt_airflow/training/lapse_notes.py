@@ -38,6 +38,8 @@ def skill_if_rejected(run: TrainingRun, moment: Moment) -> str:
 
 def note_rows(run: TrainingRun, moment: Moment) -> tuple[EditReport, ...]:
     """Return the outcome of each note that the moment added without the gate."""
+    if not notes_enter(run.config.optimizer):
+        return ()
     try:
         return run.store.get_model(run.keys.moment(moment).notes_apply_report, EditApplyReport).rows
     except ObjectMissing:

@@ -133,6 +133,23 @@ def store_plan(
     return [ChunkRef(plan=key, index=index).model_dump() for index in range(len(filled))]
 
 
+def store_plan_of_missing(run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk]) -> list[JsonObject]:
+    """Store the plan; return its chunks' references, none if every item has a score already.
+
+    With an earlier plan there are always as many as it has; see `store_plan`.
+    """
+    planned_before = run.store.exists(run.keys.moment(moment).plan(name))
+    refs = store_plan(run, moment, name, chunks)
+    return refs if planned_before or not all(_is_done(run, chunk) for chunk in chunks) else []
+
+
+def _is_done(run: TrainingRun, chunk: Chunk) -> bool:
+    wanted = set(chunk.item_ids)
+    items = [ref for ref in run.item_refs(chunk.split) if ref.id in wanted]
+    results = run.results(chunk.split, run.document(chunk.skill), chunk.draw, items)
+    return sum(one.status.scored for one in results.values()) == len(wanted)
+
+
 def planned(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:
     """Return the chunk behind a reference, and the plan that it belongs to."""
     parsed = ChunkRef.model_validate(ref)

@@ -32,7 +32,7 @@ from skillopt_airflow.training.choice import Proposal, proposals, to_measure
 from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.item_files import contents, pictures, shown_items
 from skillopt_airflow.training.lapse_notes import notes_enter, store_notes
-from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan, store_plan_of_missing
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.speculation import speculation
 from skillopt_airflow.training.stage_models import Assistants, optimizing
@@ -43,10 +43,7 @@ log = logging.getLogger(__name__)
 
 def rollout(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan the batch under the current skill; return the chunks, none if all of it was rolled out ahead."""
-    # Airflow would not make a mapped task again that there was one of before.
-    planned_before = run.store.exists(run.keys.moment(moment).plan("rollout"))
-    chunks = store_plan(run, moment, "rollout", batch_chunks(run, moment))
-    return chunks if planned_before or not _is_rolled_out(run, moment) else []
+    return store_plan_of_missing(run, moment, "rollout", batch_chunks(run, moment))
 
 
 def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
@@ -54,14 +51,6 @@ def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(moment) for item in part]
     return chunks_of(run.config, "rollout", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
-
-
-def _is_rolled_out(run: TrainingRun, moment: Moment) -> bool:
-    """Return whether every item of the batch has a score in every draw."""
-    skill = run.skill(run.state_before(moment).current.version)
-    items = [item for part in run.slices(moment) for item in part]
-    found = (run.results(Split.TRAIN, skill, draw, items) for draw in run.config.train.batch_draws)
-    return all(sum(one.status.scored for one in results.values()) == len(items) for results in found)
 
 
 def update(run: TrainingRun, moment: Moment, screened: bool = False, calls: int | None = None) -> list[JsonObject]:
