@@ -115,7 +115,8 @@ class Checkout:
     def _steps(self, dag_id: str, run_id: str) -> int:
         runs = [run["dag_run_id"] for run in self.api.runs(f"{dag_id}_epoch") if run["dag_run_id"].startswith(run_id)]
         instances = [row for run in runs for row in self.api.task_instances(f"{dag_id}_epoch", run)]
-        return sum(row["task_id"].endswith(".gate") and row["state"] == "success" for row in instances)
+        gates = [row for row in instances if row["task_id"].startswith("step_") and row["task_id"].endswith(".gate")]
+        return sum(row["state"] == "success" for row in gates)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from skillopt_airflow.core.types import Split
 from skillopt_airflow.pipeline.epochs import (
     MOST_STEPS,
     MOST_TASKS,
+    STEPS_OF_END,
     TASKS_OF_STEP,
     seconds_between_looks,
     steps_that_fit,
@@ -161,8 +162,8 @@ def _tasks() -> tables.Section:
     )
     note = (
         f"With the default settings and {TRAIN} training items. A DAG run of an epoch has as many of its steps as "
-        f"come to {MOST_TASKS} tasks, and one at least. The training's own DAG run has the chunks of seed, last skill, "
-        "test and publication."
+        f"come to {MOST_TASKS} tasks, and one at least; an epoch's end takes the room of {STEPS_OF_END}. The "
+        "training's own DAG run has the chunks of seed, last skill, test and publication."
     )
     return tables.Section("Tasks of a training in Airflow", note, header, rows)
 

@@ -120,18 +120,20 @@ LATER = ("step_02.rollout", "step_02.gate", "slow_update.longitudinal", "slow_up
 @pytest.mark.parametrize(
     ("ref", "knobs", "stopped", "kept"),
     [
-        # The epoch's last step; the first epoch has nothing to compare.
-        ({"epoch": 2}, {}, "", "slow_update"),
-        ({"epoch": 1}, {"optimizer__use_meta_reflect": True}, "", "meta_reflect"),
-        ({"epoch": 1}, {}, "", None),
-        ({"epoch": 2}, {}, "the budget is spent", None),
-        # The last step of a part that others follow, and one that has room for the end.
-        ({"epoch": 2, "part": 2}, {}, "", None),
-        ({"epoch": 2, "part": 3}, {}, "", "slow_update"),
+        # The epoch's last step; the first epoch has nothing to compare. What is behind a task that runs is not skipped
+        # before: the DAG run would succeed though that task failed.
+        ({"epoch": 2}, {}, "", ("slow_update", "meta_reflect")),
+        ({"epoch": 1}, {"optimizer__use_meta_reflect": True}, "", ("meta_reflect",)),
+        ({"epoch": 1}, {}, "", ()),
+        ({"epoch": 2}, {}, "the budget is spent", ()),
+        # A part that others follow, the last one, and one of so many tasks that the end is not in it.
+        ({"epoch": 2, "offset": 0, "part": 1}, {"train__steps_per_epoch": 4}, "", ()),
+        ({"epoch": 2, "part": 2}, {}, "", ("slow_update", "meta_reflect")),
+        ({"epoch": 2, "part": 2, "ends": False}, {}, "", ()),
     ],
 )
 def test_what_a_dag_run_does_not_go_through_is_skipped_at_once(
-    monkeypatch: pytest.MonkeyPatch, ref: JsonObject, knobs: JsonObject, stopped: str, kept: str | None
+    monkeypatch: pytest.MonkeyPatch, ref: JsonObject, knobs: JsonObject, stopped: str, kept: tuple[str, ...]
 ) -> None:
     training = Training.of(**knobs)
     training.prepare()
@@ -141,19 +143,38 @@ def test_what_a_dag_run_does_not_go_through_is_skipped_at_once(
     monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: False)
     behind(monkeypatch, *LATER)
     with pytest.raises(DownstreamTasksSkipped) as skipped:
-        tasks.gate.function({}, 2)
-    assert set(LATER) - set(skipped.value.tasks) == {name for name in LATER if name.partition(".")[0] == kept}
+        tasks.gate.function({}, ref.get("part", 2))
+    assert set(LATER) - set(skipped.value.tasks) == {name for name in LATER if name.partition(".")[0] in kept}
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_meta_reflection_that_is_not_wanted_is_skipped_once_the_slow_update_has_succeeded(
+    monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    training = Training.of(optimizer__use_meta_reflect=wanted)
+    training.prepare()
+    run = TrainingRun(RunRef.model_validate(training.run.ref.model_dump() | {"epoch": 2}), training.models)
+    monkeypatch.setattr(tasks, "_moment", lambda ref, at: (run, None))
+    monkeypatch.setattr(candidate, "gate", lambda run, moment: SimpleNamespace(stopped=""))
+    monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: False)
+    behind(monkeypatch, "meta_reflect.meta_reflect", "meta_reflect.gate")
+    if wanted:
+        assert tasks.gate.function({}, "slow_update") == []
+        return
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        tasks.gate.function({}, "slow_update")
+    assert skipped.value.tasks == ["meta_reflect.gate", "meta_reflect.meta_reflect"]
 
 
 def test_a_dag_run_of_an_epochs_end_alone_skips_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training.of()
     training.prepare()
-    ref = training.run.ref.model_dump() | {"epoch": 2, "offset": 2, "part": 1}
+    ref = training.run.ref.model_dump() | {"epoch": 2, "offset": 2}
     monkeypatch.setattr(tasks, "open_run", lambda _: TrainingRun(RunRef.model_validate(ref), training.models))
     behind(monkeypatch, *LATER)
     with pytest.raises(DownstreamTasksSkipped) as skipped:
         tasks.plan.function({})
-    assert set(LATER) - set(skipped.value.tasks) == {"slow_update.longitudinal", "slow_update.gate"}
+    assert set(skipped.value.tasks) == {"step_02.rollout", "step_02.gate"}
 
 
 def test_a_part_whose_training_is_not_known_goes_on(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +279,7 @@ def test_a_dag_run_has_no_more_than_some_hundred_tasks(items: int, draws: int, s
     config = TrainConfig.from_layers({"evaluation": {"draws": draws}})
     sizes = {Split.TRAIN: 400, Split.VAL: items}
     fit = epochs.steps_that_fit(config, sizes)
-    assert max(part.places for part in epochs.epoch_parts(10, fit, epochs.MOST_STEPS, ends=False)) == steps
+    assert max(part.steps for part in epochs.epoch_parts(10, fit, epochs.MOST_STEPS, ends=False)) == steps
 
 
 @pytest.mark.parametrize(
@@ -281,15 +302,15 @@ def test_a_training_that_takes_long_asks_seldom(elapsed: float, done: int, steps
 @pytest.mark.parametrize(
     ("steps", "fit", "parts"),
     [
-        (10, 12, [(0, 11)]),
+        (10, 12, [(0, 10, True)]),
         # Ten steps fit, and the end behind them does not.
-        (10, 11, [(0, 10), (10, 1)]),
-        (25, 12, [(0, 10), (10, 10), (20, 6)]),
-        (3, 1, [(0, 1), (1, 1), (2, 1), (3, 1)]),
+        (10, 11, [(0, 10, False), (10, 0, True)]),
+        (25, 12, [(0, 10, False), (10, 10, False), (20, 5, True)]),
+        (2, 1, [(0, 1, False), (1, 1, False), (2, 0, True)]),
     ],
 )
 def test_an_epochs_end_is_in_its_last_part_where_that_has_room(
-    steps: int, fit: int, parts: list[tuple[int, int]]
+    steps: int, fit: int, parts: list[tuple[int, int, bool]]
 ) -> None:
     assert epochs.epoch_parts(steps, fit, 10, ends=True) == parts
 
@@ -300,7 +321,7 @@ def test_an_end_that_failed_is_gone_through_again_with_its_part(monkeypatch: pyt
     # The steps are done.
     parts.committed = 4
     assert parts() == [(f"{parts.run_id}_part_2", 3)]
-    assert parts.conf["part"] == 2
+    assert (parts.conf["part"], parts.conf["ends"]) == (1, True)
 
 
 def test_a_cap_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:

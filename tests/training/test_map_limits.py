@@ -68,6 +68,15 @@ def test_the_demand_of_skills_on_items() -> None:
     assert scoring_demand(config, 2, [41, 41]).chunks == 2 * 2 * 3 * 2
 
 
+# The slow update that a step follows.
+SCREENED = {
+    "evaluation__screen": "batch",
+    "train__speculative_rollout": True,
+    "train__num_epochs": 3,
+    "train__steps_per_epoch": 1,
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "knobs",
@@ -75,8 +84,8 @@ def test_the_demand_of_skills_on_items() -> None:
         {},
         {"train__speculative_rollout": True, "evaluation__draws": 2, "publishing__draws": 2},
         {"evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
-        {"evaluation__screen": "batch", "train__speculative_rollout": True},
-        {"evaluation__screen": "batch", "train__speculative_rollout": True, "train__rollouts_per_item": 3},
+        SCREENED,
+        SCREENED | {"train__rollouts_per_item": 3},
         {"evaluation__gate_policy": "confirm", "optimizer__slow_update_samples": 30},
         {"train__proposals": 3, "gradient__minibatch_size": 2, "evaluation__draws": 2},
     ],

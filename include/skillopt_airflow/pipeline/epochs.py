@@ -49,11 +49,12 @@ def steps_in_part(train: TrainGroup) -> int:
 
 
 class Part(NamedTuple):
-    """What one DAG run of an epoch goes through: some of its steps, and the epoch's end as one more place."""
+    """What one DAG run of an epoch goes through: some of its steps, none at the least, and then its end or not."""
 
     offset: int
     """Steps of the epoch that lie before it."""
-    places: int
+    steps: int
+    ends: bool = False
 
 
 def epoch_runs(benchmark: str, train: TrainGroup, run: Any) -> "list[EpochRun]":
@@ -91,9 +92,9 @@ def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:
     parts = [Part(offset, min(each, steps - offset)) for offset in range(0, steps, each)]
     if not ends:
         return parts
-    if parts[-1].places + STEPS_OF_END <= fit:
-        return [*parts[:-1], Part(parts[-1].offset, parts[-1].places + 1)]
-    return [*parts, Part(steps, 1)]
+    if parts[-1].steps + STEPS_OF_END <= fit:
+        return [*parts[:-1], parts[-1]._replace(ends=True)]
+    return [*parts, Part(steps, 0, ends=True)]
 
 
 def seconds_between_looks(elapsed: float, done: int, steps: int) -> int:
@@ -216,11 +217,11 @@ class EpochRun(TriggerDagRunOperator):
 
     def _trigger(self, context: Any, run: "TrainingRun", parts: list[Part], index: int) -> None:
         part = parts[index]
-        self.conf = {**self.run, "epoch": self.epoch, "offset": part.offset, "part": part.places}
+        self.conf = {**self.run, "epoch": self.epoch, "offset": part.offset, "part": part.steps, "ends": part.ends}
         # Airflow is asked seldom in a training that takes long.
         elapsed = (datetime.now(UTC) - datetime.fromisoformat(run.record.created)).total_seconds()
         done = (self.epoch - 1) * run.record.steps_in_epoch + part.offset
-        self.poke_interval = seconds_between_looks(elapsed, 1 + done, part.places)
+        self.poke_interval = seconds_between_looks(elapsed, 1 + done, part.steps + part.ends)
         if index:
             self.trigger_run_id = f"{self.trigger_run_id}{PART}{index + 1}"
         super().execute(context)
@@ -228,8 +229,5 @@ class EpochRun(TriggerDagRunOperator):
 
 def _moments(run: "TrainingRun", part: Part) -> list[Moment]:
     """Return the moments that a part of the epoch goes through, in order."""
-    moments = [moment for moment in run.timeline if moment.epoch == run.ref.epoch and moment.kind != "final"]
-    steps = run.record.steps_in_epoch
-    # The last place stands for all that follows the steps.
-    last = part.offset + part.places if part.offset + part.places <= steps else len(moments)
-    return moments[part.offset : last]
+    steps = [moment for moment in run.timeline if (moment.kind, moment.epoch) == ("step", run.ref.epoch)]
+    return steps[part.offset : part.offset + part.steps] + (run.epoch_ends() if part.ends else [])

@@ -99,8 +99,11 @@ def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
         check_training(opened.ref.benchmark)
     state = gate(opened, moment)
     if state.stopped:
-        _skip_all_but([])
-    return _batch_or_end(opened, at + 1 if isinstance(at, int) else None)
+        _skip_to([])
+    if isinstance(at, int):
+        return _batch_or_end(opened, at + 1)
+    _skip_to([end for end in opened.epoch_ends() if end.kind != at])
+    return []
 
 
 @task(trigger_rule="none_failed")
@@ -166,21 +169,26 @@ def _moment(ref: JsonObject, at: int | MomentKind) -> tuple[TrainingRun, Moment]
     return run, moment
 
 
-def _batch_or_end(run: TrainingRun, position: int | None) -> list[JsonObject]:
-    """Return the chunks of the step at this position; if there is none, skip all but the epoch's end."""
+def _batch_or_end(run: TrainingRun, position: int) -> list[JsonObject]:
+    """Return the chunks of the step at this position; if there is none, skip everything up to the epoch's end."""
     from skillopt_airflow.training.steps import rollout
 
-    moment = None if position is None else run.step(position)
+    moment = run.step(position)
     if moment is None:
-        _skip_all_but(run.epoch_ends())
+        _skip_to(run.epoch_ends())
         return []
     check_training(run.ref.benchmark)
     return rollout(run, moment)
 
 
-def _skip_all_but(moments: Sequence[Moment]) -> None:
-    """Skip at once what is behind this task and of other moments; by the rules, that would take a loop for each."""
-    kept = tuple(f"{moment.kind}." for moment in moments)
+def _skip_to(ends: Sequence[Moment]) -> None:
+    """Skip at once what lies between this task and the first of the epoch's ends, or all if none is left.
+
+    By the trigger rules, that would take a scheduler loop for each task. What lies behind a task that is to run is left
+    to them: skipped already, it would hide that task's failure, since it is by its last tasks that a DAG run is judged.
+    """
+    kinds = ("slow_update", "meta_reflect")
+    kept = tuple(f"{kind}." for kind in kinds[kinds.index(ends[0].kind) :]) if ends else ()
     later = get_current_context()["task"].get_flat_relative_ids(upstream=False)
     skipped = sorted(name for name in later if not name.startswith(kept))
     if skipped:

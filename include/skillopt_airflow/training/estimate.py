@@ -14,7 +14,7 @@ from skillopt_airflow.core.density import CHARS_PER_TOKEN
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.gate_policies import policy_of
 from skillopt_airflow.core.harnesses import HARNESSES
-from skillopt_airflow.core.timeline import timeline
+from skillopt_airflow.core.timeline import Moment, timeline
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
 from skillopt_airflow.training.lapse_notes import notes_enter
@@ -249,7 +249,7 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
     ahead = [
         batches[(following.step - 1) % len(batches)]
         for moment, following in pairwise(moments)
-        if following.kind == "step" and moment.step >= first_speculation(config.train)
+        if following.kind == "step" and _may_speculate(moment, config)
     ]
     rollouts = {
         "seed": val * rules.draws,
@@ -270,6 +270,17 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
     follow_ups = config.train.num_epochs * sum(min(_probes(config), batch) for batch in batches)
     asked = {"follow_up": follow_ups * config.train.proposals}
     return {stage: each * calls for stage, calls in rollouts.items()} | asked
+
+
+def _may_speculate(moment: Moment, config: TrainConfig) -> bool:
+    """Return whether the batch behind a moment may be rolled out beside its candidate's evaluation."""
+    if moment.kind == "seed":
+        return False
+    optimizer = config.optimizer
+    if moment.kind == "slow_update" and not (optimizer.use_slow_update and optimizer.slow_update_gate):
+        return False
+    # Behind an epoch's last step one more has been judged.
+    return moment.step + (moment.kind != "step") >= first_speculation(config.train)
 
 
 def turns(config: TrainConfig) -> int:

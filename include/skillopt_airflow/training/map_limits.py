@@ -50,7 +50,8 @@ def step_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand
     if rules.screens:
         demands.append(Demand("a step's screen", _chunks(config, in_batch) + ahead, of_batch))
     if not config.model.batch:
-        evaluated = _chunks(config, val, rules.draws, train.proposals) + (0 if rules.screens else ahead)
+        # Where there is a screen, the next batch runs beside that, but still beside the evaluation of an epoch's end.
+        evaluated = _chunks(config, val, rules.draws, train.proposals) + ahead
         more = ("evaluation.draws", *(["train.proposals"] if train.proposals > 1 else []), "evaluation.val_limit")
         demands.append(Demand("the evaluation of a candidate", evaluated, more))
     return demands

@@ -67,7 +67,9 @@ class RunRef(Value):
     offset: int = 0
     """Steps of the epoch that lie before the part of it that a DAG run goes through."""
     part: int = Field(default=0, exclude_if=lambda steps: not steps)
-    """Steps that the DAG run goes through, and one more where the epoch's end follows; 0 for as many as it has."""
+    """Steps that the DAG run goes through at most; 0 for as many as its graph has."""
+    ends: bool = Field(default=True, exclude_if=lambda ends: ends)
+    """Whether the epoch's end follows in this DAG run, once all steps of the epoch are behind it."""
     overrides: JsonObject = Field(default_factory=dict)
     """Knobs by path that a finished run is published under: another target model, budget, sandbox."""
     prices: dict[Role, ModelPrice | None] | None = None
@@ -234,7 +236,7 @@ class TrainingRun:
 
     def epoch_ends(self) -> list[Moment]:
         """Return the moments that follow the epoch's steps in this DAG run."""
-        if 0 < self.ref.part <= self.record.steps_in_epoch - self.ref.offset:
+        if not self.ref.ends or 0 < self.ref.part < self.record.steps_in_epoch - self.ref.offset:
             return []
         kinds = ("slow_update", "meta_reflect")
         return [one for one in self.timeline if one.kind in kinds and one.epoch == self.ref.epoch]
