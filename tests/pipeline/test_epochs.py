@@ -1,7 +1,12 @@
 """The parts of a training, which are DAG runs of their own, go on only while it does."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +31,12 @@ from skillopt_airflow.training import candidate, epoch_end, steps
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.training.in_process import Training
 
+PROBE = Path(__file__).with_name("epoch_probe.py")
+DAG_FILE = """
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline.training import epoch_dag  # builds an Airflow DAG
+dag = epoch_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 1}}))
+"""
 CHUNKS: list[JsonObject] = [{"plan": "p", "index": 0}]
 TRAINING = "manual__2026-11-21T04:00:00+00:00"
 
@@ -164,6 +175,25 @@ def test_a_meta_reflection_that_is_not_wanted_is_skipped_once_the_slow_update_ha
     with pytest.raises(DownstreamTasksSkipped) as skipped:
         tasks.gate.function({}, "slow_update")
     assert skipped.value.tasks == ["meta_reflect.gate", "meta_reflect.meta_reflect"]
+
+
+@pytest.mark.slow
+def test_an_epoch_whose_end_fails_has_failed(tmp_path: Path) -> None:
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    (dags / "epoch.py").write_text(DAG_FILE)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+    airflow = {
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "PYTHONPATH": str(PROBE.parents[2] / "include"),
+    }
+    fail = ("slow_update.longitudinal", "slow_update.slow_update", "slow_update.gate", "step_01.update")
+    command = [sys.executable, str(PROBE), str(dags), *fail, "nothing"]
+    done = subprocess.run(command, env=own | airflow, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(fail, "failed") | {"nothing": "success"}
 
 
 def test_a_dag_run_of_an_epochs_end_alone_skips_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
