@@ -33,7 +33,7 @@ from skillopt_airflow.training.publication import (
 )
 from skillopt_airflow.training.reporting import view_of, write_report
 from skillopt_airflow.training.rollback import describe, roll_back, rollback_request
-from skillopt_airflow.training.rollout_plan import planned
+from skillopt_airflow.training.rollout_plan import RolloutPlan, planned
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import allowance
 from tests.training.in_process import PROJECT, InterruptedRun, Training, configured
@@ -227,10 +227,17 @@ def test_the_champion_itself_is_not_measured_again(trained: Training, artifacts:
 
 
 def test_who_competes_is_settled_once(trained: Training, artifacts: ArtifactStore) -> None:
-    first = plan_publication(trained.run, artifacts, "settled", PublishingGroup(gate_policy="paper"))
+    def plan() -> RolloutPlan:
+        trained.run_containers(
+            plan_publication(trained.run, artifacts, "settled", PublishingGroup(gate_policy="paper"))
+        )
+        return trained.store.get_model(
+            trained.run.keys.moment(trained.run.timeline[-1]).plan("publish-settled"), RolloutPlan
+        )
+
+    first = plan()
     artifacts.publish("# Another skill\n", provenance_of(trained, artifacts), None)
-    assert plan_publication(trained.run, artifacts, "settled", PublishingGroup(gate_policy="paper")) == first
-    trained.run_containers(first)
+    assert plan() == first
     assert gate_publication(trained.run, "settled") == ""
     with pytest.raises(Conflict, match="made v0001-"):
         publish_best(trained.run, artifacts, "settled")
