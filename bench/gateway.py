@@ -158,6 +158,7 @@ def _run_gateway(pipe: Connection, path: Path, port: int, run: str) -> None:
         max_attempts=2,
         call_timeout=60.0,
         max_concurrency=8 * START,
+        share=8 * START,
         shared_by=run,
         allowance=RemainingBudget(calls=10**6, tokens=10**9, usd=1000.0, input_price=1.0, output_price=1.0),
     ):
