@@ -20,6 +20,7 @@ import yaml
 from rich.progress import Progress
 
 from local.airflow_api import AirflowApi
+from local.demo import steps_done
 from local.environment import REGION, UNCHECKED_KEY, airflow_url, s3_url
 from local.home import ADMIN, PROJECT, Home, Settings
 from skillopt_airflow.core.documents import read_document
@@ -114,9 +115,7 @@ class Checkout:
 
     def _steps(self, dag_id: str, run_id: str) -> int:
         runs = [run["dag_run_id"] for run in self.api.runs(f"{dag_id}_epoch") if run["dag_run_id"].startswith(run_id)]
-        instances = [row for run in runs for row in self.api.task_instances(f"{dag_id}_epoch", run)]
-        gates = [row for row in instances if row["task_id"].startswith("step_") and row["task_id"].endswith(".gate")]
-        return sum(row["state"] == "success" for row in gates)
+        return steps_done(row for run in runs for row in self.api.task_instances(f"{dag_id}_epoch", run))
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from bench.world_model import World
 from local import services
 from local.engine import OwnEngine
 from local.environment import UNCHECKED_KEY, registry_address
-from local.home import Home
 from local.image import IMAGE
 from local.served import served
 from local.workers import name as worker_name
@@ -86,7 +85,8 @@ def _have_workers(count: int, connections: dict[str, str]) -> None:
 
 def _pull(place: Checkout, count: int) -> None:
     """Have every worker's engine keep the sandbox image, which it would pull once, before its first chunk."""
-    home = Home.at(place.home.root)
+    home = place.home
+    registry = registry_address(home.read())
     # All hosts know their folder by the same path, and each has sockets of its own.
     engine = OwnEngine(home.root / "host").url.removeprefix("unix://")
     for number in range(1, count + 1):
@@ -94,7 +94,7 @@ def _pull(place: Checkout, count: int) -> None:
         if host is None:
             raise PlatformError(f"{worker_name(number)} does not run")
         with closing(docker.DockerClient(base_url=f"unix:///proc/{host.pid}/root{engine}")) as client:
-            client.images.pull(f"{registry_address(home.read())}/{IMAGE}")
+            client.images.pull(f"{registry}/{IMAGE}")
 
 
 def _row(place: Checkout, workers: int, before: list[tuple[object, ...]]) -> tuple[object, ...]:

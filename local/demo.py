@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -128,13 +128,7 @@ def _watch(training: Training, settings: Settings, console: Console) -> str:
     def on_poll(_: Row) -> None:
         nonlocal shown
         rows = list(training.task_instances())
-        done = sum(
-            1
-            for row in rows
-            if str(row["task_id"]).startswith("step_")
-            and str(row["task_id"]).endswith(".gate")
-            and row["state"] == "success"
-        )
+        done = steps_done(rows)
         stage, total = _stage(rows), _total_steps(settings, training.run_id)
         bars.update(bar, completed=done, total=total, stage=stage)
         text = f"{done} of {total if total is not None else '?'} steps done; {stage}"
@@ -144,6 +138,12 @@ def _watch(training: Training, settings: Settings, console: Console) -> str:
 
     with bars:
         return training.api.wait(training.dag_id, training.run_id, on_poll)
+
+
+def steps_done(rows: Iterable[Row]) -> int:
+    """Count the steps that have ended, of task instances of whatever DAG."""
+    gates = [row for row in rows if str(row["task_id"]).startswith("step_") and str(row["task_id"]).endswith(".gate")]
+    return sum(row["state"] == "success" for row in gates)
 
 
 def _stage(rows: list[Row]) -> str:

@@ -14,8 +14,6 @@ from typing import Any
 import structlog
 import uuid6
 from airflow._shared.module_loading import import_string
-from airflow.dag_processing.bundles.manager import DagBundlesManager
-from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
 from airflow.dag_processing.processor import DagFileProcessorProcess, in_process_api_server
 from airflow.models.dagbag import DBDagBag
 from airflow.models.dagrun import DagRun
@@ -24,23 +22,15 @@ from airflow.models.trigger import Trigger
 from airflow.models.xcom import XComModel
 from airflow.sdk.api.client import Client
 from airflow.sdk.log import logging_processors
-from airflow.utils.db import initdb
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
 from sqlalchemy import select
 
-DAG_ID, FILE, BUNDLE = "regate_searchqa", "regate.py", "dags-folder"
+from tests.pipeline.stored_dag import BUNDLE, store_dag
+
+DAG_ID, FILE = "regate_searchqa", "regate.py"
 DAY = timedelta(days=1)
-
-
-def store_dag(folder: Path) -> None:
-    """What the DAG processor does with a file."""
-    initdb()
-    DagBundlesManager().sync_bundles_to_db()
-    bag = BundleDagBag(folder, bundle_path=folder, bundle_name=BUNDLE)
-    assert not bag.import_errors, bag.import_errors
-    sync_bag_to_db(bag, BUNDLE, None)
 
 
 def create_run(run_type: DagRunType, night: datetime, session: Any) -> DagRun:

@@ -9,21 +9,18 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from airflow.dag_processing.bundles.manager import DagBundlesManager
-from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
 from airflow.models.dagbag import DBDagBag
 from airflow.models.taskmap import TaskMap
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import DownstreamTasksSkipped
-from airflow.utils.db import initdb
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
 
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.pipeline import tasks
+from tests.pipeline.stored_dag import store_dag
 
-BUNDLE = "dags-folder"
 LAST_GATE, WANTED = "step_01.gate", [Moment(kind="slow_update", epoch=2, step=2)]
 
 
@@ -64,17 +61,6 @@ def ended(dag: DAG, fails: str) -> str:
         return str(run.state)
 
 
-def loaded(folder: Path) -> DAG:
-    """The folder's DAG, which Airflow knows from then on."""
-    initdb()
-    DagBundlesManager().sync_bundles_to_db()
-    bag = BundleDagBag(folder, bundle_path=folder, bundle_name=BUNDLE)
-    assert not bag.import_errors, bag.import_errors
-    sync_bag_to_db(bag, BUNDLE, None)
-    [dag] = bag.dags.values()
-    return dag
-
-
 if __name__ == "__main__":
-    epoch = loaded(Path(sys.argv[1]))
+    epoch = store_dag(Path(sys.argv[1]))
     print(json.dumps({fails: ended(epoch, fails) for fails in sys.argv[2:]}))

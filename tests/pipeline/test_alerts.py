@@ -1,9 +1,6 @@
 """Alerts through Airflow's own parts: the DAG processor's callbacks, the scheduler's deadlines, the triggerer."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,8 +18,8 @@ from skillopt_airflow.pipeline import alerts
 from skillopt_airflow.pipeline.graph import dag_of
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import epoch_dag, train_dag
+from tests.pipeline.own_airflow import printed
 
-PROBE = Path(__file__).with_name("alert_probe.py")
 SECRET = "hook-token-7c1e"
 DAG_FILE = """
 from skillopt_airflow.core.config import TrainConfig
@@ -72,20 +69,11 @@ def test_a_failed_night_and_a_late_one_are_told_once_each(hook: Hook, tmp_path: 
     dags = tmp_path / "dags"
     dags.mkdir()
     (dags / "regate.py").write_text(DAG_FILE)
-    own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
-    airflow = {
-        "AIRFLOW_HOME": str(tmp_path),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    variables = {
         "AIRFLOW__API__BASE_URL": "https://airflow.example.org/team",
         "AIRFLOW_CONN_ON_CALL": hook.connection,
-        "PYTHONPATH": str(PROBE.parents[2] / "include"),
     }
-    done = subprocess.run(
-        [sys.executable, str(PROBE), str(dags)], env=own | airflow, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    late_run, backfilled = sorted(json.loads(done.stdout.splitlines()[-1]), reverse=True)
+    late_run, backfilled = sorted(printed("alert_probe", dags, **variables), reverse=True)
     assert backfilled.startswith("backfill__")
     log = (dags / "processor.log").read_text()
     assert len(hook.said) == 2, (hook.said, log)

@@ -1,9 +1,5 @@
 """The parts of a training, which are DAG runs of their own, go on only while it does."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,9 +25,9 @@ from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.training import candidate, epoch_end, steps
 from skillopt_airflow.training.run import RunRef, TrainingRun
+from tests.pipeline.own_airflow import printed
 from tests.training.in_process import Training
 
-PROBE = Path(__file__).with_name("epoch_probe.py")
 DAG_FILE = """
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.training import epoch_dag  # builds an Airflow DAG
@@ -182,18 +178,9 @@ def test_an_epoch_whose_end_fails_has_failed(tmp_path: Path) -> None:
     dags = tmp_path / "dags"
     dags.mkdir()
     (dags / "epoch.py").write_text(DAG_FILE)
-    own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
-    airflow = {
-        "AIRFLOW_HOME": str(tmp_path),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "PYTHONPATH": str(PROBE.parents[2] / "include"),
-    }
     fail = ("slow_update.longitudinal", "slow_update.slow_update", "slow_update.gate", "step_01.update")
-    command = [sys.executable, str(PROBE), str(dags), *fail, "nothing"]
-    done = subprocess.run(command, env=own | airflow, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(fail, "failed") | {"nothing": "success"}
+    states = printed("epoch_probe", dags, *fail, "nothing")
+    assert states == dict.fromkeys(fail, "failed") | {"nothing": "success"}
 
 
 def test_a_dag_run_of_an_epochs_end_alone_skips_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,10 +71,9 @@ class TrainedRun:
 
     def task_instances(self) -> Iterator[Mapping[str, Any]]:
         yield from self.platform.api.task_instances(DAG, self.run_id)
-        for dag in (EPOCH_DAG,):
-            for run in self.platform.api.runs(dag):
-                if run["dag_run_id"].startswith(f"{self.run_id}__"):
-                    yield from self.platform.api.task_instances(dag, run["dag_run_id"])
+        for run in self.platform.api.runs(EPOCH_DAG):
+            if run["dag_run_id"].startswith(f"{self.run_id}__"):
+                yield from self.platform.api.task_instances(EPOCH_DAG, run["dag_run_id"])
 
     @property
     def store(self) -> ObjectStore:

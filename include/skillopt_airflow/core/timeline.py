@@ -7,6 +7,9 @@ from skillopt_airflow.core.types import Value
 
 MomentKind = Literal["seed", "step", "slow_update", "meta_reflect", "final"]
 
+EPOCH_ENDS: tuple[MomentKind, ...] = ("slow_update", "meta_reflect")
+"""What may follow the steps of an epoch, in order."""
+
 
 class Moment(Value):
     """The seed's measurement, a step, a part of an epoch's end, or the end of the run."""

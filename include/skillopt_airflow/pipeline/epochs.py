@@ -49,7 +49,7 @@ def steps_in_part(train: TrainGroup) -> int:
 
 
 class Part(NamedTuple):
-    """What one DAG run of an epoch goes through: some of its steps, none at the least, and then its end or not."""
+    """The part of an epoch that one DAG run goes through: some of its steps, none at the least, and its end or not."""
 
     offset: int
     """Steps of the epoch that lie before it."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
-from skillopt_airflow.core.timeline import Moment, MomentKind
+from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.epochs import check_training
@@ -187,8 +187,7 @@ def _skip_to(ends: Sequence[Moment]) -> None:
     By the trigger rules, that would take a scheduler loop for each task. What lies behind a task that is to run is left
     to them: skipped already, it would hide that task's failure, since it is by its last tasks that a DAG run is judged.
     """
-    kinds = ("slow_update", "meta_reflect")
-    kept = tuple(f"{kind}." for kind in kinds[kinds.index(ends[0].kind) :]) if ends else ()
+    kept = tuple(f"{kind}." for kind in EPOCH_ENDS[EPOCH_ENDS.index(ends[0].kind) :]) if ends else ()
     later = get_current_context()["task"].get_flat_relative_ids(upstream=False)
     skipped = sorted(name for name in later if not name.startswith(kept))
     if skipped:

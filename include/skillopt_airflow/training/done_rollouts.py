@@ -41,9 +41,10 @@ class DoneRollouts:
         )
         names = list(dict.fromkeys(chunk.skill for _, chunk in work))
         skills = dict(zip(names, pool.map(run.document, names), strict=True))
-        places = [run.rollout_key(chunk.split, skills[chunk.skill], chunk.draw) for _, chunk in work]
-        planned = [(moment, chunk, place) for (moment, chunk), place in zip(work, places, strict=True)]
-        places = list(dict.fromkeys(places))
+        planned = [
+            (moment, chunk, run.rollout_key(chunk.split, skills[chunk.skill], chunk.draw)) for moment, chunk in work
+        ]
+        places = list(dict.fromkeys(place for _, _, place in planned))
         ran: dict[RolloutKey, dict[str, list[RolloutResult]]] = {}
         carried_out = pool.map(lambda place: run.rollouts.carried_out(place, run.ref.run), places)
         for place, rollouts in zip(places, carried_out, strict=True):

@@ -21,7 +21,7 @@ from skillopt_airflow.core.types import ItemRef, JsonObject, Split
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.data_checks import check_measured
 from skillopt_airflow.training.evaluation import measured
-from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan, store_plan_of_missing
+from skillopt_airflow.training.rollout_plan import chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import unaffordable
 
@@ -80,7 +80,7 @@ def plan_publication(
     best = run.keys.skill(run.state(moment).best.version)
     skills, items = (best, keys.rival_skill), ids(run.item_refs(contest.split))
     chunks = chunks_of(run.config, "publish", skills, contest.split, items, contest.draws)
-    return store_plan_of_missing(run, moment, f"publish-{name}", chunks)
+    return store_plan(run, moment, f"publish-{name}", chunks, if_missing=True)
 
 
 def gate_publication(run: TrainingRun, name: str) -> str:

@@ -114,12 +114,13 @@ def largest_plan(items: int, config: TrainConfig, skills: int, draws: int) -> in
 
 
 def store_plan(
-    run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk], least: int = 0
+    run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk], least: int = 0, *, if_missing: bool = False
 ) -> list[JsonObject]:
     """Store the plan; return its chunks' references, as mapped tasks take them.
 
     A plan never gets shorter, nor than `least`: chunks without items fill it up. Airflow takes a mapped task that
-    there were fewer of once out of the DAG run for good, also when there are more again.
+    there were fewer of once out of the DAG run for good, also when there are more again. With `if_missing`, a first
+    plan returns none if every item has a score already.
     """
     key = run.keys.moment(moment).plan(name)
     try:
@@ -130,17 +131,9 @@ def store_plan(
     filling = [chunk.model_copy(update={"item_ids": (), "contested": False}) for chunk in (*chunks, *before)[:1]]
     filled = (*chunks, *(filling * missing))
     run.store.put_model(key, RolloutPlan(moment=moment, chunks=filled))
+    if if_missing and not before and all(_is_done(run, chunk) for chunk in chunks):
+        return []
     return [ChunkRef(plan=key, index=index).model_dump() for index in range(len(filled))]
-
-
-def store_plan_of_missing(run: TrainingRun, moment: Moment, name: str, chunks: Sequence[Chunk]) -> list[JsonObject]:
-    """Store the plan; return its chunks' references, none if every item has a score already.
-
-    With an earlier plan there are always as many as it has; see `store_plan`.
-    """
-    planned_before = run.store.exists(run.keys.moment(moment).plan(name))
-    refs = store_plan(run, moment, name, chunks)
-    return refs if planned_before or not all(_is_done(run, chunk) for chunk in chunks) else []
 
 
 def _is_done(run: TrainingRun, chunk: Chunk) -> bool:

@@ -18,7 +18,7 @@ from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.run_gates import SmallestGain
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import RunState
-from skillopt_airflow.core.timeline import Moment, MomentKind, timeline
+from skillopt_airflow.core.timeline import EPOCH_ENDS, Moment, MomentKind, timeline
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import (
     Item,
@@ -238,8 +238,7 @@ class TrainingRun:
         """Return the moments that follow the epoch's steps in this DAG run."""
         if not self.ref.ends or 0 < self.ref.part < self.record.steps_in_epoch - self.ref.offset:
             return []
-        kinds = ("slow_update", "meta_reflect")
-        return [one for one in self.timeline if one.kind in kinds and one.epoch == self.ref.epoch]
+        return [one for one in self.timeline if one.kind in EPOCH_ENDS and one.epoch == self.ref.epoch]
 
     def epoch_end(self, kind: MomentKind) -> Moment | None:
         """Return the moment of this kind at the epoch's end, if the DAG run has it and was not stopped before."""

@@ -32,7 +32,7 @@ from skillopt_airflow.training.choice import Proposal, proposals, to_measure
 from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.item_files import contents, pictures, shown_items
 from skillopt_airflow.training.lapse_notes import notes_enter, store_notes
-from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan, store_plan_of_missing
+from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.speculation import speculation
 from skillopt_airflow.training.stage_models import Assistants, optimizing
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 def rollout(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     """Plan the batch under the current skill; return the chunks, none if all of it was rolled out ahead."""
-    return store_plan_of_missing(run, moment, "rollout", batch_chunks(run, moment))
+    return store_plan(run, moment, "rollout", batch_chunks(run, moment), if_missing=True)
 
 
 def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
