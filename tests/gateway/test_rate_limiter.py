@@ -97,6 +97,75 @@ def test_a_turn_is_given_back_by_a_task_that_is_being_cancelled():
     asyncio.run(scene())
 
 
+def test_a_try_that_gives_way_begins_when_the_others_want_no_slot_for_a_moment():
+    async def scene() -> list[str]:
+        shared_state = SharedState()
+        others = RateLimiter(shared_state, SERVER, 2, 2)
+        patient = RateLimiter(shared_state, SERVER, 2, 2, gives_way=60.0)
+        began: list[str] = []
+
+        async def one(limiter: RateLimiter, name: str) -> None:
+            turn = await limiter.begin()
+            began.append(name)
+            await asyncio.sleep(0.1)
+            await limiter.end(turn, "answered")
+
+        # There are free slots all the time, but not for half a second without a try that wants one.
+        first = asyncio.ensure_future(one(others, "other"))
+        await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(one(patient, "patient"))
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            await one(others, "other")
+        await asyncio.gather(first, waiting)
+        return began
+
+    assert asyncio.run(scene()) == ["other"] * 11 + ["patient"]
+
+
+def test_a_try_that_waits_for_a_slot_is_let_go_first():
+    async def scene() -> list[str]:
+        shared_state = SharedState()
+        other = RateLimiter(shared_state, SERVER, 1, 1)
+        patient = RateLimiter(shared_state, SERVER, 1, 1, gives_way=60.0)
+        began: list[str] = []
+
+        async def one(limiter: RateLimiter, name: str) -> int:
+            turn = await limiter.begin()
+            began.append(name)
+            return turn
+
+        turn = await one(patient, "patient")
+        tasks = [asyncio.ensure_future(one(patient, "patient")), asyncio.ensure_future(one(other, "other"))]
+        await asyncio.sleep(1.0)
+        await patient.end(turn, "answered")
+        await other.end(await tasks[1], "answered")
+        await tasks[0]
+        return began
+
+    assert asyncio.run(scene()) == ["patient", "other", "patient"]
+
+
+def test_a_try_gives_way_for_no_longer_than_it_may():
+    async def scene() -> None:
+        shared_state = SharedState()
+        others = RateLimiter(shared_state, SERVER, 100, 100)
+        patient = RateLimiter(shared_state, SERVER, 100, 100, gives_way=0.3)
+
+        async def busy() -> None:
+            while True:
+                await others.begin()
+                await asyncio.sleep(0.05)
+
+        claims = asyncio.ensure_future(busy())
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await patient.begin()
+        claims.cancel()
+
+    asyncio.run(scene())
+
+
 class Crowd:
     """Counts the requests that a server works on at the same time."""
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,8 @@ def test_a_workload_says_the_rest():
     # Of several gateways of the task, none knows what the others do.
     assert [gateway_settings(workload(run="r"), NONE, gateways).share for gateways in (2, 5, 9)] == [2, 1, 1]
     assert found.allowance == RemainingBudget(calls=9)
+    assert found.gives_way == 0
+    assert gateway_settings(replace(workload(run="r"), gives_way=1.5), NONE).gives_way == 1.5
 
 
 def test_they_are_what_the_program_reads():

@@ -12,10 +12,10 @@ from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
 from skillopt_airflow.sandbox.task_workload import Outcome
-from skillopt_airflow.training import seed_and_final
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.rollout_plan import Chunk, ids, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
+from skillopt_airflow.training.seed_and_final import seed_plan, seed_test_plan
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.gateway.foreign_server import ForeignServer, serving
 from tests.training.in_process import Training
@@ -37,7 +37,7 @@ def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each
     training = Training.of()
     training.prepare()
     run = training.run
-    (ref, *_) = seed_and_final.seed_plan(run)
+    (ref, *_) = seed_plan(run)
 
     def named(**storage: str) -> dict[str, str]:
         same = RunRef(benchmark=run.ref.benchmark, run=run.ref.run, storage=StorageGroup(**storage))
@@ -68,7 +68,7 @@ def test_cut_answers_are_scored_and_not_made_again() -> None:
 def test_the_draws_of_an_evaluation_may_lack_together_what_one_may(draws: int, wanted: float) -> None:
     training = Training.of(evaluation__draws=draws, evaluation__min_coverage=0.9)
     training.prepare()
-    found = [ChunkWorkload(training.run, ref, "run").wanted_coverage for ref in seed_and_final.seed_plan(training.run)]
+    found = [ChunkWorkload(training.run, ref, "run").wanted_coverage for ref in seed_plan(training.run)]
     assert found == [pytest.approx(wanted)] * len(found) != []
 
 
@@ -124,6 +124,14 @@ def test_chunks_at_the_same_time_share_the_runs_concurrency(
     assert {work.settings.concurrency for work in found} == {share}
     limits = [gateway_settings(work, RemainingBudget()) for work in found]
     assert {(limit.max_concurrency, limit.share) for limit in limits} == {(concurrency, share)}
+
+
+@pytest.mark.parametrize(("turns", "seconds"), [(1, 10.0), (8, 1.25)])
+def test_the_seeds_test_alone_gives_way_to_what_runs_beside_it(turns: int, seconds: float) -> None:
+    prepared = Training.of(model__call_timeout=40.0, model__max_turns=turns)
+    (seed, *_), (test, *_) = prepared.prepare(), seed_test_plan(prepared.run)
+    assert ChunkWorkload(prepared.run, seed, "run").gives_way == 0
+    assert ChunkWorkload(prepared.run, test, "run").gives_way == seconds
 
 
 @pytest.mark.parametrize(

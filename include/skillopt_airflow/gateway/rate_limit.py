@@ -9,6 +9,8 @@ from skillopt_airflow.core.types import Value
 
 START = 32
 """Tries at the same time before anything is known of the server: as many as the default configuration has items."""
+CLAIM_SECONDS = 0.5
+"""Time for which a try claims the slots: longer than it takes, where calls are many, until the next one wants one."""
 OVERLOADED = frozenset({429, 503, 529})
 """Statuses that ask for less traffic; other failures say nothing about it."""
 
@@ -26,12 +28,21 @@ class RateLimit(Value):
     """Time at which the next try may begin, as the server asked."""
     busy: Mapping[str, int] = Field(default_factory=dict)
     """Tries under way, by gateway; none for a gateway without any."""
+    claimed_until: float = 0.0
+    """Time until which tries that give way leave the slots to the others, of which one wanted one shortly before."""
     closed_until: float = 0.0
     """Time at which calls come here again; until then they go to the next server, because a whole call failed here."""
 
     def wait(self, now: float) -> float:
         """Return the seconds until a try may begin."""
         return max(0.0, self.not_before - now)
+
+    def claimed(self, now: float) -> Self:
+        """Return the limit with its slots claimed for some time by a try that gives way to none."""
+        # Not at each of the many looks of a try that waits.
+        if self.claimed_until > now + CLAIM_SECONDS / 2:
+            return self
+        return self.model_copy(update={"claimed_until": now + CLAIM_SECONDS})
 
     def taken(self, gateway: str, change: int) -> Self:
         """Return the limit with so many more tries of a gateway under way."""

@@ -19,24 +19,30 @@ class RateLimiter:
     """Admits the tries of one gateway to one server, first come first served.
 
     At the same time are under way at most `most` tries of all gateways that share the state, and `share` of this one,
-    since not all gateways of a run can share one.
+    since not all gateways of a run can share one. For the first `gives_way` seconds of its wait, a try leaves the slots
+    to limiters that give way to none, as long as those want any.
 
     A try costs two updates of the shared state, one as it begins and one as it ends.
     """
 
-    def __init__(self, shared: SharedState, server: str, most: int, share: int) -> None:
+    def __init__(self, shared: SharedState, server: str, most: int, share: int, gives_way: float = 0.0) -> None:
         self._shared = shared
         self._server = server
         self._most = most
         self._share = share
+        self._gives_way = gives_way
         self._queue = asyncio.Lock()
         self._freed = asyncio.Event()
 
     async def begin(self) -> int:
         """Wait until a try may begin, and return the cuts so far; every try has to be ended."""
+        patient_until = time.time() + self._gives_way
 
         def take(limit: RateLimit) -> tuple[RateLimit, tuple[float, int]]:
-            if seconds := self._wait(limit):
+            now = time.time()
+            if not self._gives_way:
+                limit = limit.claimed(now)
+            if seconds := self._wait(limit, now, patient_until):
                 return limit, (seconds, limit.cuts)
             return limit.taken(self._shared.me, 1), (0.0, limit.cuts)
 
@@ -67,9 +73,10 @@ class RateLimiter:
         await self._shared.update_limit(self._server, give)
         self._freed.set()
 
-    def _wait(self, limit: RateLimit) -> float:
+    def _wait(self, limit: RateLimit, now: float, patient_until: float) -> float:
         """Return the seconds after which to ask again; none if a try may begin."""
-        if pause := limit.wait(time.time()):
+        if pause := limit.wait(now):
             return min(pause, LONGEST_SLEEP)
         busy, mine = sum(limit.busy.values()), limit.busy.get(self._shared.me, 0)
-        return POLL_SECONDS if busy >= min(int(limit.limit), self._most) or mine >= self._share else 0.0
+        full = busy >= min(int(limit.limit), self._most) or mine >= self._share
+        return POLL_SECONDS if full or now < min(limit.claimed_until, patient_until) else 0.0

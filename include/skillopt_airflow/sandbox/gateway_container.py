@@ -50,6 +50,7 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
         call_timeout=workload.settings.call_timeout,
         max_concurrency=workload.run_concurrency,
         share=max(1, workload.settings.concurrency // gateways),
+        gives_way=workload.gives_way,
         allowance=allowance,
         shared_by=" ".join(f"{name}={value}" for name, value in identity(run).items()),
     )

@@ -97,6 +97,11 @@ class Trial:
         return self.config.model.concurrency
 
     @property
+    def gives_way(self) -> float:
+        """Return 0, since nothing runs beside it."""
+        return 0.0
+
+    @property
     def image(self) -> str:
         """Return the name of the sandbox image."""
         return self.config.image

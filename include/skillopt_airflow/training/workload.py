@@ -175,6 +175,17 @@ class ChunkWorkload:
         return self.run.config.model.concurrency
 
     @property
+    def gives_way(self) -> float:
+        """Seconds for which a call of the seed's test lets those of the steps beside it go first; 0 for all others.
+
+        No longer than a quarter of a try's time in all the calls of an item, since the time of both is limited.
+        """
+        if self.stage != "test" or self.moment.kind != "seed":
+            return 0.0
+        model = self.run.config.model
+        return model.call_timeout / 4 / model.max_turns
+
+    @property
     def image(self) -> str:
         """The image that the run settled on."""
         record = self.run.record
