@@ -105,6 +105,28 @@ def test_who_reads_at_any_moment_of_a_merge_finds_every_row_once(store: ObjectSt
     assert found == [list(range(12))] * 13
 
 
+@pytest.mark.parametrize("at", ["before it is written", "after it is written"])
+def test_who_merges_some_of_the_parts_at_the_same_moment_doubles_no_row(store: ObjectStore, at: str) -> None:
+    mine = [put(store, f"mine-{number}", number) for number in range(6)]
+    for number in range(6, 12):
+        put(store, f"other-{number}", number)
+
+    class Between(ObjectStore):
+        """A store in which the writer of some of the parts merges them beside who merges all of them."""
+
+        def create(self, key: str, body: bytes) -> None:
+            if at == "before it is written":
+                merge_these(store, FOLDER, mine)
+            super().create(key, body)
+            if at == "after it is written":
+                merge_these(store, FOLDER, mine)
+
+    merge_parts(Between(store._client, store.bucket), FOLDER)
+    assert read(store) == list(range(12))
+    merge_parts(store, FOLDER)
+    assert read(store) == list(range(12))
+
+
 @pytest.mark.parametrize("after", range(1, 14))
 def test_after_a_merge_that_died_every_row_counts_once_and_the_next_one_finishes_it(
     store: ObjectStore, after: int

@@ -431,6 +431,11 @@ def merged_part(partition: str, names: Sequence[str]) -> str:
     return part(partition, f"merged-{1 + max(generations, default=0):06d}-{identity}")
 
 
+def is_merged(part: str) -> bool:
+    """Return whether the key is that of a merged part."""
+    return _MERGED.match(part.rpartition("/")[2]) is not None
+
+
 def write_probe(document: str, identity: str) -> str:
     """Return the key of an empty object that is beside a document for a moment, while a write is tried."""
     return f"{document}.{identity}"

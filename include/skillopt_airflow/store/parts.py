@@ -180,14 +180,33 @@ def replace_parts(store: ObjectStore, partition: str, group: Sequence[Part], row
     """Write the rows of a group of parts as one, then remove the group.
 
     Raises:
-        Conflict: somebody else merged the same parts.
+        Conflict: somebody else merged the same parts, or merges some of them; nothing has changed then.
     """
     names = sorted(part.name for part in group)
     if len(rows):
-        merged = rows.replace_schema_metadata({_REPLACES: json.dumps(names)})
-        store.create(keys.merged_part(partition, names), to_parquet(merged))
+        merged, key = rows.replace_schema_metadata({_REPLACES: json.dumps(names)}), keys.merged_part(partition, names)
+        store.create(key, to_parquet(merged))
+        if _is_merged_otherwise(store, partition, group, key):
+            store.delete(key)
+            raise Conflict(f"{store.address(partition)}: somebody else merges some of these parts with others")
     with ThreadPoolExecutor(READERS) as pool:
         list(pool.map(store.delete, [part.key for part in group]))
+
+
+def _is_merged_otherwise(store: ObjectStore, partition: str, group: Sequence[Part], key: str) -> bool:
+    """Return whether somebody else has merged some of the parts, or is about to, apart from what `key` has.
+
+    Who asks has written that first, so of two at least one sees the other. If both do, the parts stay as they are.
+    """
+    listed, mine = parts_of(store, partition), {part.key for part in group}
+    if not mine.issubset(listed):
+        return True
+    names = {part.name for part in group}
+    others = [other for other in listed if keys.is_merged(other) and other not in mine and other != key]
+    try:
+        return any(names & _part(other, opened(store, other)).replaces for other in others)
+    except ObjectMissing:
+        return True
 
 
 def rows_of(store: ObjectStore, group: Sequence[Part]) -> pa.Table:
