@@ -257,6 +257,27 @@ def test_who_leaves_before_the_answer_pays_for_about_what_was_asked_for(rig):
     assert (call.completion_tokens, call.http_status) == (50, 0)
 
 
+def test_who_leaves_between_two_tries_pays_for_nothing(rig):
+    asked_for = threading.Event()
+
+    def broken(asked: Asked) -> Reply:
+        asked_for.set()
+        return failure(500, **{"retry-after": "20"})
+
+    one = rig(broken, allowance=RemainingBudget(tokens=1000), call_timeout=20.0)
+    with one.connect() as raw:
+        raw.sendall(request_bytes(messages=["x" * 4000], max_tokens=5000))
+        assert asked_for.wait(30)
+        # The answer of the first try is on its way, and the second one is 20 seconds off.
+        time.sleep(1.0)
+    deadline = time.monotonic() + 15
+    while not one.calls and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    (call,) = one.calls
+    assert (call.attempts, call.prompt_tokens, call.completion_tokens) == (1, 0, 0)
+
+
 def test_a_call_that_failed_costs_no_tokens(rig):
     one = rig(lambda asked: failure(400), allowance=RemainingBudget(tokens=1000))
     assert [one.post(messages=["x" * 8000], max_tokens=5000).status_code for _ in range(2)] == [400, 400]

@@ -174,7 +174,8 @@ class GatewayApp:
 
         `broken_at` is the number of bytes of an answer that broke off; the provider charges for it, too.
         """
-        if call.attempts and broken_at is not None:
+        # Between two tries nothing is under way.
+        if call.end is not None and broken_at is not None:
             tokens = estimated(call.body, broken_at, tokens, self._wire_format)
         if call.attempts:
             self._on_call(
