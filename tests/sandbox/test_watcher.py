@@ -55,8 +55,12 @@ class Container:
         self.work = work
         self.killed = threading.Event()
         self.kills_in_vain = 0
+        self.kills_unanswered = 0
 
     def kill(self) -> bool:
+        if self.kills_unanswered:
+            self.kills_unanswered -= 1
+            raise ConnectionError("the engine does not answer")
         if self.kills_in_vain:
             self.kills_in_vain -= 1
             return False
@@ -196,6 +200,18 @@ def test_rows_of_other_containers_can_settle_a_workload_too(folder):
 
     assert following.watcher.settled
     assert work.rows == []
+
+
+@pytest.mark.usefixtures("often")
+def test_an_engine_that_does_not_answer_is_asked_again_to_end_a_container(folder):
+    work = Work(count=200, is_settled=lambda work: bool(work.rows))
+    container = Container(folder, work)
+    container.kills_unanswered = 2
+    following = Following(work, folder, container)
+
+    assert not container.run()
+    following.finish("the container ended")
+    assert following.watcher.settled
 
 
 @pytest.mark.usefixtures("often")

@@ -68,8 +68,8 @@ class Pod:
         if not self._made:
             return False
         if not self._removed:
-            self._removed = True
             remove_pod(self.client, self.plan.limits.namespace, self.plan.name, at_once=False)
+            self._removed = True
         return True
 
     def _make(self) -> None:

@@ -208,6 +208,9 @@ class Watcher:
         """End what still runs; called again and again, because a container may not have begun yet."""
         for watch in list(self._watches):
             if watch.ended is None:
-                watch.kill()
+                try:
+                    watch.kill()
+                except Exception as error:  # noqa: BLE001 - of whatever engine; without this thread the task would hang
+                    log.warning("A container could not be ended, which is tried again: %s", error)
             elif self.error is not None:
                 watch.recorded.set()
