@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.gateway.rate_limit import START, RateLimit
+from skillopt_airflow.gateway.rate_limit import CLAIM_SECONDS, START, RateLimit
 
 MOST = 4 * START
 
@@ -67,3 +67,39 @@ def test_the_limit_stays_between_one_and_the_most_and_a_pause_is_never_shortened
             assert limit.limit <= before.limit
             assert limit.wait(now) >= (pause or 0.0) - 1e-6
     assert RateLimit.model_validate_json(limit.model_dump_json()) == limit
+
+
+def room(limit: RateLimit, gateway: str, now: float) -> bool:
+    return limit.has_room(gateway, MOST, now, gives_way=gateway == "patient")
+
+
+def test_who_gives_way_has_one_try_while_others_want_slots_and_all_that_are_left_when_they_do_not():
+    limit = RateLimit(limit=8).wanted("steps", 10.0, gives_way=False).taken("steps", 1)
+    assert room(limit, "patient", 10.1)
+    limit = limit.taken("patient", 1)
+    assert not room(limit, "patient", 10.1)
+    assert room(limit, "steps", 10.1)
+    assert room(limit, "patient", 10.0 + CLAIM_SECONDS)
+    assert not room(limit.taken("patient", 6), "patient", 10.0 + CLAIM_SECONDS)
+
+
+def test_a_slot_is_left_to_who_gives_way_and_has_none_until_it_got_one():
+    full = RateLimit(limit=8).taken("steps", 8)
+    assert full.taken("patient", 1).wanted("patient", 10.0, gives_way=True).owed_until == 0
+    owed = full.wanted("patient", 10.0, gives_way=True).taken("steps", -1)
+    assert not room(owed, "steps", 10.1)
+    assert room(owed, "patient", 10.1)
+    served = owed.paid().taken("patient", 1).taken("steps", -1)
+    assert room(served, "steps", 10.1)
+    assert room(owed, "steps", 10.0 + CLAIM_SECONDS)
+
+
+def test_the_only_slot_of_a_server_is_not_left_free():
+    owed = RateLimit(limit=1).wanted("patient", 10.0, gives_way=True)
+    assert room(owed, "steps", 10.1)
+
+
+def test_a_try_that_waits_renews_its_claim_before_it_ends_and_not_at_each_look():
+    first = RateLimit().wanted("steps", 10.0, gives_way=False)
+    assert first.wanted("steps", 10.1, gives_way=False) is first
+    assert first.wanted("steps", 10.4, gives_way=False).claimed_until == 10.4 + CLAIM_SECONDS

@@ -48,6 +48,7 @@ def test_equal_runs_of_installations_with_stores_of_their_own_do_not_remove_each
     one, again, other, below = named(), named(), named(bucket="other"), named(prefix="team/")
     assert one == again
     assert len({workload_label(each) for each in (one, other, below)}) == 3
+    assert one["skillopt.benchmark"] == run.ref.benchmark
     assert below["skillopt.store"] == "skillopt/team/"
     assert labels_of(below, 5.4)["skillopt/store"] == "skillopt-team"
 
@@ -126,12 +127,12 @@ def test_chunks_at_the_same_time_share_the_runs_concurrency(
     assert {(limit.max_concurrency, limit.share) for limit in limits} == {(concurrency, share)}
 
 
-@pytest.mark.parametrize(("turns", "seconds"), [(1, 10.0), (8, 1.25)])
-def test_the_seeds_test_alone_gives_way_to_what_runs_beside_it(turns: int, seconds: float) -> None:
-    prepared = Training.of(model__call_timeout=40.0, model__max_turns=turns)
+@pytest.mark.parametrize(("harness", "gives_way"), [("chat", True), ("codex", False)])
+def test_the_seeds_test_alone_gives_way_to_what_runs_beside_it(harness: str, gives_way: bool) -> None:
+    prepared = Training.of(model__harness=harness)
     (seed, *_), (test, *_) = prepared.prepare(), seed_test_plan(prepared.run)
-    assert ChunkWorkload(prepared.run, seed, "run").gives_way == 0
-    assert ChunkWorkload(prepared.run, test, "run").gives_way == seconds
+    assert not ChunkWorkload(prepared.run, seed, "run").gives_way
+    assert ChunkWorkload(prepared.run, test, "run").gives_way is gives_way
 
 
 @pytest.mark.parametrize(

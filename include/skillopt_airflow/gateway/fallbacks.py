@@ -66,7 +66,7 @@ class Provider:
                 name := f"{server.conn_id} {server.base_url} {server.model}",
                 server,
                 open_backend(server, settings.call_timeout),
-                RateLimiter(shared, name, settings.max_concurrency, settings.share, settings.gives_way),
+                RateLimiter(shared, name, settings.max_concurrency, settings.share, gives_way=settings.gives_way),
             )
             for server in (upstream, *upstream.fallbacks)
         ]

@@ -40,8 +40,8 @@ class GatewaySettings(Value):
     """Tries at the same time at one server, for all gateways with the same `shared_by`."""
     share: int = Field(default=64, ge=1)
     """Of these, the most for this gateway alone."""
-    gives_way: float = Field(default=0.0, ge=0.0)
-    """Seconds for which a try lets those of other gateways go first."""
+    gives_way: bool = False
+    """True if it has one try under way at a server, and more only while no other gateway wants a slot."""
     allowance: RemainingBudget = RemainingBudget()
     """Amount that it may spend."""
     shared_by: str = ""

@@ -10,7 +10,7 @@ from skillopt_airflow.core.types import Value
 START = 32
 """Tries at the same time before anything is known of the server: as many as the default configuration has items."""
 CLAIM_SECONDS = 0.5
-"""Time for which a try claims the slots: longer than it takes, where calls are many, until the next one wants one."""
+"""Time for which a try claims slots: longer than it takes, where calls are many, until the next one wants one."""
 OVERLOADED = frozenset({429, 503, 529})
 """Statuses that ask for less traffic; other failures say nothing about it."""
 
@@ -29,7 +29,9 @@ class RateLimit(Value):
     busy: Mapping[str, int] = Field(default_factory=dict)
     """Tries under way, by gateway; none for a gateway without any."""
     claimed_until: float = 0.0
-    """Time until which tries that give way leave the slots to the others, of which one wanted one shortly before."""
+    """Time until which gateways that give way keep to one try each: another one wanted a slot shortly before."""
+    owed_until: float = 0.0
+    """Time until which the others leave a slot free: a gateway that gives way wants one, and has none."""
     closed_until: float = 0.0
     """Time at which calls come here again; until then they go to the next server, because a whole call failed here."""
 
@@ -37,12 +39,26 @@ class RateLimit(Value):
         """Return the seconds until a try may begin."""
         return max(0.0, self.not_before - now)
 
-    def claimed(self, now: float) -> Self:
-        """Return the limit with its slots claimed for some time by a try that gives way to none."""
-        # Not at each of the many looks of a try that waits.
-        if self.claimed_until > now + CLAIM_SECONDS / 2:
+    def wanted(self, gateway: str, now: float, *, gives_way: bool) -> Self:
+        """Return the limit when a try of a gateway wants a slot: it has a claim on one for some time."""
+        if gives_way and gateway in self.busy:
             return self
-        return self.model_copy(update={"claimed_until": now + CLAIM_SECONDS})
+        claim = "owed_until" if gives_way else "claimed_until"
+        # Not at each of the many looks of a try that waits.
+        if getattr(self, claim) > now + CLAIM_SECONDS / 2:
+            return self
+        return self.model_copy(update={claim: now + CLAIM_SECONDS})
+
+    def paid(self) -> Self:
+        """Return the limit when a gateway that gives way got a slot; another one that has none will soon ask again."""
+        return self.model_copy(update={"owed_until": 0.0})
+
+    def has_room(self, gateway: str, most: int, now: float, *, gives_way: bool) -> bool:
+        """Return whether there is a slot for a gateway, of `most` if the server takes so many."""
+        slots, busy = min(int(self.limit), most), sum(self.busy.values())
+        if gives_way:
+            return busy < slots and (gateway not in self.busy or now >= self.claimed_until)
+        return busy < (max(1, slots - 1) if now < self.owed_until else slots)
 
     def taken(self, gateway: str, change: int) -> Self:
         """Return the limit with so many more tries of a gateway under way."""

@@ -19,13 +19,13 @@ class RateLimiter:
     """Admits the tries of one gateway to one server, first come first served.
 
     At the same time are under way at most `most` tries of all gateways that share the state, and `share` of this one,
-    since not all gateways of a run can share one. For the first `gives_way` seconds of its wait, a try leaves the slots
-    to limiters that give way to none, as long as those want any.
+    since not all gateways of a run can share one. One that gives way has one try under way, and more only while no
+    other gateway wants a slot.
 
     A try costs two updates of the shared state, one as it begins and one as it ends.
     """
 
-    def __init__(self, shared: SharedState, server: str, most: int, share: int, gives_way: float = 0.0) -> None:
+    def __init__(self, shared: SharedState, server: str, most: int, share: int, *, gives_way: bool = False) -> None:
         self._shared = shared
         self._server = server
         self._most = most
@@ -36,14 +36,14 @@ class RateLimiter:
 
     async def begin(self) -> int:
         """Wait until a try may begin, and return the cuts so far; every try has to be ended."""
-        patient_until = time.time() + self._gives_way
 
         def take(limit: RateLimit) -> tuple[RateLimit, tuple[float, int]]:
             now = time.time()
-            if not self._gives_way:
-                limit = limit.claimed(now)
-            if seconds := self._wait(limit, now, patient_until):
+            limit = limit.wanted(self._shared.me, now, gives_way=self._gives_way)
+            if seconds := self._wait(limit, now):
                 return limit, (seconds, limit.cuts)
+            if self._gives_way:
+                limit = limit.paid()
             return limit.taken(self._shared.me, 1), (0.0, limit.cuts)
 
         async with self._queue:
@@ -73,10 +73,10 @@ class RateLimiter:
         await self._shared.update_limit(self._server, give)
         self._freed.set()
 
-    def _wait(self, limit: RateLimit, now: float, patient_until: float) -> float:
+    def _wait(self, limit: RateLimit, now: float) -> float:
         """Return the seconds after which to ask again; none if a try may begin."""
         if pause := limit.wait(now):
             return min(pause, LONGEST_SLEEP)
-        busy, mine = sum(limit.busy.values()), limit.busy.get(self._shared.me, 0)
-        full = busy >= min(int(limit.limit), self._most) or mine >= self._share
-        return POLL_SECONDS if full or now < min(limit.claimed_until, patient_until) else 0.0
+        me, mine = self._shared.me, limit.busy.get(self._shared.me, 0)
+        room = limit.has_room(me, self._most, now, gives_way=self._gives_way)
+        return 0.0 if room and mine < self._share else POLL_SECONDS

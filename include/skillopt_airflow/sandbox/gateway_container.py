@@ -42,7 +42,8 @@ def gateway_settings(workload: Workload, allowance: RemainingBudget, gateways: i
         allowance: amount that the gateway may spend before it asks for more.
         gateways: those that the task has at the same time.
     """
-    run = {name: workload.labels[name] for name in ("store", "dag_run", "run") if name in workload.labels}
+    # Not by the DAG run: the epochs of a training have their own, and the seed's test runs beside them.
+    run = {name: workload.labels[name] for name in ("store", "benchmark", "run") if name in workload.labels}
     return GatewaySettings(
         stage=workload.stage,
         dialect=workload.settings.dialect,

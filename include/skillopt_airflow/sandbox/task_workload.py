@@ -97,8 +97,8 @@ class Workload(Protocol):
         """Model calls that the whole run may have in flight, of which `settings` have this workload's share."""
 
     @property
-    def gives_way(self) -> float:
-        """Seconds for which a model call lets those of the run's other workloads go first."""
+    def gives_way(self) -> bool:
+        """True if the model calls of the run's other workloads go first."""
 
     @property
     def skill(self) -> str:

@@ -97,9 +97,9 @@ class Trial:
         return self.config.model.concurrency
 
     @property
-    def gives_way(self) -> float:
-        """Return 0, since nothing runs beside it."""
-        return 0.0
+    def gives_way(self) -> bool:
+        """Return False, since nothing runs beside it."""
+        return False
 
     @property
     def image(self) -> str:

@@ -105,6 +105,8 @@ class ChunkWorkload:
         self.labels: Mapping[str, str] = {
             # Installations that share an engine may be equal in all the rest.
             "store": f"{storage.bucket}/{storage.prefix}",
+            # The nights of two benchmarks are equal in all else.
+            "benchmark": run.ref.benchmark,
             "dag_run": dag_run_id,
             "run": run.ref.run,
             "stage": self.stage,
@@ -175,15 +177,10 @@ class ChunkWorkload:
         return self.run.config.model.concurrency
 
     @property
-    def gives_way(self) -> float:
-        """Seconds for which a call of the seed's test lets those of the steps beside it go first; 0 for all others.
-
-        No longer than a quarter of a try's time in all the calls of an item, since the time of both is limited.
-        """
-        if self.stage != "test" or self.moment.kind != "seed":
-            return 0.0
-        model = self.run.config.model
-        return model.call_timeout / 4 / model.max_turns
+    def gives_way(self) -> bool:
+        """True for the seed's test, which runs beside the steps; not for a CLI's sessions, whose time is limited."""
+        is_cli = HARNESSES[self.run.config.model.harness].is_cli
+        return self.stage == "test" and self.moment.kind == "seed" and not is_cli
 
     @property
     def image(self) -> str:
