@@ -38,13 +38,17 @@ class RateLimiter:
         """Wait until a try may begin, and return the cuts so far; every try has to be ended."""
 
         def take(limit: RateLimit) -> tuple[RateLimit, tuple[float, int]]:
-            now = time.time()
-            limit = limit.wanted(self._shared.me, now, gives_way=self._gives_way)
-            if seconds := self._wait(limit, now):
-                return limit, (seconds, limit.cuts)
+            now, me = time.time(), self._shared.me
+            if limit.busy.get(me, 0) >= self._share:
+                return limit, (POLL_SECONDS, limit.cuts)
+            limit = limit.wanted(me, now, gives_way=self._gives_way)
+            if pause := limit.wait(now):
+                return limit, (min(pause, LONGEST_SLEEP), limit.cuts)
+            if not limit.has_room(me, self._most, now, gives_way=self._gives_way):
+                return limit, (POLL_SECONDS, limit.cuts)
             if self._gives_way:
                 limit = limit.paid()
-            return limit.taken(self._shared.me, 1), (0.0, limit.cuts)
+            return limit.taken(me, 1), (0.0, limit.cuts)
 
         async with self._queue:
             while True:
@@ -72,11 +76,3 @@ class RateLimiter:
 
         await self._shared.update_limit(self._server, give)
         self._freed.set()
-
-    def _wait(self, limit: RateLimit, now: float) -> float:
-        """Return the seconds after which to ask again; none if a try may begin."""
-        if pause := limit.wait(now):
-            return min(pause, LONGEST_SLEEP)
-        me, mine = self._shared.me, limit.busy.get(self._shared.me, 0)
-        room = limit.has_room(me, self._most, now, gives_way=self._gives_way)
-        return 0.0 if room and mine < self._share else POLL_SECONDS
