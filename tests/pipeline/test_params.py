@@ -28,6 +28,12 @@ def test_an_untouched_form_changes_nothing() -> None:
     assert params.run_config(CONFIG, filled()) == CONFIG
 
 
+@pytest.mark.parametrize("wanted", [True, False, "auto"])
+def test_an_untouched_form_of_a_benchmark_with_its_own_values_changes_nothing(wanted: Any) -> None:
+    config = TrainConfig.from_layers(CONFIG.model_dump(), {"train": {"speculative_rollout": wanted}})
+    assert params.run_config(config, ParamsDict(params.form(config)).validate()) == config
+
+
 def test_the_form_shows_every_knob_of_its_groups_with_its_description() -> None:
     form, knobs = params.form(CONFIG), fields_by_path()
     wanted = {path for path in knobs if path.partition(".")[0] in params.FORM_GROUPS} - set(params.FIXED_IN_GRAPH)
@@ -52,6 +58,9 @@ def test_what_is_named_apart_exists(path: str) -> None:
         ("train.num_epochs", 1),
         ("train.steps_per_epoch", 70),
         ("train.seed", 0),
+        ("train.speculative_rollout", False),
+        ("train.speculative_rollout", True),
+        ("train.speculative_rollout", "auto"),
     ],
 )
 def test_a_field_and_an_override_both_reach_the_configuration(path: str, value: Any) -> None:

@@ -39,6 +39,9 @@ FIXED_IN_GRAPH = (
 )
 """Airflow reads these when it parses the DAG, or another DAG does, so a run cannot change them."""
 
+CHOICES: Mapping[str, Sequence[Any]] = {"boolean": (True, False), "null": (None,)}
+"""The values of a type, where a field has other choices besides."""
+
 
 def form(config: TrainConfig, presets: Sequence[str] = ()) -> dict[str, Param]:
     """Return the fields of the form, by dotted path, with the benchmark's values as defaults."""
@@ -149,10 +152,17 @@ def _field_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         key: value for key, value in schema.items() if key not in ("default", "title", "anyOf", "additionalProperties")
     }
-    for alternative in schema.get("anyOf", ()):
-        kept |= {key: value for key, value in alternative.items() if key != "type"}
-    if "anyOf" in schema:
-        kept["type"] = [alternative["type"] for alternative in schema["anyOf"]]
-        if "enum" in kept and "null" in kept["type"]:
-            kept["enum"] = [*kept["enum"], None]
+    alternatives = schema.get("anyOf", ())
+    for alternative in alternatives:
+        kept |= {key: value for key, value in alternative.items() if key not in ("type", "const")}
+    if alternatives:
+        kept["type"] = [alternative["type"] for alternative in alternatives]
+    if any("enum" in one or "const" in one for one in alternatives):
+        kept["enum"] = [value for alternative in alternatives for value in _choices(alternative)]
     return kept
+
+
+def _choices(schema: Mapping[str, Any]) -> Sequence[Any]:
+    if "const" in schema:
+        return [schema["const"]]
+    return schema.get("enum", CHOICES.get(schema["type"], ()))
