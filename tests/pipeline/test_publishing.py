@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 from skillopt_airflow.pipeline.triggered import checked_form, publishing_rules
 from skillopt_airflow.training import night as training_night
 from skillopt_airflow.training import publication as training_publishing
+from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.training.in_process import Training
 
@@ -71,6 +73,23 @@ def test_rules_that_cannot_be(run: TrainingRun) -> None:
         publishing_rules(run, FORM | {"overrides": {"publishing.approval_hours": 2}})
     with pytest.raises(ConfigError, match=r"publishing\.draw: no such key"):
         publishing_rules(run, FORM | {"overrides": {"publishing.draw": 2}})
+
+
+@pytest.mark.parametrize("unapproved", [False, True])
+def test_a_run_older_than_the_approval_that_its_benchmark_asks_for(
+    run: TrainingRun, unapproved: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    allowed = f"allowed: {{unapproved: {str(unapproved).lower()}}}"
+    (tmp_path / "deployment.yaml").write_text(f"defaults: {{publishing: {{approval: true}}}}\n{allowed}")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
+    asked = FORM | {"publishing.approval": True}
+    assert publishing_rules(run, asked)["publishing.approval"] is True
+    for without in (asked | {"publishing.approval": False}, asked | {"overrides": {"publishing.approval": False}}):
+        if unapproved:
+            assert "publishing.approval" not in publishing_rules(run, without)
+        else:
+            with pytest.raises(ConfigError, match=r"publishing\.approval = False: the benchmark asks for an approval"):
+                publishing_rules(run, without)
 
 
 @pytest.mark.parametrize(

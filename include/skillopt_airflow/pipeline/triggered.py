@@ -22,6 +22,7 @@ from skillopt_airflow.pipeline.many_hosts import check_data, code_version
 from skillopt_airflow.pipeline.pools import check_pools
 from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
+from skillopt_airflow.training.deployment_file import check_allowed
 from skillopt_airflow.training.judge_settings import check_judge, judge_use
 from skillopt_airflow.training.run import RunRef, TrainingRun
 
@@ -194,15 +195,19 @@ def publishing_rules(run: TrainingRun, asked: Mapping[str, Any]) -> JsonObject:
     """Return the knobs of publishing, by path, in which the form and its overrides differ from what the run settled.
 
     Raises:
-        ConfigError: a key or value that the configuration does not have, or one that is fixed in the graph.
+        ConfigError: a key or value that the configuration does not have, or one that is fixed in the graph; or no
+            approval where the run or the benchmark asks for one.
     """
     overrides = {} if asked["overrides"] is None else asked["overrides"]
     fields, late = (
         {path: value for path, value in knobs.items() if path.partition(".")[0] == "publishing"}
         for knobs in (asked, overrides)
     )
-    rules = params.run_config(run.config, {**fields, "overrides": late}).publishing.model_dump(mode="json")
-    settled = run.config.publishing.model_dump(mode="json")
+    publishing = params.run_config(run.config, {**fields, "overrides": late}).publishing
+    # The benchmark may ask for an approval by now that it did not ask for when the run settled its rules.
+    own = benchmark_config(run.ref.benchmark)
+    check_allowed(own.model_copy(update={"publishing": publishing}), own)
+    rules, settled = (knobs.model_dump(mode="json") for knobs in (publishing, run.config.publishing))
     return {f"publishing.{key}": value for key, value in rules.items() if value != settled[key]}
 
 
