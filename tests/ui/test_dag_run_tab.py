@@ -24,6 +24,7 @@ from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui import reports
 from skillopt_airflow.ui.plugin import SkillOptPlugin
@@ -136,6 +137,31 @@ def test_a_part_of_a_training_shows_the_training_s_report(
     holds(bucket, f"{MOVED.prefix}{KEY}", MOVED.bucket)
     assert browser.get(path(dag_id, f"{RUN_ID}__epoch_02")).status_code == 200
     assert set(airflow.asked) == {dag_id, "train_searchqa"}
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "conf"),
+    [
+        ("train_searchqa", {"overrides": {"storage.bucket": MOVED.bucket, "storage.conn_id": "theirs"}}),
+        ("train_searchqa_epoch", epoch_conf(storage={"bucket": MOVED.bucket, "conn_id": "theirs"})),
+        ("transfer_searchqa", {"overrides": {"storage": {"bucket": MOVED.bucket, "conn_id": "theirs"}}}),
+    ],
+)
+def test_a_storage_that_no_run_may_name_is_not_opened(
+    browser: TestClient,
+    airflow: Airflow,
+    bucket: Stubber,
+    monkeypatch: pytest.MonkeyPatch,
+    dag_id: str,
+    conf: dict[str, Any],
+) -> None:
+    monkeypatch.delenv(VARIABLE)
+    airflow.log_in()
+    airflow.has_run(dag_id, conf=conf)
+    answer = browser.get(path(dag_id))
+    assert answer.status_code in (404, 502)
+    assert "storage.conn_id = &#39;theirs&#39;: a run may name what benchmark.yaml names" in answer.text
+    assert "storage.bucket and storage.prefix = &#39;s3://elsewhere/&#39;" in answer.text
 
 
 def test_who_may_not_read_the_training_does_not_read_it_through_its_epoch(

@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.store.keys import night_name, run_name, scoring_name, transfer_name
+from skillopt_airflow.training.deployment_file import VARIABLE
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui import quality_tab as quality
 from skillopt_airflow.ui.plugin import SkillOptPlugin
@@ -96,6 +97,17 @@ def test_a_run_that_stores_elsewhere(
     answer = browser.get(path(dag_id))
     assert answer.status_code == 404
     assert "s3://skillopt/team/runs/searchqa/" in answer.text
+
+
+@pytest.mark.parametrize("dag_id", ["train_searchqa", "evaluate_searchqa", "transfer_searchqa", "regate_searchqa"])
+def test_a_storage_that_no_run_may_name_is_not_opened(
+    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch, dag_id: str
+) -> None:
+    monkeypatch.delenv(VARIABLE)
+    log_in(monkeypatch, DagRunRow({"overrides": {"storage.conn_id": "theirs"}}, DAY))
+    answer = browser.get(path(dag_id))
+    assert answer.status_code == 404
+    assert "storage.conn_id = &#39;theirs&#39;: a run may name what benchmark.yaml names" in answer.text
 
 
 def test_without_a_login_or_right_there_is_nothing_to_see(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,11 +111,13 @@ def run_storage(config: TrainConfig, params: Mapping[str, Any]) -> StorageGroup:
     """Return where a run with this form is stored, even if today's configuration no longer accepts the form.
 
     Raises:
-        ConfigError: its overrides name a storage that cannot be.
+        ConfigError: its overrides name a storage that cannot be, or that no run may name.
     """
     overrides = params.get("overrides")
     asked = nest(overrides) if isinstance(overrides, Mapping) else {}
-    return TrainConfig.from_layers(config.model_dump(), {"storage": asked.get("storage", {})}).storage
+    stored = TrainConfig.from_layers(config.model_dump(), {"storage": asked.get("storage", {})})
+    check_allowed(stored, config)
+    return stored.storage
 
 
 def _check_tasks(asked: TrainConfig, config: TrainConfig) -> None:

@@ -26,11 +26,12 @@ def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any
     """Return the training behind a DAG run with this conf, which may override the storage.
 
     Raises:
-        ConfigError: the run was triggered with a storage that cannot be.
+        ConfigError: the run was triggered with a storage that cannot be, or that no run may name.
         DataError: an epoch's DAG run was not triggered by a training.
     """
+    config = benchmark_config(benchmark)
     if dag_id == train_dag_id(benchmark):
-        storage = run_storage(benchmark_config(benchmark), conf)
+        storage = run_storage(config, conf)
         return RunRef(benchmark=benchmark, run=run_name(run_id), storage=storage)
     try:
         training = RunRef.model_validate(dict(conf))
@@ -38,4 +39,6 @@ def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any
         raise DataError(f"{dag_id}, run {run_id}: no training triggered it, so it belongs to none") from error
     if training.benchmark != benchmark or training.run != run_name(training.run):
         raise DataError(f"{dag_id}, run {run_id}: its conf names no training of {benchmark}")
+    # Whoever triggered the epoch by hand may have named any.
+    run_storage(config, {"overrides": {"storage": training.storage.model_dump()}})
     return training
