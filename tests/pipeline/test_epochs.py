@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import (
     ErrorType,
 )
 from airflow.sdk.execution_time.comms import ErrorResponse
+from airflow.sdk.execution_time.xcom import XCom
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.timeline import Moment
@@ -32,6 +33,12 @@ DAG_FILE = """
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline.training import epoch_dag  # builds an Airflow DAG
 dag = epoch_dag("searchqa", TrainConfig.from_layers({"train": {"steps_per_epoch": 1}}))
+"""
+TRAINING_FILE = """
+from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline.training import epoch_dag, train_dag  # builds Airflow DAGs
+config = TrainConfig.from_layers({"train": {"num_epochs": 1}})
+training, epoch = train_dag("searchqa", config), epoch_dag("searchqa", config)
 """
 CHUNKS: list[JsonObject] = [{"plan": "p", "index": 0}]
 TRAINING = "manual__2026-11-21T04:00:00+00:00"
@@ -183,6 +190,18 @@ def test_an_epoch_whose_end_fails_has_failed(tmp_path: Path) -> None:
     assert states == dict.fromkeys(fail, "failed") | {"nothing": "success"}
 
 
+@pytest.mark.slow
+def test_an_epoch_that_began_under_other_code_goes_on_under_the_present_one(tmp_path: Path) -> None:
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    (dags / "training.py").write_text(TRAINING_FILE)
+    found = printed("updated_probe", dags)
+    assert found["runs"] == [f"{TRAINING}__epoch_01"]
+    assert found["states"] == ["deferred", "success"]
+    [[chunk]] = found["chunks"]
+    assert chunk == {"plan": "runs/searchqa/run/steps/step_0001/plans/rollout.json", "index": 0}
+
+
 def test_a_dag_run_of_an_epochs_end_alone_skips_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training.of()
     training.prepare()
@@ -223,6 +242,7 @@ class Parts:
         self.committed = 0
         self._steps = steps
         self.conf: JsonObject = {}
+        self.xcoms: JsonObject = {}
         self.models, self._ref = training.models, training.run.ref.model_dump(mode="json")
 
         def opened(ref: JsonObject) -> TrainingRun:
@@ -250,18 +270,21 @@ class Parts:
         task = epochs.EpochRun(task_id="epoch_01", trigger_dag_id="child", epoch=1, run=self._ref, steps=self._steps)
         task.trigger_run_id = self.run_id
         try:
-            call(task, {"ti": _Unpaused()})
+            call(task, {"ti": _Unpaused(self.xcoms)})
         except DagRunTriggerException as trigger:
             return trigger
         return None
 
 
 class _Unpaused:
+    def __init__(self, xcoms: JsonObject) -> None:
+        self._xcoms = xcoms
+
     def get_dag(self, dag_id: str) -> Any:
         return SimpleNamespace(is_paused=False)
 
-    def xcom_push(self, **_: Any) -> None:
-        pass
+    def xcom_push(self, key: str, value: Any) -> None:
+        self._xcoms[key] = value
 
 
 def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,6 +300,25 @@ def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(mo
     # All is done: the epoch is gone through again, and does nothing twice.
     parts.committed = 30
     assert parts() == [(run_id, 0), *later]
+
+
+def test_the_tasks_of_a_part_have_what_it_was_triggered_with_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch, 3, train__steps_per_epoch=4)
+    places = []
+
+    def get_one(key: str, **place: str) -> Any:
+        places.append(place)
+        return parts.xcoms.get(key)
+
+    monkeypatch.setattr(XCom, "get_one", get_one)
+    former = {"code": "0123456789ab"}
+    found = [epochs.run_of_part("searchqa", run_id, former)["offset"] for run_id, _ in parts()]
+    assert found == [0, 3]
+    assert places == [{"dag_id": "train_searchqa", "task_id": "epoch_01", "run_id": "a_part_2"}] * 2
+    # No training has triggered these, or not since it leaves this behind.
+    parts.xcoms.clear()
+    for run_id in ("manual__by_hand", parts.run_id, f"{parts.run_id}_part_three"):
+        assert epochs.run_of_part("searchqa", run_id, former) == former
 
 
 def test_steps_of_many_chunks_are_fewer_in_a_dag_run(monkeypatch: pytest.MonkeyPatch) -> None:

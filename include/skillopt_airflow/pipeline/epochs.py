@@ -41,6 +41,8 @@ CHILD = "__epoch_"
 """Between the id of the training's DAG run and the rest of its task's, in the id of a DAG run of its own."""
 PART = "_part_"
 """Before the number of the further DAG runs of an epoch, in their ids."""
+RUN_OF = "run_of_part_"
+"""Before a part's number, in the key of the XCom from which its tasks have the reference of the run."""
 
 
 def steps_in_part(train: TrainGroup) -> int:
@@ -118,7 +120,7 @@ def check_training(benchmark: str) -> None:
         AirflowFailException: it was.
     """
     context = get_current_context()
-    training, _, child = str(context["run_id"]).rpartition(CHILD)
+    training, name, _ = _parted(str(context["run_id"]))
     if not training:
         return
     dag_id = train_dag_id(benchmark)
@@ -129,8 +131,39 @@ def check_training(benchmark: str) -> None:
     if state == "failed":
         raise AirflowFailException(
             f"run {training} of {dag_id} has failed, so this part of it stops here; clear that run's task "
-            f"epoch_{child.partition(PART)[0]}, and it goes on"
+            f"epoch_{name}, and it goes on"
         )
+
+
+def run_of_part(benchmark: str, run_id: str, conf: Any) -> Any:
+    """Return the reference of the run for the tasks of a part, as the training's task left it last.
+
+    Airflow keeps the conf that a DAG run was first triggered with, also when the part is gone through again under other
+    code, storage or sizes of parts. If no training triggered it, the conf is all there is.
+
+    Args:
+        benchmark: the training's.
+        run_id: of the part's DAG run.
+        conf: of that DAG run.
+    """
+    from airflow.sdk.execution_time.xcom import XCom
+
+    training, name, number = _parted(run_id)
+    if not training:
+        return conf
+    dag_id = train_dag_id(benchmark)
+    found = XCom.get_one(key=f"{RUN_OF}{number}", dag_id=dag_id, task_id=f"epoch_{name}", run_id=training)
+    return conf if found is None else found
+
+
+def _parted(run_id: str) -> tuple[str, str, int]:
+    """Return what the id of a part's DAG run says: the training's, the rest of its task's, and the part's number.
+
+    The first is empty if no training triggered it.
+    """
+    training, _, child = run_id.rpartition(CHILD)
+    name, _, number = child.partition(PART)
+    return training, name, int(number) if number.isdecimal() else 1
 
 
 class EpochRun(TriggerDagRunOperator):
@@ -184,10 +217,10 @@ class EpochRun(TriggerDagRunOperator):
             AirflowFailException: so it did, and would again.
         """
         self._end_with_part(context, event)
-        training, _, child = str(self.trigger_run_id).rpartition(CHILD)
-        name, _, number = child.partition(PART)
+        # The number of this part is the index of the next one.
+        training, name, index = _parted(str(self.trigger_run_id))
         run = self._opened()
-        parts, index = self._parts(run), int(number) if number else 1
+        parts = self._parts(run)
         if index < len(parts) and not run.stopped_before(_moments(run, parts[index])[0]):
             self.trigger_run_id = f"{training}{CHILD}{name}"
             self._trigger(context, run, parts, index)
@@ -222,6 +255,7 @@ class EpochRun(TriggerDagRunOperator):
         elapsed = (datetime.now(UTC) - datetime.fromisoformat(run.record.created)).total_seconds()
         done = (self.epoch - 1) * run.record.steps_in_epoch + part.offset
         self.poke_interval = seconds_between_looks(elapsed, 1 + done, part.steps + part.ends)
+        context["ti"].xcom_push(key=f"{RUN_OF}{index + 1}", value=self.conf)
         if index:
             self.trigger_run_id = f"{self.trigger_run_id}{PART}{index + 1}"
         super().execute(context)

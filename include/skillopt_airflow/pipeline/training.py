@@ -3,6 +3,7 @@
 `train_<benchmark>` is the run, `train_<benchmark>_epoch` an epoch of it.
 """
 
+from functools import partial
 from typing import Any
 
 from airflow.sdk import DAG, TaskGroup, chain
@@ -13,14 +14,14 @@ from skillopt_airflow.core.pool_slots import calls_of_optimizer
 from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.pipeline import params, tasks
 from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, train_dag_id
-from skillopt_airflow.pipeline.epochs import epoch_runs, steps_in_part
+from skillopt_airflow.pipeline.epochs import epoch_runs, run_of_part, steps_in_part
 from skillopt_airflow.pipeline.graph import asks_optimizer, dag_of, engine_queue, evaluations, preflight, rollouts
 from skillopt_airflow.pipeline.night_dag import decline_asset, stale_asset
 from skillopt_airflow.pipeline.publishing import publication
 from skillopt_airflow.training.benchmark_settings import preset_names
 
-THIS_RUN: Any = "{{ dag_run.conf }}"
-"""Inside an epoch's DAG, what it was triggered with is the reference of the run."""
+THIS_RUN: Any = "{{ this_run(run_id, dag_run.conf) }}"
+"""Inside an epoch's DAG, what it was triggered with last is the reference of the run."""
 
 TRAIN_DOC = """
 Trains a skill for **{benchmark}**: rollout, reflect, update, evaluate and gate, step by step.
@@ -75,7 +76,10 @@ def epoch_dag(benchmark: str, config: TrainConfig) -> DAG:
     The training waits for it; it retries it if it fails, and reports if that is in vain.
     """
     doc = EPOCH_DOC.format(trained=train_dag_id(benchmark))
-    with dag_of(epoch_dag_id(benchmark), doc, benchmark, config, on_failure_callback=None) as dag:
+    macros = {"this_run": partial(run_of_part, benchmark)}
+    with dag_of(
+        epoch_dag_id(benchmark), doc, benchmark, config, on_failure_callback=None, user_defined_macros=macros
+    ) as dag:
         batch = tasks.plan(THIS_RUN)
         for position in range(1, steps_in_part(config.train) + 1):
             batch = training_step(batch, position, config)
