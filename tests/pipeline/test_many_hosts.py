@@ -1,12 +1,14 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.pipeline import many_hosts
+from skillopt_airflow.pipeline import evaluate_dag, many_hosts, night_dag, publishing, tasks
 from skillopt_airflow.pipeline.airflow_connections import open_run
+from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.training.deployment_file import VARIABLE
 
 EXECUTOR = "AIRFLOW__CORE__EXECUTOR"
@@ -74,6 +76,22 @@ def test_a_run_of_other_code_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
     many_hosts._version.cache_clear()
     assert many_hosts.code_version("searchqa") != own
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        publishing.gate_publication.function,
+        tasks.start.function,
+        evaluate_dag.score.function,
+        night_dag.settle_night.function,
+        lambda run: Preflight(task_id="preflight", image="any", run=run, chunk=None).execute({}),
+    ],
+)
+def test_a_worker_with_other_code_leaves_the_task_to_the_next_try(task: Any) -> None:
+    # Not the error of Airflow's that ends a task for good.
+    with pytest.raises(ConfigError, match="this worker has other code or settings"):
+        task({"benchmark": "searchqa", "run": "one", "storage": {}, "code": "0123456789ab"})
 
 
 def test_a_benchmark_has_its_own_version_and_one_host_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

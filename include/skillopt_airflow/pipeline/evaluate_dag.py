@@ -82,8 +82,9 @@ def score(run: JsonObject) -> JsonObject:
     """Compute intervals and the comparison; return the whole result."""
     from skillopt_airflow.training.scorecard import scorecard
 
+    opened = open_run(run)
     with wrong_input_fails():
-        card = scorecard(open_run(run), _request(get_current_context()["params"]))
+        card = scorecard(opened, _request(get_current_context()["params"]))
     return card.model_dump(mode="json")
 
 

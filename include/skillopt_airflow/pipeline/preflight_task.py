@@ -30,8 +30,9 @@ class PreflightTask(ChunkTask):
                 self.chunk = chunk
                 super(PreflightTask, self).execute(context)
 
+        run = open_run(self.run)
         with wrong_input_fails():
-            ref = impatient(open_run(self.run))
+            ref = impatient(run)
             self.run = ref.model_dump(mode="json")
             preflight(open_run(ref), roll_out)
 

@@ -47,8 +47,9 @@ def start(run: JsonObject) -> None:
     """Turn the seed's evaluation into the state that the first step starts from."""
     from skillopt_airflow.training.seed_and_final import start
 
+    opened = open_run(run)
     with wrong_input_fails():
-        start(open_run(run))
+        start(opened)
 
 
 @task
