@@ -361,6 +361,8 @@ def test_rollouts_that_are_gone_and_benchmarks_without_any(
     page = get(browser, SKILL)
     assert "Nothing was rolled out yet" in text(page)
     assert page.xpath("//a[@target='_top']/@href") == ["../../../dags/train_searchqa"]
+    monkeypatch.setenv(addresses.PREFIX_VARIABLE, "team-a.")
+    assert get(browser, SKILL).xpath("//a[@target='_top']/@href") == ["../../../dags/team-a.train_searchqa"]
 
 
 @pytest.mark.parametrize(

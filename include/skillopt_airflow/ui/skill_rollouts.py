@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import Split
+from skillopt_airflow.pipeline.addresses import train_dag_id
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.ui import buckets
@@ -35,6 +36,11 @@ class RolledOut(NamedTuple):
     together: int
     page: int
     last: int
+
+    @property
+    def train_dag(self) -> str:
+        """Return the id of the DAG of the benchmark's trainings."""
+        return train_dag_id(self.benchmark)
 
 
 def of_skill(benchmark: str, asked: TrajectoryQuery) -> Subject:
