@@ -1,5 +1,6 @@
 """One DAG cleans up after all benchmarks; a benchmark that fails keeps no other from being done."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,12 +8,16 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import EngineUnavailable
 from skillopt_airflow.pipeline.cleanup_dag import (
     cleanup_dag,
     compact_trajectories,
     drop_item_images,
     drop_unused_versions,
 )
+from skillopt_airflow.training.deployment_file import VARIABLE
+
+NO_ENGINE = "tcp://127.0.0.1:9"
 
 
 def test_the_tasks_of_a_benchmark_bear_its_name_and_wait_for_no_other() -> None:
@@ -45,3 +50,33 @@ def test_a_benchmark_that_cannot_be_read_fails_for_good_and_is_named(
     monkeypatch.setenv(LIST_VARIABLE, str(tmp_path / "broken"))
     with pytest.raises(AirflowFailException, match=r"broken/benchmark\.yaml: train\.sed"):
         task.function("broken")  # type: ignore[attr-defined]
+
+
+def test_images_of_items_are_removed_where_the_benchmarks_engines_are() -> None:
+    own = TrainConfig.from_layers({"sandbox": {"queue": "engine"}})
+    dag = cleanup_dag(["broken", "one", "two"], {"one": own, "two": TrainConfig()})
+    assert {task.task_id: task.queue for task in dag.tasks if task.queue != "default"} == {
+        "one.drop_item_images": "engine"
+    }
+
+
+@pytest.mark.parametrize("sandbox", ["{}", "{engine: kubernetes, kubernetes_conn_id: nowhere}"])
+def test_without_an_engine_there_are_no_images_to_remove(
+    sandbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed(tmp_path, sandbox, monkeypatch)
+    monkeypatch.setenv("DOCKER_HOST", NO_ENGINE)
+    assert drop_item_images.function("swebench") == []
+
+
+def test_an_engine_that_a_connection_names_has_to_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployed(tmp_path, "{docker_conn_id: far}", monkeypatch)
+    monkeypatch.setenv("AIRFLOW_CONN_FAR", json.dumps({"conn_type": "docker", "host": NO_ENGINE}))
+    with pytest.raises(EngineUnavailable, match=NO_ENGINE):
+        drop_item_images.function("swebench")
+
+
+def deployed(folder: Path, sandbox: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "deployment.yaml"
+    path.write_text(f"defaults: {{sandbox: {sandbox}}}\n")
+    monkeypatch.setenv(VARIABLE, str(path))

@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import EngineUnavailable
 from skillopt_airflow.core.service_groups import RetentionGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.addresses import cleanup_dag_id
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.failures import wrong_input_fails
-from skillopt_airflow.pipeline.graph import TASK_DEFAULTS
+from skillopt_airflow.pipeline.graph import TASK_DEFAULTS, engine_queue
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
 
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 DOC = """
 For each benchmark, merges the many small parts of its trajectories into few, drops what is older than its
 `retention.trajectory_days` if that is set, and removes versions older than a week that no alias ever pointed to.
-Images of items that no task has used for `sandbox.image_days` go, too.
+Images of items that no task has used for `sandbox.image_days` go, too, from the engine of the worker that looks.
 Versions that an alias points to, or ever did, are kept. A benchmark that fails leaves the others done.
 """
 
@@ -59,7 +60,8 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
             with TaskGroup(name):
                 compact_trajectories(name)
                 drop_unused_versions(name)
-                drop_item_images(name)
+                queue = engine_queue(configs[name]) if name in configs else {}
+                drop_item_images.override(**queue)(name)
     return dag
 
 
@@ -116,20 +118,29 @@ def drop_unused_versions(benchmark: str) -> list[str]:
 
 @task
 def drop_item_images(benchmark: str) -> list[str]:
-    """Remove the images of items that no task has used for `sandbox.image_days`; return their names."""
+    """Remove the images of items that no task has used for `sandbox.image_days`; return their names.
+
+    They are the images of one engine. A worker without an engine has none.
+    """
     from skillopt_airflow import benchmarks
     from skillopt_airflow.core.protocols import JudgesRepository
     from skillopt_airflow.sandbox import docker_connection
     from skillopt_airflow.sandbox.item_images import remove_unused
 
     config = _config(benchmark)
-    if not isinstance(benchmarks.load(benchmark, config.task), JudgesRepository):
+    if config.sandbox.engine != "docker" or not isinstance(benchmarks.load(benchmark, config.task), JudgesRepository):
         return []
     engine = docker_connection.found(config.sandbox.docker_conn_id)
-    with docker_connection.reached(engine.url):
-        client = engine.hook.api_client
-        with closing(client):
-            return remove_unused(client, config.sandbox.image_days)
+    try:
+        with docker_connection.reached(engine.url):
+            client = engine.hook.api_client
+            with closing(client):
+                return remove_unused(client, config.sandbox.image_days)
+    except EngineUnavailable as error:
+        if config.sandbox.docker_conn_id is not None:
+            raise
+        log.info("no images of items are removed here: %s", error)
+        return []
 
 
 def _config(benchmark: str) -> TrainConfig:
