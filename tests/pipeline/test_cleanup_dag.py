@@ -1,6 +1,7 @@
 """One DAG cleans up after all benchmarks; a benchmark that fails keeps no other from being done."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,16 @@ from airflow.sdk.exceptions import AirflowFailException
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import EngineUnavailable
+from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.pipeline.cleanup_dag import (
     cleanup_dag,
     compact_trajectories,
     drop_item_images,
     drop_unused_versions,
 )
+from skillopt_airflow.store.keys import CorpusKeys
 from skillopt_airflow.training.deployment_file import VARIABLE
+from tests.training.local_store import LocalStore
 
 NO_ENGINE = "tcp://127.0.0.1:9"
 
@@ -50,6 +54,32 @@ def test_a_benchmark_that_cannot_be_read_fails_for_good_and_is_named(
     monkeypatch.setenv(LIST_VARIABLE, str(tmp_path / "broken"))
     with pytest.raises(AirflowFailException, match=r"broken/benchmark\.yaml: train\.sed"):
         task.function("broken")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("others", "dropped"),
+    [
+        ("{data: {corpus: b}, retention: {trajectory_days: 20}}", 1),
+        ("{data: {corpus: b}, retention: {trajectory_days: 40}}", 0),
+        ("{data: {corpus: b}}", 0),
+        ("{train: {sed: 1}}", 0),
+        ("{}", 1),
+        ("{data: {corpus: b}, storage: {prefix: team/}}", 1),
+    ],
+)
+def test_a_corpus_goes_when_no_benchmark_with_one_in_the_bucket_keeps_it(
+    others: str, dropped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"a": "{data: {corpus: a}, retention: {trajectory_days: 1}}", "b": others}
+    for name, text in settings.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "benchmark.yaml").write_text(text)
+    monkeypatch.setenv(LIST_VARIABLE, ",".join(str(tmp_path / name) for name in settings))
+    store = LocalStore()
+    store.clock = lambda: datetime.now(UTC) - timedelta(days=30)
+    store.put_bytes(CorpusKeys("", "f" * 64).manifest, b"{}")
+    monkeypatch.setattr(AirflowConnections, "object_store", lambda *_: store)
+    assert compact_trajectories.function("a")["corpora_dropped"] == dropped
 
 
 def test_images_of_items_are_removed_where_the_benchmarks_engines_are() -> None:

@@ -9,7 +9,7 @@ import pytest
 from skillopt_airflow.core.errors import Conflict, ObjectMissing
 from skillopt_airflow.core.types import Item, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.store.artifacts import ArtifactStore
-from skillopt_airflow.store.corpora import SourceCorpus, store_corpus
+from skillopt_airflow.store.corpora import SourceCorpus, StoredCorpus, store_corpus
 from skillopt_airflow.store.keys import ArtifactKeys, CorpusKeys, grades_of, searches_of
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.store.parquet import from_parquet, to_parquet
@@ -133,7 +133,8 @@ def test_what_old_searches_found_goes_too(store: ObjectStore) -> None:
     assert store.list_keys("team/searches/") == [others]
 
 
-def test_corpora_that_no_run_was_prepared_with_are_removed_whole(store: ObjectStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("prepared", [True, False])
+def test_corpora_that_no_run_used_are_removed_whole(store: ObjectStore, tmp_path: Path, prepared: bool) -> None:
     client: Any = None
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "a.txt").write_text("alpha")
@@ -143,12 +144,17 @@ def test_corpora_that_no_run_was_prepared_with_are_removed_whole(store: ObjectSt
     time.sleep(1.1)
     now = datetime.now(UTC)
     assert drop_corpora(store, "team/", now - timedelta(days=1)) == 0
-    # The manifest is written anew whenever a run is prepared.
-    store_corpus(store, "team/", SourceCorpus("documents", tmp_path, client))
+    # The manifest is written anew whenever a run is prepared, and by the tasks that use the corpus.
+    if prepared:
+        store_corpus(store, "team/", SourceCorpus("documents", tmp_path, client))
+    else:
+        StoredCorpus(store, "team/", sha256).keep()
     assert drop_corpora(store, "team/", now) == 1
     assert store.list_keys("team/corpora/") == [keys.archive(0), keys.manifest]
     assert drop_corpora(store, "team/", FUTURE) == 1
     assert store.list_keys("team/corpora/") == []
+    with pytest.raises(ObjectMissing):
+        StoredCorpus(store, "team/", sha256).keep()
 
 
 def test_versions_that_an_alias_ever_pointed_to_are_kept(store: ObjectStore) -> None:

@@ -1,7 +1,7 @@
 """An object store in memory, with the rules of the real one: conditional writes, sorted listings."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from threading import Lock
 from typing import IO
@@ -67,7 +67,7 @@ class LocalStore(ObjectStore):
         with self._lock:
             if self.get(key).etag != etag:
                 raise Conflict(key)
-            self.objects[key] = body
+            self.objects[key], self.written[key] = body, self.clock()
 
     def delete(self, key: str) -> None:
         with self._lock:
@@ -83,3 +83,6 @@ class LocalStore(ObjectStore):
     def list_folders(self, prefix: str) -> list[str]:
         below = (key.removeprefix(prefix).partition("/") for key in self.list_keys(prefix))
         return sorted({name for name, slash, _ in below if slash})
+
+    def _listed(self, prefix: str) -> Iterator[tuple[str, datetime]]:
+        yield from ((key, self.written[key]) for key in self.list_keys(prefix))

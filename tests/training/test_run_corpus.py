@@ -1,6 +1,7 @@
 """The corpus of a run: stored when it is prepared, a part of its rollouts' key, and the same to its end."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,18 @@ def test_the_run_keeps_the_corpus_that_it_began_with(folder: Path) -> None:
     assert corpus is not None
     assert [(file.name, file.size) for file in corpus.manifest.files] == [("a.txt", 5)]
     assert b"alpha" in b"".join(corpus.archives())
+
+
+def test_who_uses_the_corpus_tells_the_cleanup_so_and_says_so_where_it_came_too_late(folder: Path) -> None:
+    training = prepared(folder)
+    key, later = f"corpora/{training.run.record.corpus}/manifest.json", datetime(2100, 1, 1, tzinfo=UTC)
+    training.store.clock = lambda: later
+    stored_corpus(training.run)
+    assert training.store.written[key] == later
+    assert training.store.list_older("corpora/", later) == [key.replace("manifest.json", "0000.tar")]
+    training.store.delete(key)
+    with pytest.raises(DataError, match=r"not stored any more.*retention\.trajectory_days; clear the first task"):
+        stored_corpus(training.run)
 
 
 def test_a_run_with_steps_is_not_prepared_again_with_another_corpus(folder: Path) -> None:

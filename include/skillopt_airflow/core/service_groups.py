@@ -72,8 +72,8 @@ class RetentionGroup(Group):
     benchmarks, at the times of each."""
     trajectory_days: Positive | None = None
     """Days for which trajectories are kept, which are the cache of finished rollouts, too, the grades that judges
-    gave, what searches found, and corpora after their last use; for ever when unset. No run can change it for the
-    cleanup."""
+    gave, what searches found, and corpora after their last use; for ever when unset. Of benchmarks that have corpora in
+    one bucket, the longest counts for these. No run can change it for the cleanup."""
 
 
 class AlertsGroup(Group):

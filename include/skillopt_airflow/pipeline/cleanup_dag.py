@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, MultipleCronTriggerTimetable, TaskGroup, task
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import EngineUnavailable
+from skillopt_airflow.core.errors import ConfigError, EngineUnavailable
+from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.service_groups import RetentionGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline.addresses import cleanup_dag_id
@@ -69,8 +70,8 @@ def cleanup_dag(names: Sequence[str], configs: Mapping[str, TrainConfig]) -> DAG
 def compact_trajectories(benchmark: str) -> JsonObject:
     """Merge the parts of each partition into few, without the rows that are too old; return the sums.
 
-    The grades that judges gave such rows, and what their searches found, go with them, and corpora that no run of as
-    many days was prepared with.
+    The grades that judges gave such rows, and what their searches found, go with them, and corpora that no run used for
+    as many days, or more if other benchmarks keep theirs for longer.
     """
     from skillopt_airflow.store.retention import (
         Cleaned,
@@ -93,10 +94,9 @@ def compact_trajectories(benchmark: str) -> JsonObject:
         log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
     grades = 0 if oldest is None else drop_grades(store, config.storage.prefix, benchmark, oldest)
     searches = 0 if oldest is None else drop_searches(store, config.storage.prefix, benchmark, oldest)
-    corpora = 0
-    if days is not None and config.data.corpus is not None:
-        unused = datetime.now(UTC) - timedelta(days=max(days, UNUSED_DAYS))
-        corpora = drop_corpora(store, config.storage.prefix, unused)
+    corpora, unused_days = 0, _corpora_days(config.storage)
+    if config.data.corpus is not None and unused_days is not None:
+        corpora = drop_corpora(store, config.storage.prefix, datetime.now(UTC) - timedelta(days=unused_days))
     dropped = {"grades_dropped": grades, "searches_dropped": searches, "corpora_dropped": corpora}
     return total._asdict() | dropped
 
@@ -141,6 +141,30 @@ def drop_item_images(benchmark: str) -> list[str]:
             raise
         log.info("no images of items are removed here: %s", error)
         return []
+
+
+def _corpora_days(storage: StorageGroup) -> int | None:
+    """Return the days for which unused corpora are kept there: the most that a benchmark asks for; None is for ever.
+
+    A corpus is stored under its content, and does not tell whose it is.
+    """
+    from skillopt_airflow import benchmarks
+
+    most = UNUSED_DAYS
+    for name in benchmarks.names():
+        try:
+            config = benchmark_config(name)
+        except ConfigError as error:
+            log.warning("no corpus is removed, since benchmark %s may need it: %s", name, error)
+            return None
+        place = config.storage
+        if config.data.corpus is None or (place.bucket, place.prefix) != (storage.bucket, storage.prefix):
+            continue
+        if config.retention.trajectory_days is None:
+            log.info("no corpus is removed, since benchmark %s keeps its own for ever", name)
+            return None
+        most = max(most, config.retention.trajectory_days)
+    return most
 
 
 def _config(benchmark: str) -> TrainConfig:

@@ -10,12 +10,13 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from skillopt_airflow.core.corpus import CorpusFile, CorpusManifest, corpus_manifest, why_no_name
-from skillopt_airflow.core.errors import DataError, StoreError, StoreUnavailable
+from skillopt_airflow.core.errors import Conflict, DataError, StoreError, StoreUnavailable
 from skillopt_airflow.store.datasets import located
 from skillopt_airflow.store.keys import CorpusKeys
 from skillopt_airflow.store.objects import ObjectStore
@@ -111,6 +112,13 @@ class StoredCorpus:
     def archive_keys(self) -> Sequence[str]:
         """Return the keys of the archives, in their order."""
         return [self._keys.archive(number) for number in range(len(self.manifest.archives))]
+
+    def keep(self) -> None:
+        """Tell the cleanup that it is in use; raises ObjectMissing if it is not stored."""
+        body, etag = self._store.get(self._keys.manifest)
+        # By its tag, so that it does not come back without the archives; another task may tell the same meanwhile.
+        with suppress(Conflict):
+            self._store.replace(self._keys.manifest, body, etag)
 
     def archives(self) -> Iterator[bytes]:
         """Yield the archives."""

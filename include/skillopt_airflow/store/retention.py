@@ -69,7 +69,7 @@ def drop_searches(store: ObjectStore, prefix: str, benchmark: str, oldest: datet
 
 
 def drop_corpora(store: ObjectStore, prefix: str, oldest: datetime) -> int:
-    """Remove the corpora, of whatever benchmark, that no run was prepared with since `oldest`; return their number."""
+    """Remove the corpora, of whatever benchmark, that no run used since `oldest`; return their number."""
     old = set(store.list_older(keys.corpora_of(prefix), oldest))
     stored = store.list_keys(keys.corpora_of(prefix))
     used = {keys.corpus_folder(key) for key in stored if key not in old}

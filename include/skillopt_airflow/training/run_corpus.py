@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.training.run import TrainingRun
 
 if TYPE_CHECKING:
@@ -33,8 +34,23 @@ def source_corpus(benchmark: str, config: TrainConfig, client: "S3Client") -> "S
 
 
 def stored_corpus(run: TrainingRun) -> "StoredCorpus | None":
-    """Return the run's corpus, if it has one."""
+    """Return the run's corpus, if it has one, which the cleanup keeps for as long as tasks ask for it.
+
+    Raises:
+        DataError: it is not stored any more.
+    """
     from skillopt_airflow.store.corpora import StoredCorpus
 
     sha256 = run.record.corpus
-    return StoredCorpus(run.store, run.ref.storage.prefix, sha256) if sha256 else None
+    if not sha256:
+        return None
+    corpus = StoredCorpus(run.store, run.ref.storage.prefix, sha256)
+    try:
+        corpus.keep()
+    except ObjectMissing as error:
+        raise DataError(
+            f"the documents of run {run.ref.run} are not stored any more: the cleanup removes a corpus that no run "
+            "used for retention.trajectory_days; clear the first task of the training, or trigger another run with the "
+            f"same documents in data.corpus, and they are stored again ({error})"
+        ) from error
+    return corpus
