@@ -66,6 +66,14 @@ def test_a_cell_of_a_csv_file_is_a_text_and_an_empty_one_is_missing() -> None:
     ]
 
 
+def test_a_cell_of_a_csv_file_may_be_as_long_as_any_text() -> None:
+    long = "word " * 100_000
+    assert parsed("x.csv", f"id,context\n1,{long}\n2,b\n".encode()) == [
+        {"id": "1", "context": long},
+        {"id": "2", "context": "b"},
+    ]
+
+
 def test_a_parquet_file_keeps_its_types_and_what_is_null_is_missing() -> None:
     content = parquet(
         number=[7, None],

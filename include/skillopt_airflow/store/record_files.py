@@ -5,6 +5,7 @@ import datetime
 import io
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import NoReturn
@@ -18,6 +19,10 @@ from skillopt_airflow.core.types import JsonObject, canonical_json
 from skillopt_airflow.store.parquet_cells import file_columns, leaves, with_references
 
 BATCH = 2000
+
+# Of the whole process and for good: set and put back around a file, it would change under another thread's reader. How
+# long a record may be is decided when all formats are read.
+csv.field_size_limit(sys.maxsize)
 
 
 def parsed(address: str, content: bytes) -> list[JsonObject]:
