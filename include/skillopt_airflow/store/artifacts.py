@@ -199,6 +199,10 @@ class ArtifactStore:
         folders = {key.removeprefix(prefix).split("/")[0] for key in self._store.list_keys(prefix)}
         return sorted((name for name in folders if is_version(name)), key=_number)
 
+    def manifest(self, version: str) -> SkillManifest:
+        """Return what a version states of itself, without a look at its skill; raises ObjectMissing."""
+        return self._store.get_model(self._keys.version(version).manifest, SkillManifest)
+
     def read(self, version: str) -> PublishedSkill:
         """Return a complete version.
 
@@ -206,8 +210,7 @@ class ArtifactStore:
             ObjectMissing: there is no such version, or it was never completed.
             StoreError: the skill is not the one that its manifest describes.
         """
-        keys = self._keys.version(version)
-        manifest = self._store.get_model(keys.manifest, SkillManifest)
+        keys, manifest = self._keys.version(version), self.manifest(version)
         skill = self._store.get_text(keys.best_skill)
         if sha256(skill) != manifest.sha256:
             raise StoreError(

@@ -1,7 +1,7 @@
 """A published skill with its history: versions, moves of the alias, nights, and how it does under other models."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import pairwise
@@ -13,7 +13,7 @@ from skillopt_airflow.core.night_point import NightPoint
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import TransferMatrix
 from skillopt_airflow.store.aliases import Alias
-from skillopt_airflow.store.artifacts import ArtifactStore, PublishedSkill
+from skillopt_airflow.store.artifacts import ArtifactStore, PublishedSkill, SkillManifest
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.training.night import DEMOTED
 from skillopt_airflow.training.night_series import read_series
@@ -89,7 +89,8 @@ def read_details(
     matrices = pool.submit(_matrices, buckets, benchmark, champion, window.matrices)
     wanted = names[window.first : window.first + window.versions + 1]
     read = dict(zip(wanted, pool.map(partial(read_version, artifacts), wanted), strict=True))
-    moves = list(_moves(artifacts, champion, read, window.moves, pool))
+    trained = {name: one.manifest for name, one in read.items() if one is not None}
+    moves = _moves(artifacts, champion, trained, window.moves, pool)
     before = dict(pairwise(wanted))
     rows = [_row(name, read[name], before.get(name, ""), read.get(before.get(name, ""))) for name in wanted]
     return SkillDetails(
@@ -112,18 +113,35 @@ def read_version(artifacts: ArtifactStore, version: str) -> PublishedSkill | Non
 def _moves(
     artifacts: ArtifactStore,
     champion: Champion | None,
-    read: dict[str, PublishedSkill | None],
+    read: Mapping[str, SkillManifest],
     most: int,
     pool: Executor,
-) -> Iterator[Move]:
+) -> list[Move]:
+    """Return the newest moves.
+
+    Args:
+        artifacts: the versions.
+        champion: the present one.
+        read: manifests by version; those of other versions are read.
+        most: so many moves.
+        pool: reads many objects at a time.
+    """
     if champion is None:
-        return
+        return []
     present = champion.alias
     before = pool.map(artifacts.champion.was, range(present.sequence - 1, max(-1, present.sequence - most), -1))
-    for alias in (present, *before):
-        if alias is not None:
-            known = read.get(alias.version)
-            yield Move(alias, _kind(alias, None if known is None else known.manifest.run))
+    aliases = [alias for alias in (present, *before) if alias is not None]
+    others = {alias.version for alias in aliases} - read.keys()
+    manifests = {**read, **dict(zip(others, pool.map(partial(_manifest, artifacts), others), strict=True))}
+    runs = {version: None if manifest is None else manifest.run for version, manifest in manifests.items()}
+    return [Move(alias, _kind(alias, runs[alias.version])) for alias in aliases]
+
+
+def _manifest(artifacts: ArtifactStore, version: str) -> SkillManifest | None:
+    try:
+        return artifacts.manifest(version)
+    except ObjectMissing:
+        return None
 
 
 def _kind(alias: Alias, trained: str | None) -> str:
