@@ -2,10 +2,14 @@
 
 from datetime import UTC, datetime
 
+import pendulum
 import pytest
 from airflow.sdk import CronDataIntervalTimetable
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.timetables.interval import CronDataIntervalTimetable as AirflowTimetable
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.pipeline import night_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.triggered import night_date
 from tests.training.in_process import configured
@@ -27,6 +31,22 @@ def config(timezone: str) -> TrainConfig:
 )
 def test_a_night_has_the_date_of_its_time_zone(begin: datetime, timezone: str, date: str) -> None:
     assert night_date(begin, config(timezone)) == date
+
+
+def test_a_run_by_hand_shortly_after_a_nights_end_is_that_night_and_one_at_midnight_is_not() -> None:
+    timetable = AirflowTimetable(config("UTC").regate.schedule, timezone="UTC")
+
+    def night(day: int, minute: int) -> str:
+        moment = pendulum.datetime(2026, 11, day, 0, minute, tz="UTC")
+        return night_date(timetable.infer_manual_data_interval(run_after=moment).start, config("UTC"))
+
+    assert (night(22, 1), night(21, 0)) == ("2026-11-21", "2026-11-20")
+
+
+def test_a_night_without_a_date_says_which_one_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(night_dag, "get_current_context", dict)
+    with pytest.raises(AirflowFailException, match="shortly after its end, such as 00:01 of the next day"):
+        night_dag.prepare_night.function("searchqa")
 
 
 def test_the_schedule_is_in_the_time_zone() -> None:

@@ -100,7 +100,10 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
     # By the interval, since the logical date of a run by hand is the moment of the click.
     begin = context.get("data_interval_start")
     if begin is None:
-        raise AirflowFailException("a night needs a date: trigger it with a logical date, or backfill it")
+        raise AirflowFailException(
+            "a night needs a date: backfill it, or trigger it with a logical date shortly after its end, such as 00:01 "
+            "of the next day; midnight itself belongs to the run that the schedule makes for another night"
+        )
     with wrong_input_fails():
         config = night_config(benchmark, checked_form(context))
         date = night_date(begin, config)

@@ -54,8 +54,9 @@ def forms_of(benchmark: str, target: str, champion: str, trained_by: str, back_t
         ),
         FilledForm(
             "Re-gate",
-            "Runs a night: champion, the one before it and the seed on that night's fresh items. Give the form the "
-            "night's logical date.",
+            "Runs a night: champion, the one before it and the seed on that night's fresh items. Give the form a "
+            "logical date shortly after the night's end, such as 00:01 of the next day; midnight itself belongs to the "
+            "run that the schedule makes for another night.",
             regate_dag_id(benchmark),
             {"target": target},
         ),
