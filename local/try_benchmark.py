@@ -159,8 +159,9 @@ def _connected(config: TrainConfig) -> TargetModel:
 
 
 def s3_client(config: TrainConfig) -> "S3Client":
-    """Return the client of a data set in a bucket; a local one needs none."""
-    if not config.data.uri.startswith("s3://"):
+    """Return the client of data in a bucket; local data needs none."""
+    addresses = (config.data.uri, config.data.corpus, config.data.split_manifest)
+    if not any(address is not None and address.startswith("s3://") for address in addresses):
         return cast("S3Client", None)
     from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 

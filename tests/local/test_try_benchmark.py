@@ -16,7 +16,7 @@ from local.__main__ import _parser
 from local.environment import TARGET_CONNECTION
 from local.home import PROJECT, Home
 from local.served import served
-from local.try_benchmark import Asked, configured, run
+from local.try_benchmark import Asked, configured, run, s3_client
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError, ModelConnectionError
 from skillopt_airflow.core.types import Split
@@ -227,6 +227,18 @@ def test_a_setting_that_is_none_is_explained(setting: str, problem: str) -> None
 def test_the_last_of_several_settings_wins() -> None:
     config = configured("searchqa", ["model.max_turns=2", "model.seed=7", "model.max_turns=3"])
     assert (config.model.max_turns, config.model.seed) == (3, 7)
+
+
+@pytest.mark.parametrize("knob", ["data.uri", "data.corpus", "data.split_manifest"])
+def test_whatever_part_of_the_data_is_in_a_bucket_is_read_from_there(
+    knob: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"region_name": "us-east-1", "endpoint_url": "http://127.0.0.1:9"}
+    monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_S3", json.dumps({"conn_type": "aws", "login": "key", "extra": extra}))
+    mode = ["data.split_mode=manifest"] if knob == "data.split_manifest" else []
+    client = s3_client(configured("searchqa", [f"{knob}=s3://bucket/folder", *mode]))
+    assert client.meta.endpoint_url == extra["endpoint_url"]
+    assert s3_client(configured("searchqa", [f"{knob}=folder", *mode])) is None
 
 
 @pytest.mark.parametrize("items", ["0", "-1", "many"])
