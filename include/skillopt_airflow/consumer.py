@@ -138,6 +138,8 @@ class SkillClient:
         self._turn = threading.Lock()
         self._s3: S3Client | None = None
         self._last: Skill | None = None
+        self._filed = -1
+        """Sequence that the cache file had for certain."""
 
     def get(self) -> Skill:
         """Return the skill that the alias names now, or else the last good one, with `problem` saying why.
@@ -146,9 +148,15 @@ class SkillClient:
             SkillError: there is no last good one.
         """
         with self._turn:
-            last = _newer(self._last, self._cache.load())
+            kept = self._cache.load()
+            held = -1 if kept is None else kept.sequence
+            # No consumer takes the file back, so somebody removed it, as is due after the bucket was restored.
+            removed = held < self._filed
+            self._filed = self._filed if removed else held
+            last = _newer(self._last, kept)
             try:
-                self._last = self._cache.save(_within(self.timeout, lambda: self._look(last)))
+                self._last = self._cache.save(_within(self.timeout, lambda: self._look(last, may_go_back=removed)))
+                self._filed = self._filed if self._last.problem else self._last.sequence
             except SkillError as error:
                 if last is None:
                     raise
@@ -171,7 +179,7 @@ class SkillClient:
                 yield skill
             stop.wait(interval)
 
-    def _look(self, last: Skill | None) -> Skill:
+    def _look(self, last: Skill | None, *, may_go_back: bool) -> Skill:
         key = f"{self._folder}aliases/{self._alias}.json"
         found = self._read(key, "alias", "" if last is None else last.etag)
         if found is None:
@@ -179,10 +187,12 @@ class SkillClient:
                 raise Unavailable(f"{self._address(key)}: answered 304 to a plain GET")
             return replace(last, confirmed=time.time(), problem="")
         wanted = self._alias_of(key, *found)
-        if last is not None and wanted.sequence <= last.sequence and wanted.version != last.version:
+        bound = None if may_go_back else last
+        if bound is not None and wanted.sequence <= bound.sequence and wanted.version != bound.version:
             raise Tampered(
-                f"{self._address(key)} went back from move {last.sequence} ({last.version}) to move {wanted.sequence} "
-                f"({wanted.version}), which no rollback does; if the bucket was restored, remove {self._cache.path}"
+                f"{self._address(key)} went back from move {bound.sequence} ({bound.version}) to move "
+                f"{wanted.sequence} ({wanted.version}), which no rollback does; if the bucket was restored, remove "
+                f"{self._cache.path}"
             )
         if last is not None and wanted.sha256 == last.sha256:
             return replace(wanted, text=last.text)

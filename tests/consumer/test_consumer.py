@@ -174,6 +174,37 @@ def test_an_old_alias_put_back_is_refused_and_a_rollback_is_not(
     assert (made.get().text, made.get().problem) == (SKILL, "")
 
 
+def test_after_a_restore_those_who_run_follow_once_the_cache_file_is_removed(
+    client: Client, publish: Publish, store: ObjectStore, tmp_path: Path
+) -> None:
+    publish(SKILL)
+    old = store.get_bytes(KEYS.champion)
+    publish(BETTER)
+    running = client(), client()
+    assert [one.get().text for one in running] == [BETTER] * 2
+    store.put_bytes(KEYS.champion, old)
+    assert all("went back" in one.get().problem for one in running)
+    cache_file(tmp_path / "cache").unlink()
+    # What is in memory still serves while the bucket is away.
+    connected = running[0]._s3
+    cut_off(running[0])
+    assert (running[0].get().text, "Could not connect" in running[0].get().problem) == (BETTER, True)
+    running[0]._s3 = connected
+    for one in (*running, client()):
+        assert (one.get().text, one.get().problem) == (SKILL, "")
+
+
+def test_who_cannot_keep_a_cache_follows_nothing_back(client: Client, publish: Publish, store: ObjectStore) -> None:
+    publish(SKILL)
+    old = store.get_bytes(KEYS.champion)
+    publish(BETTER)
+    made = client(cache=Path(os.devnull))
+    made.get()
+    store.put_bytes(KEYS.champion, old)
+    assert [made.get().text for _ in range(2)] == [BETTER] * 2
+    assert "went back" in made.get().problem
+
+
 def test_watching_yields_each_new_champion_and_each_trouble(
     client: Client, publish: Publish, store: ObjectStore
 ) -> None:
