@@ -167,4 +167,5 @@ def _field_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _choices(schema: Mapping[str, Any]) -> Sequence[Any]:
     if "const" in schema:
         return [schema["const"]]
-    return schema.get("enum", CHOICES.get(schema["type"], ()))
+    choices: Sequence[Any] = schema.get("enum", CHOICES.get(schema["type"], ()))
+    return choices
