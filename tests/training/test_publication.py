@@ -42,6 +42,7 @@ from tests.training.local_store import LocalStore
 pytestmark = pytest.mark.slow
 
 NAME = "run"
+BEFORE_STEPS = ("prepare", "preflight", "evaluate_seed", "start", "plan_seed_test", "test_seed")
 
 
 @pytest.fixture(scope="module")
@@ -241,6 +242,35 @@ def test_who_competes_is_settled_once(trained: Training, artifacts: ArtifactStor
     assert gate_publication(trained.run, "settled") == ""
     with pytest.raises(Conflict, match="made v0001-"):
         publish_best(trained.run, artifacts, "settled")
+
+
+@pytest.mark.parametrize("accepted", [0, 1])
+def test_a_training_that_ends_otherwise_when_it_is_cleared_competes_with_what_it_has_then(
+    accepted: int, artifacts: ArtifactStore
+) -> None:
+    training = Training.of(
+        train__num_epochs=1, optimizer__use_slow_update=False, evaluation__val_limit=None, evaluation__test_limit=60
+    )
+
+    def is_down(stage: str, item: str) -> Status | None:
+        """From the step behind so many, no candidate can be measured."""
+        measures = stage == "evaluate" and training.run.newest_state().step >= accepted
+        return Status.MODEL_ERROR if measures else None
+
+    training.fail = is_down
+    before = training().best
+    contest(training, artifacts)
+    assert before.version == accepted == looks_at(training.run, artifacts, Split.TEST)
+    assert bool(contestants(training, NAME).withheld) is (accepted == 0)
+    training.fail = lambda stage, item: None
+    training.done = {name: found for name, found in training.done.items() if name in BEFORE_STEPS}
+    best = training().best
+    assert best.sha256 != before.sha256
+    assert contest(training, artifacts) == ""
+    look = contestants(training, NAME).look
+    assert look is not None
+    assert (look.question.candidate, look.number) == (best.sha256, accepted + 1)
+    assert artifacts.read(publish_best(training.run, artifacts, NAME).version).skill == training.skill()
 
 
 def test_a_stopped_run_publishes_nothing(artifacts: ArtifactStore) -> None:

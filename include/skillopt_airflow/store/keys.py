@@ -141,7 +141,7 @@ class PublicationKeys:
     folder: str
 
     contest = Below("contest.json")
-    """The two skills that compete, fixed by the first task that asks."""
+    """The two skills that compete, fixed by the first task that asks for this candidate."""
     rival_skill = Below("rival_skill.md")
     """The skill that the candidate has to beat."""
     gate = Below("gate.json")

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class PublishContest(Document):
-    """The two competitors, fixed when the first task asked."""
+    """The two competitors, fixed when the first task asked for this candidate."""
 
     contract: ClassVar[int] = 2
     """In number 1, both were to run on fresh draws of the selection split."""
@@ -66,19 +66,20 @@ def plan_publication(
 ) -> list[JsonObject]:
     """Settle who competes; return the chunks of both skills, none if there is nothing to publish."""
     keys, moment = run.keys.publication(name), run.timeline[-1]
+    best = run.state(moment).best
     try:
         contest = run.store.get_model(keys.contest, PublishContest)
     except ObjectMissing:
         contest = PublishContest()
-    if contest.look is None and not contest.withheld:
+    # A part of the training that was cleared may have ended otherwise since.
+    if contest.look is None or contest.look.question.candidate != best.sha256:
         contest = _contest(run, artifacts, name, rules)
         run.store.put_model(keys.contest, contest)
     if contest.withheld:
         log.info("nothing to publish: %s", contest.withheld)
         return store_plan(run, moment, f"publish-{name}", [])
     log.info("%s of the %s split", contest.look, contest.split)
-    best = run.keys.skill(run.state(moment).best.version)
-    skills, items = (best, keys.rival_skill), ids(run.item_refs(contest.split))
+    skills, items = (run.keys.skill(best.version), keys.rival_skill), ids(run.item_refs(contest.split))
     chunks = chunks_of(run.config, "publish", skills, contest.split, items, contest.draws)
     return store_plan(run, moment, f"publish-{name}", chunks, if_missing=True)
 
