@@ -248,10 +248,11 @@ def settle(
     from skillopt_airflow.store.data_manifest import data_manifest
     from skillopt_airflow.store.items import save_items
 
+    created, prices = _beginning(run, prices)
     record = RunRecord(
         benchmark=run.ref.benchmark,
         run=run.ref.run,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=created,
         config=config,
         image=image,
         program=rollout_program(config, image, benchmarks.folder(run.ref.benchmark)),
@@ -272,6 +273,16 @@ def settle(
         save_items(run.store, run.keys.items(split), rows)
     run.store.put_model(run.keys.data_manifest, data_manifest(config.data, items))
     run.store.put_model(run.keys.config, record)
+
+
+def _beginning(run: TrainingRun, prices: Prices) -> tuple[str, Prices]:
+    """Return when the run began, and what its models cost then; these are the present prices before its first state."""
+    try:
+        # Not `run.record`, which is settled anew.
+        former = run.store.get_model(run.keys.config, RunRecord)
+    except ObjectMissing:
+        return datetime.now(UTC).isoformat(timespec="seconds"), prices
+    return former.created, former.prices if run.store.exists(run.keys.runtime_state) else prices
 
 
 def tell_size(run: TrainingRun) -> None:
