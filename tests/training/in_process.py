@@ -42,6 +42,7 @@ from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.local_store import LocalStore
 
 PROJECT = Path(__file__).parents[2]
+BEFORE_STEPS = ("prepare", "preflight", "evaluate_seed", "start", "plan_seed_test", "test_seed")
 Reply = Callable[[str, str, str], Any]
 """What the optimizer answers by stage, prompt and tool name; None leaves it to the stand-in."""
 
@@ -219,6 +220,10 @@ class Training(TrainingLoop):
         """Only the first task, done."""
         chunks: list[JsonObject] = self.task("prepare", lambda: prepare_training(self.run, self.config, 1024))
         return chunks
+
+    def clear_steps(self) -> None:
+        """Have all tasks behind those of the seed done again, as when the first epoch is cleared."""
+        self.done = {name: found for name, found in self.done.items() if name in BEFORE_STEPS}
 
     @property
     def state(self) -> RunState:

@@ -1,6 +1,5 @@
 """The proposals of a step: where each is stored, which are measured, and which of them the gate decides on."""
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow.core.contenders import Contender, choose
@@ -92,6 +91,8 @@ def _adopt(run: TrainingRun, moment: Moment, number: int) -> None:
     """Store the documents of a proposal under the keys of its moment, where everything else looks for them."""
     mine, theirs = run.keys.moment(moment), run.keys.moment(moment).proposal(number)
     for key, copy in zip(theirs.of_candidate, mine.of_candidate, strict=True):
-        # Not every step has a learning rate of the optimizer's, or notes.
-        with suppress(ObjectMissing):
+        try:
             run.store.put_bytes(copy, run.store.get_bytes(key))
+        except ObjectMissing:
+            # Not every proposal has a learning rate of the optimizer's, or notes; another was perhaps the best before.
+            run.store.delete(copy)

@@ -26,6 +26,10 @@ def store_notes(run: TrainingRun, keys: "MomentKeys", skill: SkillDocument, note
     if notes.edits:
         run.store.put_model(keys.notes, notes)
         run.store.put_text(keys.noted_skill, apply_edits(skill, notes.edits)[0].text)
+        return
+    # The step may have had some before it was done again.
+    for key in (keys.notes, keys.noted_skill):
+        run.store.delete(key)
 
 
 def skill_if_rejected(run: TrainingRun, moment: Moment) -> str:
@@ -52,7 +56,10 @@ def with_notes(run: TrainingRun, moment: Moment, state: RunState) -> RunState:
     The best skill has none that were not measured with it.
     """
     keys = run.keys.moment(moment)
-    if not notes_enter(run.config.optimizer) or not run.store.exists(keys.notes):
+    if not notes_enter(run.config.optimizer):
+        return state
+    run.store.delete(keys.notes_apply_report)
+    if not run.store.exists(keys.notes):
         return state
     current, number = state.current, state.newest + 1
     skill, lines = run.skill(current.version), run.store.get_model(run.keys.line_origins(current.version), LinesOfSkill)

@@ -1,0 +1,71 @@
+"""Notes of lapses that enter the skill without the gate, in steps that are done again."""
+
+from typing import Any
+
+import pytest
+
+from local.standin.directives import DIRECTIVES
+from skillopt_airflow.core.types import Status
+from skillopt_airflow.training.choice import proposals, settle
+from skillopt_airflow.training.lapse_notes import note_rows, skill_if_rejected
+from tests.training.in_process import Training
+
+pytestmark = pytest.mark.slow
+
+RULES = [rule for name in ("question_words", "titles", "quoted") for rule in DIRECTIVES[name].rules[:1]]
+
+
+def noting(**more: Any) -> Training:
+    """A training whose analysts find lapses only as long as the skill lacks the rules that they propose."""
+
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        if stage != "reflect_skill_aware":
+            return None
+        edit = {"op": "append", "content": "\n".join(f"- {rule}" for rule in RULES), "rationale": "r"}
+        skill = prompt.partition("<skill>\n")[2].partition("\n</skill>")[0]
+        notes = [] if RULES[0] in skill else [f"Mind {len(prompt)}."]
+        return {"failure_patterns": [], "edits": [edit], "notes": notes}
+
+    return Training.of(
+        reply=reply,
+        optimizer__use_skill_aware_reflection=True,
+        optimizer__use_slow_update=False,
+        train__num_epochs=1,
+        **more,
+    )
+
+
+def test_a_step_that_finds_no_lapse_when_it_is_done_again_has_no_notes() -> None:
+    training = noting()
+    training.fail = lambda stage, item: Status.MODEL_ERROR if stage == "evaluate" else None
+    training()
+    run = training.run
+    first, second = run.timeline[1:3]
+    assert note_rows(run, first)
+    assert note_rows(run, second)
+    training.fail = lambda stage, item: None
+    training.clear_steps()
+    training()
+    noted = run.state(first).current
+    assert note_rows(run, first)
+    assert noted.has_new_notes
+    assert not note_rows(run, second)
+    assert run.state(second).current.version == noted.version
+    assert skill_if_rejected(run, second) == run.keys.skill(noted.version)
+
+
+def test_a_proposal_without_notes_gets_none_of_the_one_that_was_the_best_before() -> None:
+    training = noting(train__proposals=2, train__steps_per_epoch=1)
+    training()
+    run, moment = training.run, training.run.timeline[1]
+    mine, before = run.keys.moment(moment), run.state_before(moment).current.version
+    assert training.store.exists(mine.notes)
+    first, second = (proposal.keys for proposal in proposals(run, moment))
+    # As if both were done again, and the optimizer proposed something else.
+    training.store.put_text(first.candidate_skill, run.skill(before).text)
+    for key in (second.notes, second.noted_skill):
+        training.store.delete(key)
+    chosen = next(one.proposal for one in settle(run, moment).contenders if one.chosen)
+    assert chosen == 2
+    assert not training.store.exists(mine.notes)
+    assert skill_if_rejected(run, moment) == run.keys.skill(before)
