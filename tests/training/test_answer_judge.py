@@ -10,17 +10,20 @@ import pytest
 import yaml
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.buffer import ReflectedItems
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError, ModelUnavailable
 from skillopt_airflow.core.protocols import AsksJudge
 from skillopt_airflow.core.types import ModelCall, Split, Status
 from skillopt_airflow.store.keys import grades_of
+from skillopt_airflow.training import steps
 from skillopt_airflow.training.batch_job import BatchWork
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.judge_settings import check_judge, judge_settings
 from skillopt_airflow.training.preparation import estimated
 from skillopt_airflow.training.reporting import view_of, write_report
+from skillopt_airflow.training.rollout_plan import ids
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
 from tests.training.local_store import LocalStore
@@ -165,6 +168,33 @@ def test_a_judge_that_fails_gives_no_score_and_is_asked_again_without_a_rollout(
         item: float(text != "another") for item, text in references.items()
     }
     assert trained.rollouts["seed"] == len(references)
+
+
+def test_a_batch_whose_judge_was_down_is_reflected_on_when_the_step_is_done_again() -> None:
+    down = [False]
+
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        return ModelUnavailable("judge: out of order") if stage == "judge" and down[0] else None
+
+    def broken_in_steps(stage: str, item_id: str) -> Status | None:
+        """Fails no rollout, and has the judge out of order for those of a step."""
+        down[0] = stage == "rollout"
+        return None
+
+    trained = training(reply)
+    trained.fail = broken_in_steps
+    trained()
+    run, moment = trained.run, trained.run.timeline[1]
+    key, batch = run.keys.moment(moment).reflected_items, ids(run.slices(moment)[0])
+    before = run.store.get_model(key, ReflectedItems).item_ids
+    assert len(before) < len(batch)
+    down[0] = False
+    for chunk in steps.rollout(run, moment):
+        work = ChunkWorkload(run, chunk, "in-process")
+        work.judge_again()
+        assert not work.items
+    steps.update(run, moment)
+    assert run.store.get_model(key, ReflectedItems).item_ids == tuple(sorted(batch))
 
 
 def test_a_grade_that_does_not_count_is_not_remembered() -> None:

@@ -243,9 +243,6 @@ class ChunkWorkload:
 
     def record(self, outcomes: Sequence["Outcome"], calls: Sequence[ModelCall]) -> None:
         """Score and store what has arrived."""
-        if self.chunk.stage == "rollout" and not self._recorded:
-            # If it was reflected on the batch before, then without these.
-            self.run.store.delete(self.run.keys.moment(self.moment).reflected_items)
         self._recorded += len(outcomes)
         self._first = [*self._first, *(one.trajectory for one in outcomes)][:FIRST_ITEMS]
         by_id = {item.id: item for item in self.assigned}
@@ -273,6 +270,9 @@ class ChunkWorkload:
         pairs = [(by_id[one.trajectory.item_id], one) for one in scored]
         rollouts = judged(self.run, pairs, self._judged_at_once, lambda: self._judge_turns, judges)
         rows = [(self._refs[rollout.trajectory.item_id], rollout) for rollout in rollouts]
+        if self.chunk.stage == "rollout" and not self._parts:
+            # If it was reflected on the batch before, then without these.
+            self.run.store.delete(self.run.keys.moment(self.moment).reflected_items)
         self._parts.append(self.run.rollouts.append(self._key, self.run.ref.run, rows))
         calls = [*calls, *judges]
         self._usage_parts.append(self.run.usage.append(self.run.ref.benchmark, self.run.account, calls, self.moment))
