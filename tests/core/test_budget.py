@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.budget import ModelPrice, Prices, Role, Spent, by_stage, dearest, exceeded, spent, unpriced
+from skillopt_airflow.core.budget import (
+    MEASURING,
+    ModelPrice,
+    Prices,
+    Role,
+    Spent,
+    by_stage,
+    dearest,
+    exceeded,
+    spent,
+    unpriced,
+)
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.types import ModelCall
@@ -154,8 +165,8 @@ def test_steps_like_those_before_never_pass_the_limit(steps: list[Spent], limit:
         assert sum(each.calls for each in done) <= limit
 
 
-def configured(**budget: float) -> TrainConfig:
-    models = {"target": "openai-chat:stand-in", "optimizer": "openai:gpt-5"}
+def configured(judge: str | None = None, **budget: float) -> TrainConfig:
+    models = {"target": "openai-chat:stand-in", "optimizer": "openai:gpt-5", "judge": judge}
     return TrainConfig.from_layers({"model": models, "budget": budget})
 
 
@@ -166,3 +177,12 @@ def test_a_limit_in_dollars_needs_every_price() -> None:
     assert "the target openai-chat:stand-in and the optimizer openai:gpt-5" in unpriced({}, configured(max_usd=5))
     assert unpriced(PRICES, configured(max_usd=5)) == ""
     assert unpriced({}, configured(max_tokens=5)) == ""
+
+
+def test_only_models_that_are_asked_need_a_price() -> None:
+    judged = configured("openai-chat:judge", max_usd=5)
+    assert "no price is known for the judge openai-chat:judge; " in unpriced(PRICES, judged)
+    assert unpriced({**PRICES, "judge": CHEAP}, judged) == ""
+    assert unpriced({"target": CHEAP, "judge": CHEAP}, judged, MEASURING) == ""
+    assert unpriced({"target": CHEAP}, configured(max_usd=5), MEASURING) == ""
+    assert "the judge openai-chat:judge" in unpriced({"target": CHEAP}, judged, MEASURING)

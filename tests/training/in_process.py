@@ -17,7 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from local.standin.chat_wire import complete
-from skillopt_airflow.core.budget import Prices
+from skillopt_airflow.core.budget import Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ModelOutputError
 from skillopt_airflow.core.pictures import NO_PICTURES, Part, Pictures, shown
@@ -117,8 +117,9 @@ class InProcessConnections:
         return SearchUpstream(conn_id="skillopt_search", kind="searxng", base_url="http://127.0.0.1:9")
 
     def prices(self, config: TrainConfig) -> Prices:
-        names = {"target": str(config.model.target), "optimizer": str(config.model.optimizer)}
-        return {role: price_of(name, config.budget.prices) for role, name in names.items()}
+        model = config.model
+        names: dict[Role, str | None] = {"target": model.target, "optimizer": model.optimizer, "judge": model.judge}
+        return {role: price_of(name, config.budget.prices) for role, name in names.items() if name is not None}
 
     def item_images(self, config: TrainConfig, names: Sequence[str]) -> None:
         """Nothing runs in an image here."""

@@ -1,14 +1,28 @@
 """What a run settles before its first call, and what it keeps when it is prepared again."""
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from skillopt_airflow.core.budget import ModelPrice
+from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.night_plan import prepare_night
+from skillopt_airflow.training.preparation import prepare_scoring
+from skillopt_airflow.training.scorecard import ScoringRequest
 from tests.training.in_process import Training
+from tests.training.test_nights import CHAMPION, TARGET, Nights, healthy
 
 pytestmark = pytest.mark.slow
 
 MONDAY = "2026-11-23T22:00:00+00:00"
 THEN = ModelPrice(input=1.0, output=2.0, source="the table of Monday")
+DATE = "2026-11-23"
+JUDGE = "openai-chat:judge"
+PRICED = {TARGET: {"input": 1.0, "output": 2.0}}
 
 
 def opened(training: Training, *, prepares: bool = False) -> Training:
@@ -49,3 +63,31 @@ def test_a_run_that_has_no_state_yet_takes_the_prices_of_today() -> None:
     cleared.prepare()
     assert cleared.run.record.created == MONDAY
     assert THEN not in cleared.run.prices.values()
+
+
+def scoring(folder: Path, **knobs: Any) -> object:
+    training = Training.of(**knobs)
+    request = ScoringRequest(skill="seed", other="", splits=(Split.VAL,))
+    return prepare_scoring(training.run, training.config, request, 1024)
+
+
+def night(folder: Path, **knobs: Any) -> object:
+    items = folder / f"date={DATE}" / "items.json"
+    items.parent.mkdir(exist_ok=True)
+    items.write_text(json.dumps(healthy(1)))
+    nights = Nights()
+    nights.publish(CHAMPION)
+    training = Training.of(regate__fresh_uri=str(folder), **knobs)
+    training.models.artifacts = nights.store
+    return prepare_night(training.run, training.config, DATE, TARGET, 1024, "regate_searchqa")
+
+
+@pytest.mark.parametrize("prepare", [scoring, night])
+def test_where_skills_are_only_measured_a_budget_in_dollars_needs_the_prices_of_target_and_judge(
+    prepare: Callable[..., object], tmp_path: Path
+) -> None:
+    for prices, unknown in (({}, f"the target {TARGET} and the judge {JUDGE}"), (PRICED, f"the judge {JUDGE}")):
+        with pytest.raises(ConfigError, match=rf"^budget\.max_usd = 1: no price is known for {unknown}; "):
+            prepare(tmp_path, budget__max_usd=1.0, budget__prices=prices, model__judge=JUDGE)
+    # Nobody asks the optimizer.
+    assert prepare(tmp_path, budget__max_usd=1.0, budget__prices=PRICED)

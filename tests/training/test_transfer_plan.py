@@ -51,7 +51,9 @@ def test_every_skill_runs_on_the_same_items_in_every_cell() -> None:
 
 
 def test_all_that_is_named_wrongly_is_told_at_once() -> None:
-    training = TransferTraining.of(budget__max_usd=1.0, budget__prices={TARGET: {"input": 1, "output": 1}})
+    training = TransferTraining.of(
+        budget__max_usd=1.0, budget__prices={TARGET: {"input": 1, "output": 1}}, model__judge="openai-chat:judge"
+    )
 
     def config_of(target: str, harness: str) -> TrainConfig:
         if target == "nowhere":
@@ -74,8 +76,10 @@ def test_all_that_is_named_wrongly_is_told_at_once() -> None:
         "skill 'sed'",
         "budget.max_usd = 1",
         "connection skillopt_target",
+        "budget.max_usd = 1",
     ]
-    assert OTHER in told[3]
+    assert f"the target {OTHER};" in told[3]
+    assert "the judge openai-chat:judge;" in told[5]
     # What may pass is not told beside what stays.
     assert not isinstance(raised.value, EngineUnavailable)
     assert not training.store.objects

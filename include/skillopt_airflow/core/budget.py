@@ -1,7 +1,7 @@
 """The cost of a run's model calls, and the budget that ends it."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,6 +12,9 @@ from skillopt_airflow.core.resource_groups import BudgetGroup
 from skillopt_airflow.core.types import ModelCall, Value
 
 Role = Literal["target", "optimizer", "judge"]
+ROLES: Sequence[Role] = ("target", "optimizer", "judge")
+MEASURING: Sequence[Role] = ("target", "judge")
+"""Those whose models a run asks that only measures skills."""
 
 MILLION = 1_000_000
 BATCH_SHARE = 0.5
@@ -126,14 +129,17 @@ def exceeded(total: Spent, next_step: Spent, budget: BudgetGroup) -> str:
     return ""
 
 
-def unpriced(prices: Prices, config: TrainConfig) -> str:
+def unpriced(prices: Prices, config: TrainConfig, asked: Collection[Role] = ROLES) -> str:
     """Return why budget.max_usd cannot be kept: a model's price is not known; empty if it can, or is unset.
 
-    The configuration is the resolved one, with the names of both models.
+    Args:
+        prices: what is known.
+        config: the resolved configuration, with the names of all models that the run has.
+        asked: the roles whose models are asked, as far as the run has them.
     """
-    limit = config.budget.max_usd
-    names: dict[Role, str] = {"target": str(config.model.target), "optimizer": str(config.model.optimizer)}
-    unknown = [(role, name) for role, name in names.items() if prices.get(role) is None]
+    limit, model = config.budget.max_usd, config.model
+    names: dict[Role, str | None] = {"target": model.target, "optimizer": model.optimizer, "judge": model.judge}
+    unknown = [(role, names[role]) for role in asked if names[role] is not None and prices.get(role) is None]
     if limit is None or not unknown:
         return ""
     named = " and ".join(f"the {role} {name}" for role, name in unknown)

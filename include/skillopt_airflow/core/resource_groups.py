@@ -26,7 +26,7 @@ class BudgetGroup(Group):
     max_tokens: Positive | None = None
     """Tokens read and written, target and optimizer together; no limit when unset."""
     max_usd: Annotated[float, Field(gt=0.0)] | None = None
-    """US dollars; no limit when unset. Every model needs a known price then."""
+    """US dollars; no limit when unset. Every model that the run asks needs a known price then."""
     prices: dict[str, Price] = Field(default_factory=dict)
     """Prices by model, such as openai-chat:gpt-5; they win over the table of the genai-prices package."""
 

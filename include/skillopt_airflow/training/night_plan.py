@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.budget import MEASURING
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
@@ -22,7 +23,7 @@ from skillopt_airflow.training.data_checks import checked_fresh, items_of, store
 from skillopt_airflow.training.data_items import Items, checked_items, read_items, store_files
 from skillopt_airflow.training.lost_nights import backfill_of, lost_nights
 from skillopt_airflow.training.map_limits import check_mappable, scoring_demand
-from skillopt_airflow.training.preparation import settle
+from skillopt_airflow.training.preparation import check_priced, settle
 from skillopt_airflow.training.rollout_plan import chunks_of, ids, largest_plan, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import store_corpus
@@ -89,6 +90,7 @@ def prepare_night(
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     settled = nights.read(date) is not None
     items, quality = checked_items(run, config, folder, {Split.FRESH: records})
+    prices = run.connections.prices(config)
     if settled:
         # Later a training may well use what was fresh on its day.
         quality = stored_quality(run) or quality
@@ -96,9 +98,10 @@ def prepare_night(
         trained = _trained_on(run, config, artifacts)
         quality = checked_fresh(run, quality, items[Split.FRESH], trained, measured_items(run, nights))
         check_mappable(config, [scoring_demand(config, len(ROLES), [len(items[Split.FRESH])])], most_chunks)
+        check_priced(config, prices, MEASURING)
     image = run.connections.image(config)
     items = store_files(run, items, DataFiles(folder, benchmarks.folder(run.ref.benchmark), client))
-    settle(run, config, items, quality, image, run.connections.prices(config), corpus=store_corpus(run, config))
+    settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
     if settled:
         return plan_nothing(run)
     lost = lost_nights(config, benchmark, nights.all(), date, client)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core import schedule
-from skillopt_airflow.core.budget import Prices, unpriced
+from skillopt_airflow.core.budget import MEASURING, ROLES, Prices, Role, unpriced
 from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing
 from skillopt_airflow.core.gate_policies.no_regression import unknown_protected_items
@@ -114,10 +114,12 @@ def prepare_scoring(
     asked = [source for source in (request.skill, request.other) if source]
     skills = [find_skill(source, seed, artifacts, client).document for source in asked]
     items, quality = read_items(run, config, [*evaluation_needs(config.evaluation)])
+    prices = run.connections.prices(config)
+    check_priced(config, prices, MEASURING)
     image = run.connections.image(config)
     items = store_files(run, items, files_of(run, config))
     check_item_images(run, config, items)
-    settle(run, config, items, quality, image, run.connections.prices(config), corpus=store_corpus(run, config))
+    settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
     if not config.model.batch:
         sizes = [len(run.item_refs(split)) for split in request.splits]
         demand = scoring_demand(config, len(set(skills)), sizes)
@@ -157,15 +159,23 @@ def check_affordable(config: TrainConfig, items: Items, prices: Prices) -> None:
     Raises:
         ConfigError: a budget in dollars without a price, a protected item that no gate looks at.
     """
-    problem = unpriced(prices, config)
-    if problem:
-        raise ConfigError(problem)
+    check_priced(config, prices)
     rules = config.evaluation
     unknown = unknown_protected_items(ids(items[Split.VAL])[: rules.limit(Split.VAL)], rules)
     if unknown:
         raise ConfigError(
             f"evaluation.gate_protected_items: the selection split has no item {', '.join(unknown)}; name their ids"
         )
+
+
+def check_priced(config: TrainConfig, prices: Prices, asked: Collection[Role] = ROLES) -> None:
+    """Refuse a budget in dollars that nobody could count.
+
+    Raises:
+        ConfigError: the price of a model that is asked is not known.
+    """
+    if problem := unpriced(prices, config, asked):
+        raise ConfigError(problem)
 
 
 def check_item_images(run: TrainingRun, config: TrainConfig, items: Items) -> None:

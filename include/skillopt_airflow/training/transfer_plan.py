@@ -18,7 +18,7 @@ from skillopt_airflow.training.deployment_file import check_skills
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.matrix_estimate import estimate_matrix
 from skillopt_airflow.training.named_skill import find_skill
-from skillopt_airflow.training.preparation import check_item_images, files_of, settle
+from skillopt_airflow.training.preparation import check_item_images, check_priced, files_of, settle
 from skillopt_airflow.training.rollout_plan import Chunk, cut, ids, parts_of, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import store_corpus
@@ -61,6 +61,9 @@ def prepare_transfer(
     failures: list[SkillOptError] = []
     skills = _skills(run, config, request, failures)
     cells = _cells(run, request, config_of, failures)
+    with _kept(failures):
+        prices = run.connections.prices(config)
+        check_priced(config, prices, ["judge"])
     if failures:
         raise together(failures)
     # Whoever asks for few items means to measure on fewer than usual.
@@ -73,7 +76,6 @@ def prepare_transfer(
     items = store_files(run, items, files_of(run, config))
     check_item_images(run, config, items)
     corpus = store_corpus(run, config)
-    prices = run.connections.prices(config)
     settle(run, config, items, quality, cells[0].image, prices, corpus=corpus, cells=cells)
     estimate = estimate_matrix(run, request.split, different)
     for line in estimate.lines():
@@ -106,13 +108,9 @@ def _cells(
             with _kept(failures):
                 config = config_of(target, harness)
                 name, image = str(config.model.target), run.connections.image(config)
-                price = run.connections.prices(config)["target"]
-                if config.budget.max_usd is not None and price is None:
-                    raise ConfigError(
-                        f"budget.max_usd = {config.budget.max_usd:g}: no price is known for the target {name}; set "
-                        "budget.prices, or limit budget.max_tokens instead"
-                    )
-                cells[name, harness] = MatrixCell(target=name, harness=harness, image=image, price=price)
+                prices = run.connections.prices(config)
+                check_priced(config, prices, ["target"])
+                cells[name, harness] = MatrixCell(target=name, harness=harness, image=image, price=prices["target"])
     return list(cells.values())
 
 
