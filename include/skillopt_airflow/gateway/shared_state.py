@@ -172,9 +172,9 @@ async def _join(run: str) -> _OnHost:
     digest = hashlib.sha256(run.encode()).hexdigest()[:24]
     folder = base / f"{PREFIX}{os.getuid()}-{digest}"
     while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
         # The last gateway to leave removes the folder; whoever runs into that starts again.
         with suppress(FileNotFoundError):
-            folder.mkdir(mode=0o700, exist_ok=True)
             _check_owner(folder)
             state = _OnHost(folder, uuid4().hex)
             await state.join()
