@@ -178,6 +178,20 @@ def test_forms_are_filled_for_airflow(browser: TestClient, shelf: Shelf) -> None
     assert f'"leaving": "{second}"' in configuration
 
 
+def test_a_rollback_leads_to_the_champion_that_this_one_followed(browser: TestClient, shelf: Shelf) -> None:
+    artifacts = shelf.publish("searchqa", TARGET, "# A\n", "# B\n")
+    first, _ = artifacts.list_versions()
+    artifacts.roll_back(first, "night-7", "demoted on 2026-10-12: worse", artifacts.champion.read())
+    assert "rollback" not in said(section(shown(browser), "next"))
+    artifacts.publish(
+        "# C\n", page_data.provenance("manual__2026-10-13", TARGET, "# C\n"), artifacts.champion.read(), "better"
+    )
+    for page in (shown(browser), shown(browser, page=2)):
+        configurations = section(page, "next").xpath(".//pre/text()")
+        assert f'"version": "{first}"' in configurations[-1]
+        assert f'"compare_to": "{first}"' in configurations[0]
+
+
 def test_what_waits_is_linked(browser: TestClient, shelf: Shelf, tables: Tables) -> None:
     shelf.publish("searchqa", TARGET)
     tables.waits("rollback_searchqa", "mine", target=TARGET)

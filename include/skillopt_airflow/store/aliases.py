@@ -1,5 +1,6 @@
 """Aliases of published skills: the only objects that are ever overwritten, moved by conditional writes alone."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pydantic import AwareDatetime, Field
@@ -115,3 +116,12 @@ class ChampionAlias:
             f"{self._store.address(self._keys.champion)}: {stands} while {wanted.version} was on its way; "
             f"{wanted.version} is stored but not the champion, with which it has to be compared first"
         )
+
+
+def champion_before(history: Sequence[Alias]) -> Alias | None:
+    """Return the version that the champion followed; a rollback leaves behind all that came after its target."""
+    standing: list[Alias] = []
+    for alias in history:
+        earlier = [one.sha256 for one in standing]
+        standing = [*standing[: earlier.index(alias.sha256)], alias] if alias.sha256 in earlier else [*standing, alias]
+    return standing[-2] if len(standing) > 1 else None

@@ -15,7 +15,7 @@ from skillopt_airflow.core.item_scores import ItemScore, metric_value
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Split
-from skillopt_airflow.store.aliases import Alias
+from skillopt_airflow.store.aliases import champion_before
 from skillopt_airflow.store.keys import RegateKeys, RunKeys
 from skillopt_airflow.store.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.connections import published_skills
@@ -204,7 +204,7 @@ def contest_of(date: str, artifacts: "ArtifactStore", seed: SkillDocument) -> Co
     if not history:
         raise ConfigError("nothing is published for this benchmark and target, so there is no champion to check")
     champion = history[-1]
-    before = _before(history)
+    before = champion_before(history)
     return Contest(
         date=date,
         champion=Contender(version=champion.version, sha256=champion.sha256),
@@ -239,12 +239,3 @@ def plan_night(run: TrainingRun, contest: Contest, texts: Sequence[str]) -> list
 def plan_nothing(run: TrainingRun) -> list[JsonObject]:
     """Return the chunks of a night that is settled: as many as it had, all without items."""
     return store_plan(run, run.timeline[0], "regate", [])
-
-
-def _before(history: Sequence[Alias]) -> Alias | None:
-    """Return the version that the champion followed; a rollback leaves behind all that came after its target."""
-    standing: list[Alias] = []
-    for alias in history:
-        earlier = [one.sha256 for one in standing]
-        standing = [*standing[: earlier.index(alias.sha256)], alias] if alias.sha256 in earlier else [*standing, alias]
-    return standing[-2] if len(standing) > 1 else None

@@ -130,7 +130,7 @@ def skill(
         lines_left=champion.skill.removesuffix("\n").count("\n") + 1 - len(found.lines) if champion else 0,
         shapes=SHAPES,
         approvals=[one for one in waiting_approvals(session, asking) if one.target in ("", found.target)],
-        forms=forms_of(benchmark, found.target, version, trained_by, older(details)),
+        forms=forms_of(benchmark, found.target, version, trained_by, followed(details)),
         regate_dag=regate_dag_id(benchmark),
         train_dag=train_dag_id(benchmark),
         number=number,
@@ -179,13 +179,12 @@ def former(details: "SkillDetails") -> str:
     return champion.alias.previous or ""
 
 
-def older(details: "SkillDetails") -> str:
-    """Return the newest complete version that is older than the champion; empty if none is read."""
-    champion = details.champion
-    if champion is None or champion.alias.version not in details.versions:
-        return ""
-    before = set(details.versions[details.versions.index(champion.alias.version) + 1 :])
-    return next((row.version for row in details.rows if row.published is not None and row.version in before), "")
+def followed(details: "SkillDetails") -> str:
+    """Return the champion that the present one followed; empty if none of the moves that are read tells."""
+    from skillopt_airflow.store.aliases import champion_before
+
+    before = champion_before([move.alias for move in reversed(details.moves)])
+    return "" if before is None else before.version
 
 
 def diff_between(

@@ -41,7 +41,7 @@ def forms_of(benchmark: str, target: str, champion: str, trained_by: str, back_t
         target: its model.
         champion: its version; empty if there is none, so that nothing can be done with it.
         trained_by: the run that trained it.
-        back_to: the version before it; empty if there is none.
+        back_to: the champion that it followed; empty if there is none.
     """
     if not champion:
         return []
