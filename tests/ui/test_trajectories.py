@@ -268,6 +268,26 @@ def test_an_id_that_fits_into_no_address_gives_way_to_the_fingerprint(
     assert follow(browser, page, "//table//a[contains(., 'val-04')]").xpath("string(//h1)") == "val-04"
 
 
+def test_an_item_whose_content_changed_shows_the_rollout_of_the_list(
+    browser: TestClient, trained: StoredRun, store: LocalStore
+) -> None:
+    before = dict(store.objects)
+    former = item("val-04").model_copy(update={"reference": {"answers": ["another answer"]}})
+    said = Trajectory(item_id=former.id, status=Status.OK, messages=(Message(role="user", content="What was it?"),))
+    rollout = Rollout(trajectory=said, score=Score(hard=0.0, soft=0.0))
+    store.objects = {key: value for key, value in before.items() if not key.startswith("trajectories/")}
+    for skill in (trained.candidate, trained.seed):
+        trained.run.rollouts.append(trained.run.rollout_key(Split.VAL, skill, 0), "former", [(former, rollout)])
+        store_rollouts(trained.run, Split.VAL, skill, [item("val-04")], play)
+    page = follow(browser, get(browser, **STEP, other=SEED), "//table//a[contains(., 'val-04')]")
+    assert page.xpath("string(//h1)") == "val-04"
+    assert "It is 4." in text(page)
+    assert "What was it?" not in text(page)
+    assert "scores 1.0000, seed 0.0000" in text(page)
+    assert "All 2 tries" not in text(page)
+    store.objects = before
+
+
 def test_a_run_that_is_under_way(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = LocalStore()
     monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: begun)

@@ -15,6 +15,8 @@ from skillopt_airflow.ui.trajectory_turns import Conversation, conversation, pre
 
 if TYPE_CHECKING:
     from skillopt_airflow.store.parquet import RolloutRow
+    from skillopt_airflow.store.rollout_browser import RolloutBrowser
+    from skillopt_airflow.store.rollout_table import RolloutKey
 
 MOST_PICTURES = 8
 """Pictures of an item that are shown."""
@@ -85,12 +87,12 @@ def opened(subject: Subject, asked: TrajectoryQuery) -> Opened:
     item_id = asked.item if asked.item else browser.item_id(subject.key, asked.mark)
     keys = [(subject.key, subject.label)]
     keys += [] if subject.other is None else [(subject.other, subject.other_label)]
-    found = [] if item_id is None else [(*one, browser.tries(one[0], item_id)) for one in keys]
-    if item_id is None or not any(tries for _, _, tries in found):
+    found = [] if item_id is None else [(label, _tries(browser, key, item_id, asked.mark)) for key, label in keys]
+    if item_id is None or not any(tries for _, tries in found):
         raise DataError("there is no rollout of such an item; rollouts are removed after retention.trajectory_days")
-    item = _item(subject, item_id, [row for _, _, tries in found for row in tries])
+    item = _item(subject, item_id, [row for _, tries in found for row in tries])
     thumbnails = {} if item is None else _thumbnails(subject, item.files)
-    sides = tuple(_side(subject, label, tries, thumbnails) for _, label, tries in found)
+    sides = tuple(_side(subject, label, tries, thumbnails) for label, tries in found)
     scores = [side.score for side in sides if side.score is not None]
     return Opened(
         item_id=item_id,
@@ -98,6 +100,11 @@ def opened(subject: Subject, asked: TrajectoryQuery) -> Opened:
         difference=scores[0] - scores[1] if len(scores) > 1 else None,
         item=None if item is None else _item_view(subject, item),
     )
+
+
+def _tries(browser: "RolloutBrowser", key: "RolloutKey", item_id: str, mark: str) -> "list[RolloutRow]":
+    """Return the rollouts of an item; an earlier content of it has another mark."""
+    return [row for row in browser.tries(key, item_id) if row.item_fingerprint.startswith(mark)]
 
 
 def _item(subject: Subject, item_id: str, tries: "Sequence[RolloutRow]") -> Item | None:

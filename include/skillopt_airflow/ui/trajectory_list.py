@@ -122,7 +122,6 @@ def at_place(subject: Subject, asked: TrajectoryQuery) -> "tuple[ListedRollout, 
 
 
 def address(asked: TrajectoryQuery, row: "ListedRollout", place: int) -> str:
-    """Return the address of a rollout's page; an id that is long, or empty, gives way to the item's fingerprint."""
-    if 0 < len(row.item_id) <= MOST_IN_ADDRESS:
-        return asked.address(item=row.item_id, mark="", place=place)
-    return asked.address(item="", mark=row.mark, place=place)
+    """Return the address of a rollout's page; an id that is long, or empty, is left out, since the mark tells it."""
+    item_id = row.item_id if len(row.item_id) <= MOST_IN_ADDRESS else ""
+    return asked.address(item=item_id, mark=row.mark, place=place)

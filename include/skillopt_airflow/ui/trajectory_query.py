@@ -49,8 +49,7 @@ class TrajectoryQuery(BaseModel):
     item: str = ""
     """The item that is opened, by its id; empty for the list."""
     mark: str = Field(default="", pattern=r"^[0-9a-f]*$")
-    """The item by the beginning of its fingerprint, where its id is too long for an address."""
-
+    """The beginning of the item's fingerprint, which also tells its contents of different times apart."""
     place: int = Field(default=0, ge=0)
     """The item by its place in the filtered list, from 1, where it is not named; else where it was found there."""
 
