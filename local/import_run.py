@@ -11,9 +11,8 @@ from local.home import Home
 from local.shell_commands import typed
 from local.try_benchmark import knobs_of
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
-from skillopt_airflow.training.imported import ReferenceRun, import_run
+from skillopt_airflow.training.imported import ReferenceRun, import_run, is_imported
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun
@@ -45,16 +44,17 @@ def run(home: Home, asked: Asked) -> int:
     from skillopt_airflow.training.benchmark_settings import benchmark_config
 
     fields = {name: field.value for name, field in form(benchmark_config(benchmark)).items()}
-    overrides = reference.overrides() | knobs_of(asked.settings)
-    made, config = new_run(benchmark, reference.name, fields | {"overrides": overrides})
-    carry_over(made, config, reference, typed(home.bin / "airflow"))
+    named = knobs_of(asked.settings)
+    made, config = new_run(benchmark, reference.name, fields | {"overrides": reference.overrides() | named})
+    if not is_imported(made):
+        print(f"Checking the items of data.uri = {config.data.uri}, the models and the sandbox image ...", flush=True)
+    is_new = import_run(made, config, reference, named)
+    tell(made, reference, typed(home.bin / "airflow"), is_new=is_new)
     return 0
 
 
-def carry_over(made: "TrainingRun", config: TrainConfig, reference: ReferenceRun, airflow: str) -> None:
-    """Import into a run, and print what came of it, and what to do with it by Airflow's command."""
-    print(f"Checking the items of data.uri = {config.data.uri}, the models and the sandbox image ...", flush=True)
-    is_new = import_run(made, config, reference)
+def tell(made: "TrainingRun", reference: ReferenceRun, airflow: str, *, is_new: bool) -> None:
+    """Print what came of an import, and what to do with the run by Airflow's command."""
     benchmark, name = made.ref.benchmark, made.ref.run
     document = reference.document(0)
     skill = made.store.address(made.keys.best_skill)

@@ -65,6 +65,7 @@ def test_the_run_is_in_the_platforms_bucket_and_the_output_says_what_to_do(
     keys = RunKeys("", "searchqa", name)
     assert store.get_text(keys.best_skill) == BEST
     said = capsys.readouterr().out
+    assert "Checking the items of data.uri = " in said
     assert f"Imported: run {name} in s3://{store.bucket}/runs/searchqa/{name}/" in said
     assert "optimizer.learning_rate=6" in said
     assert re.search(r"^Settings without a counterpart: .*azure_openai_api_key", said, re.MULTILINE)
@@ -74,8 +75,13 @@ def test_the_run_is_in_the_platforms_bucket_and_the_output_says_what_to_do(
     assert f'evaluate_searchqa --conf \'{{"skill": "s3://{store.bucket}/{keys.best_skill}"}}\'' in said
     before = store.list_keys(keys.folder)
     assert run(Home.at(tmp_path), asked) == 0
-    assert f"It was imported before: run {name}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"It was imported before: run {name}" in said
+    assert "Checking the items" not in said
     assert store.list_keys(keys.folder) == before
+    with pytest.raises(ConfigError, match=r"gradient\.minibatch_size = 8, now 4; data\.split_seed = 42, now 7; "):
+        run(Home.at(tmp_path), Asked(folder, "", [*asked.settings, "data.split_seed=7", "gradient.minibatch_size=4"]))
+    assert "Checking the items" not in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("platform")

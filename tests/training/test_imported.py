@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.service_groups import PublishingGroup
@@ -59,6 +60,26 @@ def test_a_folder_that_is_imported_twice_is_the_same_run(tmp_path: Path) -> None
     assert training.store.objects == before
     (folder / "best_skill.md").write_text(STEP, encoding="utf-8")
     assert ReferenceRun(folder).name != reference.name
+
+
+def test_a_second_import_with_other_data_or_settings_is_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "my_run")
+    training, reference, _ = imported(folder)
+    before = dict(training.store.objects)
+
+    def again(path: str, value: Any, *named: str) -> bool:
+        config = TrainConfig.from_layers(training.config.model_dump(), nest({path: value}))
+        return import_run(training.run, config, reference, named)
+
+    uri = training.config.data.uri
+    with pytest.raises(ConfigError, match=rf"other settings.*: data\.uri = {uri}, now /elsewhere; .*another name"):
+        again("data.uri", "/elsewhere")
+    with pytest.raises(ConfigError, match=r": optimizer\.learning_rate = 6, now 7;"):
+        again("optimizer.learning_rate", 7, "optimizer.learning_rate")
+    # What a new default changes is no wish of whoever imports the folder again.
+    assert not again("optimizer.learning_rate", 7, "data.uri")
+    assert not again("data.uri", uri, "data.uri", "optimizer")
+    assert training.store.objects == before
 
 
 def test_an_import_that_was_interrupted_is_finished(tmp_path: Path) -> None:

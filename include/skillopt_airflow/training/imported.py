@@ -2,15 +2,15 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.config import TrainConfig, changed_paths
 from skillopt_airflow.core.documents import Document
-from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillError
+from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing, SkillError
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.provenance import LinesOfSkill, continued, seed_lines
@@ -171,15 +171,23 @@ class ReferenceRun:
             raise DataError(f"{self.folder}/{name}: {error}; a finished training has it") from error
 
 
-def import_run(run: TrainingRun, config: TrainConfig, reference: ReferenceRun) -> bool:
+def import_run(run: TrainingRun, config: TrainConfig, reference: ReferenceRun, named: Collection[str] = ()) -> bool:
     """Store a run that has the skills of another project's, and ends with its best one; False if it is there already.
 
     It is measured by whatever asks for it: nothing here is, so its states have no scores.
 
+    Args:
+        run: the run.
+        config: its configuration, complete.
+        reference: the other project's run.
+        named: paths of the knobs that whoever imports it has set.
+
     Raises:
-        SkillOptError: the data set cannot be used, or a connection does not lead anywhere.
+        SkillOptError: the data set cannot be used, a connection does not lead anywhere, or the run is there with other
+            data or another value of a named knob.
     """
-    if _is_there(run):
+    if is_imported(run):
+        _check_unchanged(run, config, named)
         return False
     items, quality = read_items(run, config)
     items = store_files(run, items, files_of(run, config))
@@ -206,11 +214,26 @@ def import_run(run: TrainingRun, config: TrainConfig, reference: ReferenceRun) -
     return True
 
 
-def _is_there(run: TrainingRun) -> bool:
+def is_imported(run: TrainingRun) -> bool:
+    """Return whether the run is there, whole."""
     try:
         return run.committed(run.timeline[-1])
     except ObjectMissing:
         return False
+
+
+def _check_unchanged(run: TrainingRun, config: TrainConfig, named: Collection[str]) -> None:
+    kept, changed = run.record.config, []
+    for path in changed_paths(kept, config):
+        group, _, key = path.partition(".")
+        if group == "data" or {group, path} & {*named}:
+            old, new = (getattr(getattr(one, group), key, None) for one in (kept, config))
+            changed.append(f"{path} = {old}, now {new}")
+    if changed:
+        raise ConfigError(
+            f"run {run.ref.run} was imported with other settings, and keeps them: {'; '.join(changed)}; to import the "
+            "folder with these, copy it under another name"
+        )
 
 
 def _store_skills(run: TrainingRun, skills: Sequence[SkillDocument]) -> None:
