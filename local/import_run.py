@@ -11,11 +11,14 @@ from local.home import Home
 from local.shell_commands import typed
 from local.try_benchmark import knobs_of
 from skillopt_airflow import benchmarks
+from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.training.imported import ReferenceRun, import_run, is_imported
 
 if TYPE_CHECKING:
     from skillopt_airflow.training.run import TrainingRun
+
+EPOCHS = "train.num_epochs"
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,11 @@ def run(home: Home, asked: Asked) -> int:
 
     fields = {name: field.value for name, field in form(benchmark_config(benchmark)).items()}
     named = knobs_of(asked.settings)
-    made, config = new_run(benchmark, reference.name, fields | {"overrides": reference.overrides() | named})
+    knobs = reference.overrides() | named
+    # No graph has to have room for epochs that are over.
+    epochs = {EPOCHS: knobs.pop(EPOCHS)} if EPOCHS in knobs else {}
+    made, config = new_run(benchmark, reference.name, fields | {"overrides": knobs})
+    config = TrainConfig.from_layers(config.model_dump(), nest(epochs))
     if not is_imported(made):
         print(f"Checking the items of data.uri = {config.data.uri}, the models and the sandbox image ...", flush=True)
     is_new = import_run(made, config, reference, named)

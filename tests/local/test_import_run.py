@@ -17,7 +17,9 @@ from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.store.keys import RunKeys
 from skillopt_airflow.store.objects import ObjectStore
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.imported import ReferenceRun
+from skillopt_airflow.training.run import RunRecord
 from tests.store.conftest import aws_variables, s3_client, s3_endpoint, store
 from tests.training.reference_folder import BEST, write
 
@@ -82,6 +84,15 @@ def test_the_run_is_in_the_platforms_bucket_and_the_output_says_what_to_do(
     with pytest.raises(ConfigError, match=r"gradient\.minibatch_size = 8, now 4; data\.split_seed = 42, now 7; "):
         run(Home.at(tmp_path), Asked(folder, "", [*asked.settings, "data.split_seed=7", "gradient.minibatch_size=4"]))
     assert "Checking the items" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("platform")
+def test_a_run_may_have_more_epochs_than_the_benchmarks_graph(tmp_path: Path, store: ObjectStore) -> None:
+    epochs = benchmark_config("searchqa").train.num_epochs + 4
+    folder = write(tmp_path / "long_run", num_epochs=epochs)
+    assert run(Home.at(tmp_path), Asked(folder, "", [f"storage.bucket={store.bucket}"])) == 0
+    record = store.get_model(RunKeys("", "searchqa", ReferenceRun(folder).name).config, RunRecord)
+    assert record.config.train.num_epochs == epochs
 
 
 @pytest.mark.usefixtures("platform")
