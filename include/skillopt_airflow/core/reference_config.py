@@ -46,19 +46,20 @@ ZERO_IS_ALL = ("sel_env_num", "test_env_num")
 def own_knobs(flat: Mapping[str, JsonValue]) -> tuple[JsonObject, list[str]]:
     """Return the settings that have a counterpart here by our paths, and the keys that have none.
 
-    What is empty there is unset here. A value that this project does not know leaves its key among the others.
+    What is empty there is unset here. A value that this project does not know, or not beside the others, leaves its key
+    among the others.
     """
+    left = {key: _counterparts(key, value) for key, value in flat.items() if key in KNOBS}
     knobs: JsonObject = {}
-    others: list[str] = []
-    for key, value in flat.items():
-        paths = KNOBS.get(key, ())
-        unset = value in (None, "") or (key in ZERO_IS_ALL and value == 0)
-        found: JsonObject = {} if unset else dict.fromkeys(paths, value)
-        if not paths or not _known(found):
-            others.append(key)
-        else:
-            knobs |= found
-    return knobs, sorted(others)
+    # Each beside those that were taken: a low rate is allowed only beside a least one that is as low.
+    while key := next((key for key, found in left.items() if _known(knobs | found)), ""):
+        knobs |= left.pop(key)
+    return knobs, sorted([*left, *(flat.keys() - KNOBS.keys())])
+
+
+def _counterparts(key: str, value: JsonValue) -> JsonObject:
+    unset = value in (None, "") or (key in ZERO_IS_ALL and value == 0)
+    return {} if unset else dict.fromkeys(KNOBS[key], value)
 
 
 def _known(knobs: JsonObject) -> bool:
