@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,30 @@ def test_the_batch_behind_a_slow_update_is_rolled_out_beside_its_evaluation() ->
     counts, saved = history_of(run).rollouts, behind.rollouts["rollout"] - ahead.rollouts["rollout"]
     assert counts.speculated == ahead.rollouts["speculate"] > 0
     assert counts.wasted == counts.speculated - saved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noted", [True, False])
+def test_no_batch_is_rolled_out_ahead_of_the_choice_among_notes(noted: bool) -> None:
+    def reply(stage: str, prompt: str, tool: str) -> Any:
+        if stage != "reflect_skill_aware":
+            return None
+        edit = {"op": "append", "content": f"- Nothing that helps, {len(prompt)}.", "rationale": "r"}
+        return {"failure_patterns": [], "edits": [edit], "notes": [f"Mind {len(prompt)}."] if noted else []}
+
+    training = Training.of(
+        reply=reply,
+        train__num_epochs=1,
+        train__steps_per_epoch=2,
+        train__proposals=2,
+        train__preflight=False,
+        train__speculative_rollout=True,
+        optimizer__use_skill_aware_reflection=True,
+    )
+    training()
+    assert training.actions() == ["reject", "reject"]
+    assert training.rollouts["rollout"] + training.rollouts["speculate"] == 16
+    assert training.rollouts["speculate"] == (0 if noted else 8)
 
 
 @pytest.mark.slow

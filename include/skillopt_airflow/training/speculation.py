@@ -9,7 +9,8 @@ from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.lapse_notes import skill_if_rejected
+from skillopt_airflow.training.choice import proposals
+from skillopt_airflow.training.lapse_notes import notes_enter, skill_if_rejected
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import affords_rest
@@ -22,7 +23,7 @@ REJECTED = 2
 def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
     """Return the batch of the step that follows at once, under the skill that it starts from after a rejection."""
     following = run.timeline[run.timeline.index(moment) + 1]
-    if following.kind != "step" or not _pays(run, moment):
+    if following.kind != "step" or not _pays(run, moment) or _notes_depend(run, moment):
         return []
     skill = skill_if_rejected(run, moment)
     items = [item for part in run.slices(following) for item in part]
@@ -33,6 +34,13 @@ def first_speculation(train: TrainGroup) -> float:
     """Return the number of the first step that may roll out the next batch; infinity if none does."""
     wanted = train.speculative_rollout
     return REJECTED + 1 if wanted == "auto" else 1 if wanted else math.inf
+
+
+def _notes_depend(run: TrainingRun, moment: Moment) -> bool:
+    """Return whether the next step starts with the notes of the proposal that is yet to be chosen."""
+    made = proposals(run, moment)
+    noted = len(made) > 1 and notes_enter(run.config.optimizer)
+    return noted and any(run.store.exists(proposal.keys.noted_skill) for proposal in made)
 
 
 def _pays(run: TrainingRun, moment: Moment) -> bool:
