@@ -21,6 +21,8 @@ SYMBOLS = {
 EARLY = "▽"
 SCREENED_OUT = "⊘"
 MINIBATCHES_WITH_NAME = 4
+LEAD = '<p class="lead">'
+"""Begins the outcome on the page."""
 
 
 class VerdictSign(NamedTuple):
@@ -57,6 +59,13 @@ def render(view: ReportView) -> str:
         learning_curve=plots.learning_curve(view),
         costs=plots.costs(view.costs) if view.costs else "",
     )
+
+
+def with_outcome(page: str, view: ReportView) -> str:
+    """Return a page of before that has the view's outcome, and otherwise stays what it is."""
+    before, lead, rest = page.partition(LEAD)
+    told = _template().environment.from_string("{{ outcome }}").render(outcome=summary.outcome(view))
+    return f"{before}{lead}{told}</p>{rest.partition('</p>')[2]}" if lead else page
 
 
 @cache

@@ -15,7 +15,7 @@ from skillopt_airflow.core.state import Measured
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch, Split, Trajectory
 from skillopt_airflow.report.item_examples import Example, Judging, chosen, example_of, judging_of
-from skillopt_airflow.report.run_page import render
+from skillopt_airflow.report.run_page import render, with_outcome
 from skillopt_airflow.report.view import MomentView, ReportView, diff_of
 from skillopt_airflow.training.evaluation import by_type, measured
 from skillopt_airflow.training.history import READERS, gated_moments, history_of
@@ -29,22 +29,39 @@ from skillopt_airflow.training.run import TrainingRun
 def write_report(run: TrainingRun, published: Publication | None = None, withheld: str = "") -> History:
     """Store history.json and report.html; a second time, after publishing, over the first.
 
-    What the run published once stays said, whatever is withheld later.
+    What the run published once stays said, whatever is withheld later. Where rollouts are gone that the first one
+    counted, the second only adds what came of publishing.
     """
-    if published is None:
-        published = _published_before(run)
+    before = _written_before(run)
+    if published is None and before is not None:
+        published = before.published
+    withheld = "" if published is not None else withheld
     test_looks = looks_at(run, run.published, Split.TEST)
-    history = history_of(run, published, "" if published is not None else withheld, test_looks)
-    run.store.put_text(run.keys.report, render(view_of(run, history)))
+    history = history_of(run, published, withheld, test_looks)
+    if before is not None and _lacks_rollouts(history, before):
+        late = {"published": published, "withheld": withheld, "test_looks": test_looks}
+        history = before.model_copy(update=late)
+        page = with_outcome(run.store.get_text(run.keys.report), view_of(run, history))
+    else:
+        page = render(view_of(run, history))
+    run.store.put_text(run.keys.report, page)
     run.store.put_model(run.keys.history, history)
     return history
 
 
-def _published_before(run: TrainingRun) -> Publication | None:
+def _written_before(run: TrainingRun) -> History | None:
     try:
-        return run.store.get_model(run.keys.history, History).published
+        return run.store.get_model(run.keys.history, History)
     except ObjectMissing:
         return None
+
+
+def _lacks_rollouts(history: History, before: History) -> bool:
+    """Return whether rollouts of the run, or of others that it took from the store, were removed since a report."""
+    now, then = history.rollouts, before.rollouts
+    coverage = {name: score.coverage for name, score in history.test.items()}
+    lost = any(coverage.get(name, 0.0) < score.coverage for name, score in before.test.items())
+    return lost or now.ran < then.ran or now.cancelled > then.cancelled
 
 
 def view_of(run: TrainingRun, history: History) -> ReportView:

@@ -1,0 +1,50 @@
+import re
+
+import pytest
+
+from skillopt_airflow.core.run_history import History, Publication
+from skillopt_airflow.report.run_page import LEAD
+from skillopt_airflow.training.reporting import write_report
+from tests.training.in_process import Training
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def trained() -> Training:
+    training = Training.of(train__num_epochs=1, train__steps_per_epoch=2, optimizer__use_slow_update=False)
+    training()
+    return training
+
+
+@pytest.mark.parametrize("removed", ["trajectories/.*", "trajectories/.*split=test.*"])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_report_keeps_its_figures_where_rollouts_were_removed(trained: Training, removed: str, own: bool) -> None:
+    run, objects = trained.run, dict(trained.store.objects)
+    before = run.store.get_model(run.keys.history, History)
+    assert {"seed", "best", "last"} == set(before.test)
+    if not own:
+        # All rollouts were those of other runs.
+        before = before.model_copy(update={"rollouts": before.rollouts.model_copy(update={"ran": 0})})
+        run.store.put_model(run.keys.history, before)
+    page = run.store.get_text(run.keys.report)
+    kept = {key: body for key, body in trained.store.objects.items() if not re.fullmatch(removed, key)}
+    assert len(kept) < len(objects)
+    trained.store.objects = kept
+    assert write_report(run, withheld="<b>nobody</b> approved it") == before.model_copy(
+        update={"withheld": "<b>nobody</b> approved it"}
+    )
+    published = Publication(version="v0001-0123456789ab", sha256="0" * 64, key="s3://b/k", created=True)
+    assert "The run published nothing: &lt;b&gt;nobody&lt;/b&gt; approved it." in run.store.get_text(run.keys.report)
+    assert write_report(run, published) == before.model_copy(update={"published": published})
+    assert write_report(run) == run.store.get_model(run.keys.history, History)
+    after = run.store.get_text(run.keys.report)
+    assert "The run published v0001-0123456789ab.</p>" in after
+    assert without_outcome(after) == without_outcome(page)
+    trained.store.objects = objects
+
+
+def without_outcome(page: str) -> str:
+    before, lead, rest = page.partition(LEAD)
+    assert lead
+    return before + rest.partition("</p>")[2]
