@@ -11,8 +11,8 @@ import pytest
 from example_run import SEED, example
 from pydantic import BaseModel
 
-from skillopt_airflow.core.provenance import LineOrigin
-from skillopt_airflow.report.run_page import render
+from skillopt_airflow.core.provenance import IMPORT, LineOrigin
+from skillopt_airflow.report.run_page import render, skill_lines
 from skillopt_airflow.report.view import ReportView
 
 PROJECT = Path(__file__).parents[2]
@@ -203,6 +203,12 @@ def test_a_line_of_many_minibatches_counts_them(view: ReportView) -> None:
     many = LineOrigin(moment=step, edit=0, op="rewrite", minibatches=tuple(f"failure-{n}" for n in range(40)))
     one_line = view.model_copy(update={"skill": "One line.", "lines": (many,)})
     assert "(rewrite, 40 minibatches)" in Page(render(one_line)).text
+
+
+def test_a_line_that_an_imported_run_wrote_is_none_of_the_seed(view: ReportView) -> None:
+    lines = (LineOrigin(moment="steps/step_0000"), LineOrigin(moment=IMPORT, run="mine-1"))
+    begun = view.model_copy(update={"skill": "One line.\nAnother one.", "lines": lines})
+    assert [line.origin for line in skill_lines(begun)] == ["seed", "import"]
 
 
 def test_a_run_that_stopped_at_once_has_a_page(view: ReportView) -> None:

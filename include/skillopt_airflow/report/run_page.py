@@ -40,7 +40,7 @@ class SkillLine(NamedTuple):
     text: str
     origin: str
     href: str
-    """Link to that edit on the page; empty for a line of the seed."""
+    """Link to that edit on the page; empty for a line of the seed, or of an import."""
     detail: str
     opens: bool
     """True if the line before has another origin."""
@@ -105,7 +105,7 @@ def skill_lines(view: ReportView) -> Iterator[SkillLine]:
         if moment is not None and line.edit is not None:
             href = f"#{moment.slug}-edit-{line.edit}"
         if line.edit is None:
-            origin = "seed"
+            origin = line.beginning
         elif line.run:
             origin, href = f"{line.moment} of run {line.run}", ""
         named = len(line.minibatches) <= MINIBATCHES_WITH_NAME

@@ -9,7 +9,6 @@ from skillopt_airflow.core.paired import PairedTable
 from skillopt_airflow.core.provenance import LineOrigin, LinesOfSkill
 from skillopt_airflow.report.view import diff_of
 from skillopt_airflow.store.aliases import Alias
-from skillopt_airflow.training.imported import IMPORT
 from skillopt_airflow.training.publication import PublishContest
 from skillopt_airflow.training.run import TrainingRun
 
@@ -78,7 +77,7 @@ def _origins(lines: Iterable[LineOrigin]) -> str:
 
 def _origin(line: LineOrigin) -> str:
     if line.edit is None:
-        return line.moment if line.moment == IMPORT else "seed"
+        return line.beginning
     return f"{line.moment} of run {line.run}" if line.run else line.moment
 
 

@@ -13,7 +13,7 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing, SkillError
 from skillopt_airflow.core.item_scores import Evaluation
 from skillopt_airflow.core.preset import StatedScores
-from skillopt_airflow.core.provenance import LinesOfSkill, continued, seed_lines
+from skillopt_airflow.core.provenance import IMPORT, LinesOfSkill, continued, seed_lines
 from skillopt_airflow.core.reference_config import own_knobs
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState, seed_state
@@ -25,8 +25,6 @@ from skillopt_airflow.training.run_corpus import store_corpus
 
 log = logging.getLogger(__name__)
 
-IMPORT = "import"
-"""The moment that lines come from which the imported run wrote."""
 Parsed = TypeVar("Parsed")
 
 

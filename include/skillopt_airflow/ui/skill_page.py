@@ -54,7 +54,7 @@ class OriginLine(NamedTuple):
     origin: str
     """Empty where it is that of the line before."""
     href: str
-    """The edit in the report of the run, below the pages of this app; empty for a line of the seed."""
+    """The edit in the report of the run, below the pages of this app; empty for a line of the seed, or of an import."""
     detail: str
 
 
@@ -238,7 +238,7 @@ def _origin(benchmark: str, run: str, origin: "LineOrigin | None") -> tuple[str,
         return "not known", "", ""
     wrote, own = origin.run or run, not origin.run
     if origin.edit is None:
-        return SEED, "", ""
+        return origin.beginning, "", ""
     said = _spoken(origin.moment) if own else f"{_spoken(origin.moment)} of run {wrote}"
     named = ", ".join(origin.minibatches[:4])
     detail = ", ".join(part for part in (origin.op.replace("_", " "), named) if part)
