@@ -2,13 +2,18 @@
 
 import json
 import logging
+import shlex
 from pathlib import Path
 
 import pytest
+from airflow.cli.cli_parser import get_parser
+from airflow.serialization.definitions.dag import SerializedDAG
+from airflow.timetables.interval import CronDataIntervalTimetable
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.pipeline.triggered import night_date
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.training.lost_nights import backfill_of
@@ -18,9 +23,14 @@ from tests.training.in_process import Training, configured
 from tests.training.test_nights import CHAMPION, FORMER, TARGET, Nights, healthy
 
 BACKFILL = (
-    "airflow backfill create --dag-id regate_searchqa --from-date {} --to-date {} --max-active-runs 1 "
-    "--reprocess-behavior completed"
+    "airflow backfill create --dag-id regate_searchqa --from-date {}T00:00:00{} --to-date {}T23:59:59{} "
+    "--max-active-runs 1 --reprocess-behavior completed"
 )
+
+
+def backfill(first: str, last: str, *offsets: str) -> str:
+    begin, end = offsets or ("+00:00", "+00:00")
+    return BACKFILL.format(first, begin, last, end)
 
 
 def config(**overrides: str) -> TrainConfig:
@@ -29,16 +39,32 @@ def config(**overrides: str) -> TrainConfig:
 
 def test_the_command_is_airflows() -> None:
     dates = ["2026-11-03", "2026-11-05"]
-    assert backfill_of("regate_searchqa", dates, config(), TARGET) == BACKFILL.format(*dates)
+    assert backfill_of("regate_searchqa", dates, config(), TARGET) == backfill(*dates)
     other = backfill_of("regate_searchqa", dates, config(model__target="openai-chat:new"), TARGET)
-    assert other == BACKFILL.format(*dates) + """ --dag-run-conf '{"target": "openai-chat:new"}'"""
+    assert other == backfill(*dates) + """ --dag-run-conf '{"target": "openai-chat:new"}'"""
 
 
-def test_in_another_time_zone_the_command_names_moments_since_a_bare_date_begins_in_utc() -> None:
+def test_in_another_time_zone_the_days_are_those_there() -> None:
     berlin = config(regate__timezone="Europe/Berlin")
     found = backfill_of("regate_searchqa", ["2026-10-25", "2026-10-26"], berlin, TARGET)
     # The clocks changed on the first of these days.
-    assert found == BACKFILL.format("2026-10-25T00:00:00+02:00", "2026-10-26T00:00:00+01:00")
+    assert found == backfill("2026-10-25", "2026-10-26", "+02:00", "+01:00")
+
+
+@pytest.mark.parametrize("dates", [["2026-10-24", "2026-10-25", "2026-10-26"], ["2026-11-05"]])
+@pytest.mark.parametrize("timezone", ["UTC", "Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("schedule", ["@daily", "0 2 * * *", "30 23 * * *"])
+def test_at_whatever_hour_nights_begin_the_command_brings_all_of_them_and_no_other(
+    schedule: str, timezone: str, dates: list[str]
+) -> None:
+    wanted = config(regate__schedule=schedule, regate__timezone=timezone)
+    command = backfill_of("regate_searchqa", dates, wanted, TARGET)
+    asked = get_parser().parse_args(shlex.split(command)[1:])
+    timetable = CronDataIntervalTimetable(schedule, timezone)
+    dag = SerializedDAG(dag_id="regate_searchqa")
+    dag.timetable = timetable
+    runs = dag.iter_dagrun_infos_between(asked.from_date, asked.to_date)
+    assert [night_date(run.data_interval.start, wanted) for run in runs] == dates
 
 
 @pytest.mark.parametrize("name", ["Mars/Base", "", "../etc/passwd"])
@@ -75,7 +101,7 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
         assert not caplog.records
         # Day 5 had no items, and day 2 neither.
         assert night(6).lost == ("2026-11-03", "2026-11-04")
-    assert BACKFILL.format("2026-11-03", "2026-11-04") in caplog.text
+    assert backfill("2026-11-03", "2026-11-04") in caplog.text
     assert night(3).lost == ()
     assert night(6).lost == ("2026-11-04",)
     kept = nights.store.get_model(RegateKeys("", "searchqa", TARGET).report("2026-11-06"), LedgerRow)

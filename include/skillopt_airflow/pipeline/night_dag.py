@@ -24,9 +24,11 @@ champion before it and the seed skill run on the same items; the evidence of all
 stale or drift.
 A night is settled once, however often its run is cleared. Past nights, also for another target model:
 
-    airflow backfill create --dag-id {dag_id} --from-date 2026-11-01 --to-date 2026-11-30 \\
+    airflow backfill create --dag-id {dag_id} --from-date 2026-11-01 --to-date 2026-11-30T23:59:59 \\
       --max-active-runs 1 --reprocess-behavior completed
     airflow backfill create ... --dag-run-conf '{{"target": "openai-chat:new-model"}}'
+
+Its dates are moments, in Airflow's default time zone where they name no other; those of the nights are {timezone}.
 """
 
 FIRST_NIGHT = datetime(2020, 1, 1)
@@ -52,7 +54,7 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
     }
     with dag_of(
         regate_dag_id(benchmark),
-        DOC.format(benchmark=benchmark, dag_id=regate_dag_id(benchmark)),
+        DOC.format(benchmark=benchmark, dag_id=regate_dag_id(benchmark), timezone=config.regate.timezone),
         benchmark,
         config,
         schedule=CronDataIntervalTimetable(config.regate.schedule, timezone=config.regate.timezone),

@@ -42,17 +42,13 @@ def backfill_of(dag_id: str, dates: Sequence[str], config: TrainConfig, base: st
         config: that of a night; it has the target and the time zone.
         base: the benchmark's own target, which a night needs not name.
     """
-    first, last = (_begin(date, config.regate.timezone) for date in (dates[0], dates[-1]))
+    zone = ZoneInfo(config.regate.timezone)
+    first = datetime.combine(Date.fromisoformat(dates[0]), time(), zone).isoformat()
+    # The end of the day, since a night may begin at any hour of it.
+    last = datetime.combine(Date.fromisoformat(dates[-1]), time(23, 59, 59), zone).isoformat()
     target = str(config.model.target)
     other = "" if target == base else f" --dag-run-conf '{json.dumps({'target': target})}'"
     return (
         f"airflow backfill create --dag-id {dag_id} --from-date {first} --to-date {last} --max-active-runs 1 "
         f"--reprocess-behavior completed{other}"
     )
-
-
-def _begin(date: str, timezone: str) -> str:
-    """Return the begin of a date as Airflow's command understands it, which takes a bare date for one in UTC."""
-    if timezone == "UTC":
-        return date
-    return datetime.combine(Date.fromisoformat(date), time(), ZoneInfo(timezone)).isoformat()
