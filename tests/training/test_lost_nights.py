@@ -24,13 +24,13 @@ from tests.training.test_nights import CHAMPION, FORMER, TARGET, Nights, healthy
 
 BACKFILL = (
     "airflow backfill create --dag-id regate_searchqa --from-date {}T00:00:00{} --to-date {}T23:59:59{} "
-    "--max-active-runs 1 --reprocess-behavior completed"
+    "--max-active-runs 1 --reprocess-behavior completed --dag-run-conf '{}'"
 )
 
 
-def backfill(first: str, last: str, *offsets: str) -> str:
+def backfill(first: str, last: str, *offsets: str, conf: str = "{}") -> str:
     begin, end = offsets or ("+00:00", "+00:00")
-    return BACKFILL.format(first, begin, last, end)
+    return BACKFILL.format(first, begin, last, end, conf)
 
 
 def config(**overrides: str) -> TrainConfig:
@@ -41,7 +41,7 @@ def test_the_command_is_airflows() -> None:
     dates = ["2026-11-03", "2026-11-05"]
     assert backfill_of("regate_searchqa", dates, config(), TARGET) == backfill(*dates)
     other = backfill_of("regate_searchqa", dates, config(model__target="openai-chat:new"), TARGET)
-    assert other == backfill(*dates) + """ --dag-run-conf '{"target": "openai-chat:new"}'"""
+    assert other == backfill(*dates, conf='{"target": "openai-chat:new"}')
 
 
 def test_in_another_time_zone_the_days_are_those_there() -> None:

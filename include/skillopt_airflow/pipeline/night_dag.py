@@ -25,10 +25,11 @@ stale or drift.
 A night is settled once, however often its run is cleared. Past nights, also for another target model:
 
     airflow backfill create --dag-id {dag_id} --from-date 2026-11-01 --to-date 2026-11-30T23:59:59 \\
-      --max-active-runs 1 --reprocess-behavior completed
+      --max-active-runs 1 --reprocess-behavior completed --dag-run-conf '{{}}'
     airflow backfill create ... --dag-run-conf '{{"target": "openai-chat:new-model"}}'
 
 Its dates are moments, in Airflow's default time zone where they name no other; those of the nights are {timezone}.
+Without a configuration a night's run keeps its last one, another target included.
 """
 
 FIRST_NIGHT = datetime(2020, 1, 1)

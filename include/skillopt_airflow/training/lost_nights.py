@@ -47,8 +47,9 @@ def backfill_of(dag_id: str, dates: Sequence[str], config: TrainConfig, base: st
     # The end of the day, since a night may begin at any hour of it.
     last = datetime.combine(Date.fromisoformat(dates[-1]), time(23, 59, 59), zone).isoformat()
     target = str(config.model.target)
-    other = "" if target == base else f" --dag-run-conf '{json.dumps({'target': target})}'"
+    # Without one Airflow leaves a night's DAG run the configuration that it ran with last.
+    conf = json.dumps({} if target == base else {"target": target})
     return (
         f"airflow backfill create --dag-id {dag_id} --from-date {first} --to-date {last} --max-active-runs 1 "
-        f"--reprocess-behavior completed{other}"
+        f"--reprocess-behavior completed --dag-run-conf '{conf}'"
     )
