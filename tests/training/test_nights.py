@@ -15,7 +15,7 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError
 from skillopt_airflow.core.night_verdict import NightVerdict
 from skillopt_airflow.core.skill import SkillDocument
-from skillopt_airflow.core.types import Split, Status
+from skillopt_airflow.core.types import JsonObject, Split, Status
 from skillopt_airflow.quality.fresh_items import content, fingerprint
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
@@ -23,11 +23,13 @@ from skillopt_airflow.store.night_table import Night, NightIndex, NightTable, Pr
 from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.data_items import checked_items
 from skillopt_airflow.training.night import (
+    DECLINES,
     HARM,
     LedgerRow,
     declined,
     demote,
     ledger,
+    news_of,
     night_table,
     settle_night,
     tells,
@@ -280,6 +282,25 @@ def test_a_decline_that_a_late_night_reveals_is_told_by_it(nights: Nights) -> No
     assert to_demote(late, nights.all(), nights.artifacts) is not None
     # Killed before Airflow heard of it, it tells it again.
     assert nights.tells(late)
+
+
+def test_what_became_of_a_replaced_champion_is_no_news(nights: Nights) -> None:
+    rows = [nights.night(date(1), changed(1))]
+    while not declined(rows[-1]):
+        rows.append(nights.night(date(len(rows) + 1), changed(len(rows) + 1)))
+    run = nights.run(rows[-1])
+    sha256 = rows[-1].night.champion.sha256
+
+    def told() -> JsonObject | str:
+        return news_of(run, TARGET, DECLINES)
+
+    assert isinstance(news := told(), dict)
+    assert news["sha256"] == sha256
+    # The rollback comes beside it.
+    assert demote(run) is not None
+    assert told() == news
+    nights.publish(CHAMPION + "\nAnd nothing else.\n")
+    assert told() == f"{rows[-1].night.date}: demote, which is no news"
 
 
 def test_a_decline_that_swings_is_told_once(nights: Nights) -> None:

@@ -168,7 +168,8 @@ def question_of(run: JsonObject) -> JsonObject:
 def tell(benchmark: str, run: JsonObject) -> JsonObject:
     """Emit the event of a decline, once for a champion and for the benchmark's own target; else skipped.
 
-    Done again, the task that told it tells it again: it may have been killed before Airflow heard of it.
+    Done again, the task that told it tells it again, as long as the champion was not replaced: it may have been killed
+    before Airflow heard of it.
     """
     from skillopt_airflow.pipeline.triggered import base_target
     from skillopt_airflow.training.night import DECLINES, news_of

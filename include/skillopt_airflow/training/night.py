@@ -197,7 +197,7 @@ def question_of(run: TrainingRun) -> JsonObject | str:
 def news_of(run: TrainingRun, base: str, verdicts: Mapping[NightVerdict, str]) -> JsonObject | str:
     """Return what the night's event of a verdict says, of the benchmark's own target only, or why there is none."""
     row, nights = settled(run)
-    if row.night.target != base or not tells(run, row, nights, verdicts):
+    if row.night.target != base or not _stands(run, row.night) or not tells(run, row, nights, verdicts):
         return f"{row.night.date}: {row.judgement.verdict}, which is no news"
     return {
         "benchmark": run.ref.benchmark,
@@ -207,6 +207,12 @@ def news_of(run: TrainingRun, base: str, verdicts: Mapping[NightVerdict, str]) -
         "sha256": row.night.champion.sha256,
         **row.judgement.model_dump(mode="json"),
     }
+
+
+def _stands(run: TrainingRun, night: Night) -> bool:
+    """Return whether the alias still names what the night measured, or was moved back by this run, beside the news."""
+    alias = run.published.champion.read()
+    return alias is not None and (alias.sha256 == night.champion.sha256 or alias.run == run.ref.run)
 
 
 def _to_demote(run: TrainingRun, action: str) -> tuple[LedgerRow, Alias | None]:
