@@ -283,6 +283,7 @@ def test_the_requests_say_what_the_configuration_says(run, server):
     ("overrides", "why"),
     [
         ({"model.thinking": "off"}, "no model.thinking"),
+        ({"model.target": "anthropic:model", "model.thinking_budget": 2048}, "no model.thinking_budget"),
         ({"model.target": "openai-chat:stand-in-target"}, "has no batch API here"),
     ],
 )

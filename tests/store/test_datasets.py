@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.errors import DataError, StoreUnavailable
 from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.service_groups import RegateGroup
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.store.data_manifest import ListedItems, SplitList
-from skillopt_airflow.store.datasets import partition_uri, read_partition, read_records, read_split_list
+from skillopt_airflow.store.datasets import SplitMode, partition_uri, read_partition, read_records, read_split_list
 from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
@@ -129,9 +129,14 @@ def test_a_missing_object_is_named(folder: Path, bucket: str, s3_client: "S3Clie
         read_records(f"s3://{bucket}/none", folder, "split_dir", s3_client)
 
 
-def test_a_store_that_does_not_answer_is_named(folder: Path, unreachable_client: "S3Client") -> None:
-    with pytest.raises(DataError, match=r"s3://b/x\.json: the object store at .* did not answer"):
-        read_records("s3://b/x.json", folder, "ratio", unreachable_client)
+@pytest.mark.parametrize(
+    ("uri", "mode"), [("s3://b/x.json", "ratio"), ("s3://b/*/x.json", "ratio"), ("s3://b/x", "split_dir")]
+)
+def test_a_store_that_does_not_answer_is_no_fault_of_the_data(
+    folder: Path, unreachable_client: "S3Client", uri: str, mode: SplitMode
+) -> None:
+    with pytest.raises(StoreUnavailable, match=r"the object store at .* did not answer for s3://b/"):
+        read_records(uri, folder, mode, unreachable_client)
 
 
 def test_a_split_folder_has_each_split_in_its_own_format(

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
-from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError
+from skillopt_airflow.core.errors import DataError, ObjectMissing, StoreError, StoreUnavailable
 from skillopt_airflow.core.record_fields import UnreadableRecord
 from skillopt_airflow.core.resource_groups import DataGroup
 from skillopt_airflow.core.service_groups import RegateGroup
@@ -47,6 +47,7 @@ def read_records(uri: str, root: Path, split_mode: SplitMode, client: "S3Client"
 
     Raises:
         DataError: a folder, file or bucket is missing, or a file does not hold records.
+        StoreUnavailable: the bucket does not answer now.
     """
     one_file = is_one_file(uri)
     if split_mode == "ratio" and not one_file:
@@ -113,10 +114,8 @@ def _matching(uri: str, root: Path, client: "S3Client") -> list[str]:
     else:
         store, key = place
         prefix = f"{key}/" if key else ""
-        try:
-            paths = [one.removeprefix(prefix) for one in store.list_keys(prefix)]
-        except StoreError as error:
-            raise DataError(f"{uri}: {error}") from error
+        listed = _explained(uri, place, lambda: store.list_keys(prefix))
+        paths = [one.removeprefix(prefix) for one in listed]
     wanted = re.compile("[^/]*".join(map(re.escape, _below(fixed, uri).split(ANY))))
     found = sorted(path for path in paths if wanted.fullmatch(path))
     if not found:
@@ -210,10 +209,7 @@ def _exists(uri: str, root: Path, client: "S3Client") -> bool:
     if isinstance(place, Path):
         return place.exists()
     store, key = place
-    try:
-        return store.exists(key)
-    except StoreError as error:
-        raise DataError(f"{uri}: {error}") from error
+    return _explained(uri, place, lambda: store.exists(key))
 
 
 def located(uri: str, root: Path, client: "S3Client", knob: str = "data.uri") -> Place:
@@ -251,7 +247,12 @@ def _content(uri: str, place: Place) -> bytes:
 
 
 def _explained(uri: str, place: Place, read: Callable[[], Read]) -> Read:
-    """Return what is read; raise DataError with what is wrong with the place, and what to do."""
+    """Return what is read.
+
+    Raises:
+        DataError: what is wrong with the place, and what to do.
+        StoreUnavailable: the bucket does not answer now, which is not the data's fault.
+    """
     try:
         return read()
     except OSError as error:
@@ -262,5 +263,7 @@ def _explained(uri: str, place: Place, read: Callable[[], Read]) -> Read:
         raise DataError(f"{place}: {problem}; {_CHECK}") from error
     except ObjectMissing as error:
         raise DataError(f"{error}; {_CHECK}") from error
+    except StoreUnavailable:
+        raise
     except StoreError as error:
         raise DataError(f"{uri}: {error}") from error

@@ -89,10 +89,11 @@ def check_batchable(config: TrainConfig, benchmark: Benchmark) -> None:
             "model.batch: this benchmark executes code, answers its target, or shows or judges files, which a batch "
             "job cannot; set model.batch to false"
         )
-    if model.thinking is not None or (model.reasoning_effort is not None and not _is_openai(config)):
+    thinks = model.thinking is not None or model.thinking_budget is not None
+    if thinks or (model.reasoning_effort is not None and not _is_openai(config)):
         raise ConfigError(
-            "model.batch: a batch job has no model.thinking, and model.reasoning_effort only at openai: "
-            "leave them unset"
+            "model.batch: a batch job has no model.thinking and no model.thinking_budget, and model.reasoning_effort "
+            "only at openai: leave them unset"
         )
 
 
