@@ -6,19 +6,21 @@ import pytest
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.types import ModelCall, Split, Status
+from skillopt_airflow.core.types import ModelCall, Split, Status, Trajectory
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.sandbox.gateway_container import gateway_settings
 from skillopt_airflow.sandbox.labels import identity
 from skillopt_airflow.sandbox.pod import labels_of, workload_label
 from skillopt_airflow.sandbox.task_workload import Outcome
+from skillopt_airflow.store.keys import item_file
 from skillopt_airflow.training.history import history_of
+from skillopt_airflow.training.item_files import contents
 from skillopt_airflow.training.rollout_plan import Chunk, ids, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.training.seed_and_final import seed_plan, seed_test_plan
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.gateway.foreign_server import ForeignServer, serving
-from tests.training.in_process import Training
+from tests.training.in_process import Training, call
 from tests.training.served_training import connect, training
 
 
@@ -63,6 +65,23 @@ def test_cut_answers_are_scored_and_not_made_again() -> None:
     assert (tally.planned, tally.truncated, tally.scored) == (6, 6 - len(failed), 6 - len(failed))
     assert [item.id for item in chunk.items] == failed
     assert tally.failures == ({Status.TIMEOUT: len(failed)} if failed else {})
+
+
+def test_an_item_whose_reference_cannot_be_read_fails_alone() -> None:
+    training = Training.of("spreadsheetbench", evaluation__val_limit=None, evaluation__test_limit=None)
+    chunk = ChunkWorkload(training.run, training.prepare()[0], "run")
+    first, second, *_ = chunk.assigned
+    (golden,) = contents(training.run, second.reference_files).values()
+    training.store.objects[item_file("", first.reference_files[0].sha256)] = b"broken"
+    answered = [Trajectory(item_id=item.id, status=Status.OK, files=("output.xlsx",)) for item in (first, second)]
+    chunk.record([Outcome(one, {"output.xlsx": golden}) for one in answered], [call("target", chunk.stage, 400)])
+    assert chunk.tally().failures == {Status.SANDBOX_ERROR: 1}
+    assert [result.hard for result in chunk.ended() if result.item_id == second.id] == [1.0]
+    assert len(training.run.usage.read("spreadsheetbench", training.run.account)) == 1
+    key = training.run.rollout_key(Split.VAL, training.run.skill(0), 0)
+    (stored,) = training.run.rollouts.errors(key, "run", training.run.item_refs(Split.VAL)).values()
+    assert "reference files are at fault" in stored.trajectory.error
+    assert first.id in [item.id for item in chunk.items]
 
 
 @pytest.mark.parametrize(("draws", "wanted"), [(1, 0.9), (2, 0.95), (4, 0.975)])

@@ -10,6 +10,7 @@ from threading import Semaphore
 from typing import TYPE_CHECKING
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
@@ -324,14 +325,18 @@ class ChunkWorkload:
         if isinstance(benchmark, JudgesRepository):
             tests = engine_test_runner(self.limits, self.image, self.labels, self.image_files, None)
             return judged_repository(benchmark, item, trajectory, outcome.files, tests)
-        score = score_of(
-            self.run.ref.benchmark,
-            benchmark,
-            item,
-            trajectory,
-            outcome.files,
-            lambda: contents(self.run, item.reference_files),
-        )
+        try:
+            score = score_of(
+                self.run.ref.benchmark,
+                benchmark,
+                item,
+                trajectory,
+                outcome.files,
+                lambda: contents(self.run, item.reference_files),
+            )
+        except SandboxError as error:
+            failed = trajectory.model_copy(update={"status": Status.SANDBOX_ERROR, "error": str(error)[:500]})
+            return Rollout(trajectory=failed, score=None)
         return Rollout(trajectory=trajectory, score=score)
 
 
