@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ Contents = Callable[[Item], Mapping[str, bytes]]
 
 log = logging.getLogger(__name__)
 _locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+_opening = threading.Lock()
 
 
 class ItemImages:
@@ -54,7 +56,8 @@ class ItemImages:
         self._base = base
         self._limits = limits
         self._contents = contents
-        self._building = threading.BoundedSemaphore(limits.image_builds)
+        with _opening:
+            self._building = _builds(limits.image_builds)
 
     def of(self, item: Item) -> str:
         """Return the name of the image that a target works in, which is built if it is missing.
@@ -196,6 +199,12 @@ class ItemImages:
 
     def _run(self, container: str, command: list[str]) -> tuple[int | None, str]:
         return executed(self._client, container, command, user="0:0", most=MAX_SAID_BYTES)
+
+
+@cache
+def _builds(most: int) -> threading.BoundedSemaphore:
+    """Return the process's turns to build, which is the task's: each judged item opens images of its own."""
+    return threading.BoundedSemaphore(most)
 
 
 def ensure_named(names: Sequence[str], sandbox: SandboxGroup) -> None:
