@@ -49,8 +49,12 @@ class FakeCluster:
     """Every pod and secret that was ever asked for."""
     refuse: Mapping[str, int] = field(default_factory=dict)
     """Status by kind of object that the API answers to its creation."""
+    unwell: list[int] = field(default_factory=list)
+    """Statuses that the API answers to the next questions about one pod; at 0 it hangs up."""
     unpullable: str = ""
     """Image that cannot be pulled."""
+    pulled_late: str = ""
+    """Image whose first pull fails."""
 
     def __post_init__(self) -> None:
         handler = type("Handler", (_Handler,), {"cluster": self})
@@ -158,13 +162,15 @@ class Kubelet(threading.Thread):
     def _prepare(self) -> None:
         for volume in self.spec["volumes"]:
             (self.folder / "volumes" / volume["name"]).mkdir(parents=True)
-        image = self.cluster.unpullable
         for container in [*self.spec["initContainers"], *self.spec["containers"]]:
-            if image and container["image"] == image:
-                waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
-                self.status["initContainerStatuses"].append(_status_of(container, waiting))
+            if container["image"] == self.cluster.pulled_late:
+                self.status["initContainerStatuses"] = [_status_of(container, _waiting("ErrImagePull"))]
+                self._deleted.wait(0.3)
+            if container["image"] == self.cluster.unpullable:
+                self.status["initContainerStatuses"] = [_status_of(container, _waiting("ImagePullBackOff"))]
                 self._deleted.wait()
                 return
+        self.status["initContainerStatuses"] = []
         name = next(volume["secret"]["secretName"] for volume in self.spec["volumes"] if "secret" in volume)
         while name not in self.cluster.secrets and not self._deleted.wait(0.01):
             pass
@@ -257,6 +263,10 @@ class Kubelet(threading.Thread):
         return [pattern.sub(lambda found: paths[found[1]], word) for word in command]
 
 
+def _waiting(reason: str) -> Document:
+    return {"waiting": {"reason": reason, "message": "not found"}}
+
+
 def _status_of(container: Document, state: Document) -> Document:
     named = {"name": container["name"], "image": container["image"], "imageID": container["image"]}
     return named | {"state": state, "ready": False, "restartCount": 0}
@@ -274,7 +284,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"kind": "PodList", "apiVersion": "v1", "items": found})
             return
         pod = self.cluster.pods.get(name)
-        if pod is None:
+        if not part and self.cluster.unwell:
+            self._fail(self.cluster.unwell.pop(0))
+        elif pod is None:
             self._answer(404, {"kind": "Status", "reason": "NotFound"})
         elif part == "log" and not pod.log.exists():
             self._answer(400, {"kind": "Status", "reason": "BadRequest"})
@@ -296,6 +308,12 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             there = self.cluster.delete_pod(name, None if grace is None else int(grace))
         self._answer(200 if there else 404, {"kind": "Status", "apiVersion": "v1"})
+
+    def _fail(self, status: int) -> None:
+        if status:
+            self._answer(status, {"kind": "Status", "status": "Failure"})
+        else:
+            self.close_connection = True
 
     def log_message(self, *words: object) -> None:
         pass

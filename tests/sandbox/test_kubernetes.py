@@ -337,6 +337,40 @@ def bare_pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def test_a_cluster_that_cannot_answer_for_a_while_costs_no_item(cluster, store, workload, tmp_path):
+    program(tmp_path, cluster, FILES)
+    fake = workload(None, count=2, concurrency=2, image=IMAGE)
+    fake.public_files, fake.one_item_each = {"table.csv": b"1,2,"}, True
+    # The client itself asks three times again where the connection breaks.
+    cluster.unwell = [500, 503, 504, 429, 0, 0, 0, 0, 503]
+
+    FakePodOperator(fake=fake, store=store).execute({})
+
+    assert fake.statuses() == {"i-0": Status.OK, "i-1": Status.OK}
+    assert cluster.unwell == []
+
+
+def test_a_pull_that_fails_once_costs_no_item(cluster, store, workload, tmp_path):
+    program(tmp_path, cluster, FILES)
+    fake = workload(None, image=IMAGE)
+    fake.public_files, cluster.pulled_late = {"table.csv": b"1,2,"}, IMAGE
+
+    FakePodOperator(fake=fake, store=store).execute({})
+
+    assert fake.statuses() == {"i-0": Status.OK}
+
+
+def test_a_cluster_that_cannot_answer_for_long_is_not_taken_for_one_without_rights(
+    cluster, store, workload, monkeypatch
+):
+    monkeypatch.setattr(cluster_module, "UNANSWERED_SECONDS", 0.2)
+    cluster.unwell = [503] * 1000
+    with pytest.raises(EngineUnavailable, match=r"cannot serve namespace .* now: 503 Service Unavailable"):
+        FakePodOperator(fake=workload(None, image=IMAGE), store=store).execute({})
+    assert len(cluster.unwell) < 999
+    assert cluster.pods == {}
+
+
 def test_a_missing_image_a_refusal_and_a_silent_cluster_are_told_apart(cluster, store, workload, monkeypatch):
     fake = workload(None, image=IMAGE)
     cluster.unpullable = fake.limits.gateway_image

@@ -8,6 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_delay,
+    stop_when_event_set,
+    wait_exponential,
+)
+from tenacity.nap import sleep_using_event
+
 from skillopt_airflow.core.errors import EngineUnavailable, ImageMissing, SandboxError
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.sandbox.docker_container import capped, lines
@@ -24,9 +34,14 @@ from skillopt_airflow.sandbox.pod import (
 from skillopt_airflow.sandbox.staging import ContainerFolder
 
 POLL_SECONDS = 1.0
+UNANSWERED_SECONDS = 300.0
+"""For which a pod is left alone by a cluster that cannot say how it is."""
+LONGEST_PAUSE = 15.0
 GONE = 404
+NOT_NOW = (429, 500, 502, 503, 504)
+"""Statuses of a cluster that is overloaded or being replaced."""
 ENDED = ("Succeeded", "Failed")
-NO_IMAGE = ("InvalidImageName", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff")
+NO_IMAGE = ("InvalidImageName", "ErrImageNeverPull", "ImagePullBackOff")
 STOPPED = "the task was stopped, and its pods removed"
 
 log = logging.getLogger(__name__)
@@ -61,7 +76,7 @@ class Pod:
                 return self._follow(on_start)
             finally:
                 if self._made:
-                    remove_pod(self.client, self.plan.limits.namespace, self.plan.name)
+                    self._patiently(remove_pod, self.client, self.plan.limits.namespace, self.plan.name)
 
     def kill(self) -> bool:
         """End it, from another thread, though its last rows may still come; return False if it has not begun yet."""
@@ -104,7 +119,7 @@ class Pod:
         from kubernetes.client.exceptions import ApiException
 
         try:
-            pod = self.client.read_namespaced_pod(self.plan.name, self.plan.limits.namespace)
+            pod = self._patiently(self.client.read_namespaced_pod, self.plan.name, self.plan.limits.namespace)
         except ApiException as error:
             if error.status == GONE:
                 return None
@@ -112,8 +127,25 @@ class Pod:
         status: Mapping[str, Any] = self.client.api_client.sanitize_for_serialization(pod.status)
         return status
 
+    def _patiently(self, ask: Callable[..., Any], *arguments: Any) -> Any:
+        """Ask the cluster, and again for a while if it cannot answer now: the other pods would go with this one."""
+
+        def tell(state: RetryCallState) -> None:
+            error = None if state.outcome is None else state.outcome.exception()
+            log.warning("Pod %s: the cluster cannot answer now (%s)", self.plan.name, getattr(error, "reason", error))
+
+        return Retrying(
+            retry=retry_if_exception(_passes),
+            stop=stop_after_delay(UNANSWERED_SECONDS) | stop_when_event_set(self.stopped),
+            wait=wait_exponential(POLL_SECONDS, max=LONGEST_PAUSE),
+            sleep=sleep_using_event(self.stopped),
+            before_sleep=tell,
+            reraise=True,
+        )(ask, *arguments)
+
     def _show_log(self) -> None:
         from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
 
         limit = self.plan.limits.log_kb * KILOBYTE
         try:
@@ -125,8 +157,8 @@ class Pod:
                 limit_bytes=limit + 1,
                 _preload_content=False,
             )
-        except ApiException as error:
-            log.info("The pod has no log: %s", error.reason)
+        except (ApiException, HTTPError) as error:
+            log.info("The pod has no log: %s", getattr(error, "reason", error))
             return
         for line in lines(capped([said.data], limit)):
             log.info("[sandbox] %s", line)
@@ -179,10 +211,22 @@ def reached(namespace: str) -> Iterator[None]:
         ) from error
     except ApiException as error:
         # Its text would repeat the request, the Secret's content included.
+        if _passes(error):
+            raise EngineUnavailable(
+                f"the Kubernetes cluster cannot serve namespace {namespace} now: {error.status} {error.reason}"
+            ) from None
         raise SandboxError(
             f"the Kubernetes cluster refused the sandbox in namespace {namespace}: {error.status} {error.reason}; see "
             "docs/kubernetes.md for the rights that a worker needs"
         ) from None
+
+
+def _passes(error: BaseException) -> bool:
+    """Return whether the cluster may answer the same request later."""
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    return isinstance(error, HTTPError) or (isinstance(error, ApiException) and error.status in NOT_NOW)
 
 
 def _check_images(status: Mapping[str, Any]) -> None:
