@@ -1,6 +1,7 @@
-"""The nights' DAG in a time zone; what its tasks do is tested on the platform."""
+"""The nights' DAG in a time zone; what its tasks do is tested on the platform, but for the news."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pendulum
 import pytest
@@ -12,7 +13,19 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline import night_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.triggered import night_date
+from tests.pipeline.own_airflow import printed
 from tests.training.in_process import configured
+
+DAG_FILE = """
+from airflow.sdk import DAG, task
+from skillopt_airflow.pipeline.night_dag import _emit, decline_asset
+asset = decline_asset("searchqa")
+with DAG("tells") as dag:
+    @task(inlets=[asset], outlets=[asset])
+    def tell():
+        return _emit(asset, {"date": "2026-11-01"})
+    tell()
+"""
 
 
 def config(timezone: str) -> TrainConfig:
@@ -53,3 +66,18 @@ def test_the_schedule_is_in_the_time_zone() -> None:
     timetable = regate_dag("searchqa", config("Europe/Berlin")).schedule
     assert isinstance(timetable, CronDataIntervalTimetable)
     assert str(getattr(timetable.timezone, "name", timetable.timezone)) == "Europe/Berlin"
+
+
+@pytest.mark.slow
+def test_a_run_that_is_done_again_emits_no_second_event(tmp_path: Path) -> None:
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    (dags / "tells.py").write_text(DAG_FILE)
+    found = printed("news_probe", dags)
+    assert found == {"states": ["success", "skipped", "success", "skipped"], "told": [0, 1]}
+
+
+@pytest.mark.parametrize("task_id", ["tell", "tell_stale"])
+def test_who_tells_can_see_what_was_told(task_id: str) -> None:
+    task = regate_dag("searchqa", config("UTC")).get_task(task_id)
+    assert task.inlets == task.outlets != []

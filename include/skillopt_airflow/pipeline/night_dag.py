@@ -83,8 +83,10 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
             # Nobody would be asked, and nobody know.
             fail_when_dag_is_paused=True,
         )
-        told = tell.override(outlets=[decline_asset(benchmark)])(benchmark, run)
-        stale = tell_stale.override(outlets=[stale_asset(benchmark)])(benchmark, run)
+        # Inlets, too, since they look for what Airflow has heard of them.
+        decline, harm = [decline_asset(benchmark)], [stale_asset(benchmark)]
+        told = tell.override(inlets=decline, outlets=decline)(benchmark, run)
+        stale = tell_stale.override(inlets=harm, outlets=harm)(benchmark, run)
         chain(measure, settled, [demoted, question, told, stale])
     return dag
 
@@ -168,8 +170,7 @@ def question_of(run: JsonObject) -> JsonObject:
 def tell(benchmark: str, run: JsonObject) -> JsonObject:
     """Emit the event of a decline, once for a champion and for the benchmark's own target; else skipped.
 
-    Done again, the task that told it tells it again, as long as the champion was not replaced: it may have been killed
-    before Airflow heard of it.
+    Done again, the task that told it tells it again if it was killed before Airflow heard of it.
     """
     from skillopt_airflow.pipeline.triggered import base_target
     from skillopt_airflow.training.night import DECLINES, news_of
@@ -189,5 +190,9 @@ def tell_stale(benchmark: str, run: JsonObject) -> JsonObject:
 def _emit(asset: Asset, news: JsonObject | str) -> JsonObject:
     if isinstance(news, str):
         raise AirflowSkipException(news)
-    get_current_context()["outlet_events"][asset].extra = news
+    context = get_current_context()
+    run = context["dag_run"]
+    if (run.dag_id, run.run_id) in ((one.source_dag_id, one.source_run_id) for one in context["inlet_events"][asset]):
+        raise AirflowSkipException(f"{news['date']}: Airflow has the event")
+    context["outlet_events"][asset].extra = news
     return news
