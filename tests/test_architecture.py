@@ -186,7 +186,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.training.stage_models": "tests/test_training_loop.py",
     "skillopt_airflow.training.night": "tests/training/test_nights.py",
     "skillopt_airflow.training.night_plan": "tests/training/test_nights.py",
-    "skillopt_airflow.training.reporting": "tests/test_training_loop.py",
     "skillopt_airflow.training.rollback": "tests/training/test_publication.py",
     "skillopt_airflow.training.progress": "tests/training/test_progress_reader.py",
     "skillopt_airflow.training.running_stage": "tests/training/test_progress_reader.py",

@@ -270,7 +270,8 @@ def test_a_night_without_items_says_how_to_do_it_when_they_have_come(store: Loca
     said = prepared(tmp_path)
     assert isinstance(said, str)
     assert said.startswith("no_data: ")
-    assert f"--from-date {DATE} --to-date {DATE} --max-active-runs 1 --reprocess-behavior completed" in said
+    dates = f"--from-date {DATE}T00:00:00+00:00 --to-date {DATE}T23:59:59+00:00"
+    assert f"{dates} --max-active-runs 1 --reprocess-behavior completed --dag-run-conf '{{}}'" in said
     empty = tmp_path / f"date={DATE}" / "items.json"
     empty.parent.mkdir()
     empty.write_text("[]")
