@@ -1,5 +1,6 @@
 import random
 from collections.abc import Callable
+from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -127,10 +128,32 @@ def test_who_merges_some_of_the_parts_at_the_same_moment_doubles_no_row(store: O
     assert read(store) == list(range(12))
 
 
+def test_who_counts_the_parts_while_two_merge_some_of_the_same_takes_none_away(store: ObjectStore) -> None:
+    mine = [put(store, f"mine-{number}", number) for number in range(6)]
+    for number in range(6, 12):
+        put(store, f"other-{number}", number)
+
+    class Between(ObjectStore):
+        """A store in which others look at all parts when a merged one is just written."""
+
+        def create(self, key: str, body: bytes) -> None:
+            super().create(key, body)
+            merge_these(Counted(store._client, store.bucket), FOLDER, mine)
+
+    class Counted(ObjectStore):
+        def create(self, key: str, body: bytes) -> None:
+            super().create(key, body)
+            counted(store, FOLDER)
+
+    merge_parts(Between(store._client, store.bucket), FOLDER)
+    assert read(store) == list(range(12))
+
+
 @pytest.mark.parametrize("after", range(1, 14))
 def test_after_a_merge_that_died_every_row_counts_once_and_the_next_one_finishes_it(
-    store: ObjectStore, after: int
+    store: ObjectStore, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(parts, "LONGEST_MERGE", timedelta(seconds=-2))
     rest = [after]
 
     def die() -> None:

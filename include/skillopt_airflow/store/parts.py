@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -35,6 +36,9 @@ WORTH_A_FILE = 1000
 LARGE_ROWS = 10_000
 LARGE_BYTES = 64 * 1024 * 1024
 """Limits of a merged part, before compression, so that a task that merges needs little memory."""
+
+LONGEST_MERGE = timedelta(hours=1)
+"""Time after which a merged part stays: who wrote it has looked for others, or has died."""
 
 _REPLACES = b"replaces"
 
@@ -146,7 +150,10 @@ def merge_these(store: ObjectStore, partition: str, written: Sequence[str]) -> N
 
 
 def counted(store: ObjectStore, partition: str) -> list[Part]:
-    """Return the parts whose rows count, after what a merge that died left behind is removed.
+    """Return the parts whose rows count, after what a merge that died long ago left behind is removed.
+
+    Not what one of now leaves: it may still find that somebody else merges some of the same parts, and take its own
+    back, so that these count again.
 
     Raises:
         ObjectMissing: somebody else merges them.
@@ -154,7 +161,10 @@ def counted(store: ObjectStore, partition: str) -> list[Part]:
     with ThreadPoolExecutor(READERS) as pool:
         parts = list(pool.map(lambda key: _part(key, opened(store, key)), parts_of(store, partition)))
         gone = _replaced(parts)
-        list(pool.map(store.delete, [part.key for part in parts if part.name in gone]))
+        if gone:
+            merged = set(store.list_older(partition, datetime.now(UTC) - LONGEST_MERGE))
+            left = _replaced([part for part in parts if part.key in merged])
+            list(pool.map(store.delete, [part.key for part in parts if part.name in left]))
     return [part for part in parts if part.name not in gone]
 
 
