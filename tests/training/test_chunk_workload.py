@@ -146,9 +146,11 @@ def test_chunks_at_the_same_time_share_the_runs_concurrency(
     assert {(limit.max_concurrency, limit.share) for limit in limits} == {(concurrency, share)}
 
 
-@pytest.mark.parametrize(("harness", "gives_way"), [("chat", True), ("codex", False)])
-def test_the_seeds_test_alone_gives_way_to_what_runs_beside_it(harness: str, gives_way: bool) -> None:
-    prepared = Training.of(model__harness=harness)
+@pytest.mark.parametrize(
+    ("harness", "turns", "gives_way"), [("chat", 1, True), ("chat", 8, False), ("codex", 1, False)]
+)
+def test_the_seeds_test_alone_gives_way_to_what_runs_beside_it(harness: str, turns: int, gives_way: bool) -> None:
+    prepared = Training.of(model__harness=harness, model__max_turns=turns)
     (seed, *_), (test, *_) = prepared.prepare(), seed_test_plan(prepared.run)
     assert not ChunkWorkload(prepared.run, seed, "run").gives_way
     assert ChunkWorkload(prepared.run, test, "run").gives_way is gives_way

@@ -179,9 +179,13 @@ class ChunkWorkload:
 
     @property
     def gives_way(self) -> bool:
-        """True for the seed's test, which runs beside the steps; not for a CLI's sessions, whose time is limited."""
-        is_cli = HARNESSES[self.run.config.model.harness].is_cli
-        return self.stage == "test" and self.moment.kind == "seed" and not is_cli
+        """True for the seed's test, which runs beside the steps.
+
+        Only where an item is one call: the time in which an item has to end is limited.
+        """
+        model = self.run.config.model
+        is_one_call = model.max_turns == 1 and not HARNESSES[model.harness].is_cli
+        return self.stage == "test" and self.moment.kind == "seed" and is_one_call
 
     @property
     def image(self) -> str:
