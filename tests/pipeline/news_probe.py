@@ -1,9 +1,12 @@
 """For a process with an Airflow of its own: in each of two runs a task emits news, and does so again.
 
+In the second run it does so for another target, too, which the environment variable TARGET names.
+
 Arguments: a folder with the DAG file `tells.py`, whose only task emits. Prints the states, and the runs of the events.
 """
 
 import json
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +29,10 @@ if __name__ == "__main__":
         _run_task(ti=ti, task=dag.get_task(ti.task_id))
         [again] = run.get_task_instances()
         states.append(again.state)
+    os.environ["TARGET"] = "another"
+    _run_task(ti=again, task=dag.get_task(again.task_id))
+    [other] = run.get_task_instances()
+    states.append(other.state)
     with create_session() as session:
         told = [
             runs.index(event.source_run_id) for event in session.scalars(select(AssetEvent).order_by(AssetEvent.id))

@@ -296,8 +296,15 @@ def test_what_became_of_a_replaced_champion_is_no_news(nights: Nights) -> None:
 
     assert isinstance(news := told(), dict)
     assert news["sha256"] == sha256
-    # The rollback comes beside it.
-    assert demote(run) is not None
+    # The rollback comes beside it, by the night itself or by whom it asked.
+    alias = demote(run)
+    assert alias is not None
+    assert told() == news
+    artifacts = run.published
+    forward = artifacts.roll_back(rows[-1].night.champion.version, "somebody", "a mistake", alias)
+    previous = rows[-1].night.previous
+    assert previous is not None
+    artifacts.roll_back(previous.version, "rollback", alias.reason, forward)
     assert told() == news
     nights.publish(CHAMPION + "\nAnd nothing else.\n")
     assert told() == f"{rows[-1].night.date}: demote, which is no news"

@@ -210,9 +210,9 @@ def news_of(run: TrainingRun, base: str, verdicts: Mapping[NightVerdict, str]) -
 
 
 def _stands(run: TrainingRun, night: Night) -> bool:
-    """Return whether the alias still names what the night measured, or was moved back by this run, beside the news."""
-    alias = run.published.champion.read()
-    return alias is not None and (alias.sha256 == night.champion.sha256 or alias.run == run.ref.run)
+    """Return whether the alias still names what the night measured, or was moved back because of this night."""
+    alias, because = run.published.champion.read(), _because(night)
+    return alias is not None and (alias.sha256 == night.champion.sha256 or alias.reason.startswith(because))
 
 
 def _to_demote(run: TrainingRun, action: str) -> tuple[LedgerRow, Alias | None]:
@@ -222,7 +222,11 @@ def _to_demote(run: TrainingRun, action: str) -> tuple[LedgerRow, Alias | None]:
 
 
 def _reason(row: LedgerRow) -> str:
-    return f"{DEMOTED}{row.night.date}: {row.judgement.reason}"
+    return f"{_because(row.night)} {row.judgement.reason}"
+
+
+def _because(night: Night) -> str:
+    return f"{DEMOTED}{night.date}:"
 
 
 def _judge(nights: Sequence[Night], alpha: float) -> Judgement:
