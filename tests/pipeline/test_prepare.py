@@ -155,6 +155,24 @@ def test_a_finished_run_for_another_model_and_connection(finished: TrainingRun) 
     assert finished.config.model.target == "openai-chat:stand-in-target"
 
 
+def test_a_price_that_was_not_known_when_the_run_began_can_be_given_when_it_is_published(finished: TrainingRun) -> None:
+    judge = finished.record.config.model.model_copy(
+        update={"judge": "openai-chat:nobody-knows-its-price", "judge_conn_id": "own"}
+    )
+    config = finished.record.config.model_copy(update={"model": judge})
+    record = finished.record.model_copy(update={"config": config})
+    finished.store.put_model(finished.keys.config, record)
+    run = TrainingRun(finished.ref, finished.connections)
+    price = {"input": 1.0, "output": 2.0}
+    prices = {"openai-chat:stand-in-target": price, "openai-chat:stand-in-optimizer": price}
+    with pytest.raises(ConfigError, match="no price is known for the judge"):
+        reopened(run, None, {"budget.max_usd": 2, "budget.prices": prices})
+    prices |= {"openai-chat:nobody-knows-its-price": price}
+    found = reopened(run, None, {"budget.max_usd": 2, "budget.prices": prices}).prices
+    assert found is not None
+    assert all(found.values())
+
+
 def test_a_finished_run_with_a_larger_budget(finished: TrainingRun) -> None:
     ref = reopened(finished, None, {"budget.max_calls": 9000, "publishing.draws": 2, "storage.prefix": ""})
     assert TrainingRun(ref, finished.connections).config.budget.max_calls == 9000

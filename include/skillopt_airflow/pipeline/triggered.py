@@ -185,7 +185,13 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     if not late:
         return run.ref
     named = config.model_copy(update={"model": model.model_copy(update={"target": name})})
-    prices = {**run.record.prices, "target": run.connections.prices(named)["target"]}
+    # What was not known when the run began may be known by now, or be said in the overrides.
+    found, settled = run.connections.prices(named), run.record.prices
+    prices = {
+        **found,
+        **{role: price for role, price in settled.items() if price is not None},
+        "target": found["target"],
+    }
     if problem := unpriced(prices, config):
         raise ConfigError(problem)
     return run.ref.model_copy(update={"overrides": late, "prices": prices})
