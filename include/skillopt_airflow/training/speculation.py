@@ -23,9 +23,11 @@ REJECTED = 2
 def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
     """Return the batch of the step that follows at once, under the skill that it starts from after a rejection."""
     following = run.timeline[run.timeline.index(moment) + 1]
-    if following.kind != "step" or not _pays(run, moment) or _notes_depend(run, moment):
+    if following.kind != "step" or not _pays(run, moment):
         return []
-    skill = skill_if_rejected(run, moment)
+    skill = _start_of_next(run, moment)
+    if skill is None:
+        return []
     items = [item for part in run.slices(following) for item in part]
     return chunks_of(run.config, "speculate", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
 
@@ -36,11 +38,15 @@ def first_speculation(train: TrainGroup) -> float:
     return REJECTED + 1 if wanted == "auto" else 1 if wanted else math.inf
 
 
-def _notes_depend(run: TrainingRun, moment: Moment) -> bool:
-    """Return whether the next step starts with the notes of the proposal that is yet to be chosen."""
+def _start_of_next(run: TrainingRun, moment: Moment) -> str | None:
+    """Return the key of the skill that the next step starts from; None if it depends on which proposal is chosen."""
     made = proposals(run, moment)
-    noted = len(made) > 1 and notes_enter(run.config.optimizer)
-    return noted and any(run.store.exists(proposal.keys.noted_skill) for proposal in made)
+    if len(made) == 1:
+        return skill_if_rejected(run, moment)
+    # The moment's own notes, if there are any, are those of a proposal that was chosen before the step was done again.
+    if notes_enter(run.config.optimizer) and any(run.store.exists(one.keys.noted_skill) for one in made):
+        return None
+    return run.keys.skill(run.state_before(moment).current.version)
 
 
 def _pays(run: TrainingRun, moment: Moment) -> bool:
