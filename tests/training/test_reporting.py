@@ -37,11 +37,17 @@ def test_a_report_keeps_its_figures_where_rollouts_were_removed(trained: Trainin
     published = Publication(version="v0001-0123456789ab", sha256="0" * 64, key="s3://b/k", created=True)
     assert "The run published nothing: &lt;b&gt;nobody&lt;/b&gt; approved it." in run.store.get_text(run.keys.report)
     assert write_report(run, published) == before.model_copy(update={"published": published})
-    assert write_report(run) == run.store.get_model(run.keys.history, History)
     after = run.store.get_text(run.keys.report)
     assert "The run published v0001-0123456789ab.</p>" in after
     assert without_outcome(after) == without_outcome(page)
     trained.store.objects = objects
+
+
+def test_the_report_of_a_training_that_was_cleared_and_ends_otherwise_is_of_that_end(trained: Training) -> None:
+    run, before = trained.run, trained.run.store.get_model(trained.run.keys.history, History)
+    more = before.rollouts.model_copy(update={"ran": before.rollouts.ran + 1})
+    run.store.put_model(run.keys.history, before.model_copy(update={"best_version": 7, "rollouts": more}))
+    assert write_report(run) == before
 
 
 def without_outcome(page: str) -> str:

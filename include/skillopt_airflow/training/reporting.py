@@ -30,15 +30,17 @@ def write_report(run: TrainingRun, published: Publication | None = None, withhel
     """Store history.json and report.html; a second time, after publishing, over the first.
 
     What the run published once stays said, whatever is withheld later. Where rollouts are gone that the first one
-    counted, the second only adds what came of publishing.
+    counted, a second only adds what came of publishing.
     """
-    before = _written_before(run)
+    before, outcome = _written_before(run), published
     if published is None and before is not None:
         published = before.published
+    # Without an outcome it is the training that ends, perhaps otherwise than before it was cleared.
+    is_late = before is not None and (outcome is not None or withheld != "")
     withheld = "" if published is not None else withheld
     test_looks = looks_at(run, run.published, Split.TEST)
     history = history_of(run, published, withheld, test_looks)
-    if before is not None and _lacks_rollouts(history, before):
+    if before is not None and is_late and _lacks_rollouts(history, before):
         late = {"published": published, "withheld": withheld, "test_looks": test_looks}
         history = before.model_copy(update=late)
         page = with_outcome(run.store.get_text(run.keys.report), view_of(run, history))
