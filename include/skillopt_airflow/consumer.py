@@ -151,7 +151,7 @@ class SkillClient:
             kept = self._cache.load()
             held = -1 if kept is None else kept.sequence
             # No consumer takes the file back, so somebody removed it, as is due after the bucket was restored.
-            removed = held < self._filed
+            removed = held < self._filed and (kept is not None or not self._cache.path.exists())
             self._filed = self._filed if removed else held
             last = _newer(self._last, kept)
             try:
