@@ -2,7 +2,7 @@
 
 In the second run it does so for another target, too, which the environment variable TARGET names.
 
-Arguments: a folder with the DAG file `tells.py`, whose only task emits. Prints the states, and the runs of the events.
+Arguments: a folder with one DAG file, whose only task emits. Prints the states, and the runs of the events.
 """
 
 import json

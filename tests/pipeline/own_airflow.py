@@ -10,6 +10,14 @@ from typing import Any
 from tests.training.in_process import PROJECT
 
 
+def dags_of(tmp_path: Path, file: str) -> Path:
+    """A folder of DAG files, of which there is one, with this text."""
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    (dags / "only.py").write_text(file)
+    return dags
+
+
 def printed(probe: str, dags: Path, *arguments: str, **variables: str) -> Any:
     """The JSON in the last line of what tests.pipeline.<probe> prints, given a folder of DAG files."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}

@@ -26,7 +26,7 @@ from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.training import candidate, epoch_end, steps
 from skillopt_airflow.training.run import RunRef, TrainingRun
-from tests.pipeline.own_airflow import printed
+from tests.pipeline.own_airflow import dags_of, printed
 from tests.training.in_process import Training
 
 DAG_FILE = """
@@ -182,9 +182,7 @@ def test_a_meta_reflection_that_is_not_wanted_is_skipped_once_the_slow_update_ha
 
 @pytest.mark.slow
 def test_an_epoch_whose_end_fails_has_failed(tmp_path: Path) -> None:
-    dags = tmp_path / "dags"
-    dags.mkdir()
-    (dags / "epoch.py").write_text(DAG_FILE)
+    dags = dags_of(tmp_path, DAG_FILE)
     fail = ("slow_update.longitudinal", "slow_update.slow_update", "slow_update.gate", "step_01.update")
     states = printed("epoch_probe", dags, *fail, "nothing")
     assert states == dict.fromkeys(fail, "failed") | {"nothing": "success"}
@@ -192,9 +190,7 @@ def test_an_epoch_whose_end_fails_has_failed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_epoch_that_began_under_other_code_goes_on_under_the_present_one(tmp_path: Path) -> None:
-    dags = tmp_path / "dags"
-    dags.mkdir()
-    (dags / "training.py").write_text(TRAINING_FILE)
+    dags = dags_of(tmp_path, TRAINING_FILE)
     found = printed("updated_probe", dags)
     assert found["runs"] == [f"{TRAINING}__epoch_01"]
     assert found["states"] == ["deferred", "success"]

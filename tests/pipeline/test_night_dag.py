@@ -13,7 +13,7 @@ from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline import night_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.triggered import night_date
-from tests.pipeline.own_airflow import printed
+from tests.pipeline.own_airflow import dags_of, printed
 from tests.training.in_process import configured
 
 DAG_FILE = """
@@ -71,9 +71,7 @@ def test_the_schedule_is_in_the_time_zone() -> None:
 
 @pytest.mark.slow
 def test_a_run_that_is_done_again_emits_no_second_event_but_for_another_target(tmp_path: Path) -> None:
-    dags = tmp_path / "dags"
-    dags.mkdir()
-    (dags / "tells.py").write_text(DAG_FILE)
+    dags = dags_of(tmp_path, DAG_FILE)
     found = printed("news_probe", dags)
     assert found == {"states": ["success", "skipped", "success", "skipped", "success"], "told": [0, 1, 1]}
 

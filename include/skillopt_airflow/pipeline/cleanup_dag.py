@@ -94,7 +94,8 @@ def compact_trajectories(benchmark: str) -> JsonObject:
         log.info("%d of %d, %s: %s", number, len(found), partition, cleaned)
     grades = 0 if oldest is None else drop_grades(store, config.storage.prefix, benchmark, oldest)
     searches = 0 if oldest is None else drop_searches(store, config.storage.prefix, benchmark, oldest)
-    corpora, unused_days = 0, None if config.data.corpus is None else _corpora_days(config.storage)
+    corpora = 0
+    unused_days = None if config.data.corpus is None else _corpora_days(config.storage)
     if unused_days is not None:
         corpora = drop_corpora(store, config.storage.prefix, datetime.now(UTC) - timedelta(days=unused_days))
     dropped = {"grades_dropped": grades, "searches_dropped": searches, "corpora_dropped": corpora}

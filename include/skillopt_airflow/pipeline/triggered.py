@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.budget import unpriced
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HarnessName
@@ -24,6 +23,7 @@ from skillopt_airflow.rollout.requirements import check_requirements, check_sear
 from skillopt_airflow.training.benchmark_settings import benchmark_config, preset_of
 from skillopt_airflow.training.deployment_file import check_allowed
 from skillopt_airflow.training.judge_settings import check_judge, judge_use
+from skillopt_airflow.training.preparation import check_priced
 from skillopt_airflow.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
@@ -192,8 +192,7 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
         **{role: price for role, price in settled.items() if price is not None},
         "target": found["target"],
     }
-    if problem := unpriced(prices, config):
-        raise ConfigError(problem)
+    check_priced(config, prices)
     return run.ref.model_copy(update={"overrides": late, "prices": prices})
 
 

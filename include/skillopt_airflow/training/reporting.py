@@ -32,11 +32,11 @@ def write_report(run: TrainingRun, published: Publication | None = None, withhel
     What the run published once stays said, whatever is withheld later. Where rollouts are gone that the first one
     counted, a second only adds what came of publishing.
     """
-    before, outcome = _written_before(run), published
+    before = _written_before(run)
+    # Without an outcome it is the training that ends, perhaps otherwise than before it was cleared.
+    is_late = published is not None or withheld != ""
     if published is None and before is not None:
         published = before.published
-    # Without an outcome it is the training that ends, perhaps otherwise than before it was cleared.
-    is_late = before is not None and (outcome is not None or withheld != "")
     withheld = "" if published is not None else withheld
     test_looks = looks_at(run, run.published, Split.TEST)
     history = history_of(run, published, withheld, test_looks)
