@@ -1,6 +1,7 @@
 """An object store in memory, with the rules of the real one: conditional writes, sorted listings."""
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from threading import Lock
@@ -22,8 +23,9 @@ class LocalStore(ObjectStore):
         self.before_write: Callable[[str], None] = lambda key: None
         self.before_read: Callable[[str], None] = lambda key: None
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-        self.written: dict[str, datetime] = {}
-        """When each object was."""
+        made = datetime.now(UTC)
+        self.written: dict[str, datetime] = defaultdict(lambda: made)
+        """When each object was; one that a test puts among `objects` itself is as old as the store."""
         self._lock = Lock()
 
     def get_dated(self, key: str) -> tuple[bytes, datetime]:
