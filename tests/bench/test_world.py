@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bench.world import FORMS
+from bench.world import FORMS, reference
 from skillopt_airflow.core.config import TrainConfig
 
 
@@ -20,3 +20,11 @@ def test_a_form_is_a_configuration_and_its_title_names_the_screen() -> None:
 def test_the_screen_is_measured_beside_the_same_training_without_it() -> None:
     [screened] = [form for form in FORMS if form.screen == "batch"]
     assert replace(screened, name=FORMS[0].name, screen="none") == FORMS[0]
+
+
+def test_the_wall_of_the_reference_at_another_latency_is_that_of_its_calls_and_its_own_cpu_seconds() -> None:
+    walls = {form.name: reference(form) for form in FORMS if form.name != "world_small"}
+    assert (walls["world"]["wall"], walls["world"]["wall / steps"]) == ("1019", "25.5")
+    assert walls["world_screen"] == walls["world"]
+    # (1019 - 53.2) * 5 + 53.2
+    assert (walls["world_5s"]["wall"], walls["world_5s"]["wall / steps"]) == ("4882", "122.1")
