@@ -81,15 +81,19 @@ class AirflowConnections:
             )
 
     def judge(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Optimizer]":
-        """Open the judge behind pydantic-ai, as exact as the model can be."""
-        from skillopt_airflow.models.connection import optimizer_model, target_dialect
+        """Open the judge behind pydantic-ai; how it samples is left to its provider."""
+        from skillopt_airflow.models.connection import optimizer_model
         from skillopt_airflow.models.optimizer import PydanticAIOptimizer
 
         with self._lookup:
             conn_id, name = _models(model)["judge"]
-            settings = sampling_settings(target_dialect(conn_id, name), temperature=0.0, timeout=model.call_timeout)
-            opened = optimizer_model(conn_id, name)
-            return PydanticAIOptimizer(opened, on_call, settings, max_attempts=model.max_attempts, role="judge")
+            return PydanticAIOptimizer(
+                optimizer_model(conn_id, name),
+                on_call,
+                {"timeout": model.call_timeout},
+                max_attempts=model.max_attempts,
+                role="judge",
+            )
 
     def target(self, model: ModelGroup, on_call: "OnCall") -> "AbstractContextManager[Target]":
         """Open the target behind pydantic-ai, with the settings of its rollouts."""
