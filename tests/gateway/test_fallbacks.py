@@ -31,6 +31,8 @@ GARBAGE = {
     "another shape": Reply(body=b'{"error": {"message": "overloaded"}}'),
     "no choices": Reply(body=b'{"choices": []}'),
     "a choice without a message": Reply(body=b'{"choices": [{}]}'),
+    "a choice that broke off": completion("Eif", finish_reason="error"),
+    "a choice with an error": Reply(body=b'{"choices": [{"message": {"content": ""}, "error": {"code": 502}}]}'),
     "a list": Reply(body=b"[1]"),
     "nested": Reply(body=b"[" * 100_000),
     "broken chunks": Reply(chunks=[b'{"choices": '], broken=b"xyz\r\n"),

@@ -34,13 +34,9 @@ class OpenAIChat(WireFormat):
     limits = ("max_tokens", "max_completion_tokens")
 
     def is_answer(self, document: JsonObject) -> bool:
-        """Return whether every choice holds a message."""
+        """Return whether every choice holds a message that its provider did not break off."""
         choices = document.get("choices")
-        return (
-            isinstance(choices, list)
-            and bool(choices)
-            and all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
-        )
+        return isinstance(choices, list) and bool(choices) and all(map(_is_whole, choices))
 
     def prepared(self, request: JsonObject) -> JsonObject:
         """Ask for the usage of a stream, which is left out otherwise."""
@@ -61,3 +57,13 @@ class OpenAIChat(WireFormat):
             "seed": seed,
             "extra_body": {"chat_template_kwargs": template} if template else None,
         }
+
+
+def _is_whole(choice: JsonValue) -> bool:
+    # OpenRouter tells with status 200 that the provider behind it failed in the middle of an answer.
+    return (
+        isinstance(choice, dict)
+        and isinstance(choice.get("message"), dict)
+        and choice.get("finish_reason") != "error"
+        and not choice.get("error")
+    )
