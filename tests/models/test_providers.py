@@ -387,6 +387,28 @@ def test_an_optimizers_fallback_answers_when_the_first_cannot(connect: Connect, 
         optimize(conn_id)
 
 
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("status", [400, 401, 404])
+def test_no_fallback_hides_what_is_wrong_with_an_optimizers_connection(
+    connect: Connect, provider: Serve, status: int
+) -> None:
+    first, second = provider(failing(status)), provider(dialects.anthropic(KEY, ARGUMENTS))
+    connect("second", host=second.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
+    extra = {"model": "openai:gpt-5", "fallback_conn_ids": ["second"]}
+    conn_id = connect(host=f"{first.address}/v1", password="key-1", extra=extra)
+    with pytest.raises(ModelError, match=rf"^rank: the optimizer model answered {status}"):
+        optimize(conn_id)
+    assert second.requests == []
+
+
+@pytest.mark.usefixtures("hurried")
+def test_an_optimizers_fallback_answers_when_nothing_listens_at_the_first(connect: Connect, provider: Serve) -> None:
+    second = provider(dialects.anthropic(KEY, ARGUMENTS))
+    connect("second", host=second.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
+    extra = {"model": "openai:gpt-5", "fallback_conn_ids": ["second"]}
+    assert optimize(connect(host="http://127.0.0.1:9/v1", password="key-1", extra=extra)).order == [1, 0]
+
+
 @pytest.mark.parametrize("harness", ["chat", "codex"])
 def test_the_models_of_a_run(connect: Connect, provider: Serve, harness: str) -> None:
     """A run's knobs on their way to the gateway's upstream, the target's questions and the optimizer."""

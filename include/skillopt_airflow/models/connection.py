@@ -70,12 +70,13 @@ def optimizer_model(conn_id: str, model: str | None) -> "Model":
     Raises:
         ModelConnectionError: the connection, or one of its fallbacks, is missing or does not lead to a model.
     """
-    from pydantic_ai.exceptions import ModelAPIError
     from pydantic_ai.models.fallback import FallbackModel
+
+    from skillopt_airflow.models.optimizer import is_unavailable
 
     models = [_model(connected) for connected in _chain(conn_id, model)]
     # Airflow's hook does the same, but knows no Azure identities.
-    return FallbackModel(*models, fallback_on=(ModelAPIError,)) if len(models) > 1 else models[0]
+    return FallbackModel(*models, fallback_on=is_unavailable) if len(models) > 1 else models[0]
 
 
 def model_name(conn_id: str, model: str | None) -> str:
