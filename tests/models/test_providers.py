@@ -2,6 +2,7 @@
 backend, the optimizer by Airflow's hook."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ModelError
+from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.sampling import sampling_settings
 from skillopt_airflow.core.types import Message, ModelCall
 from skillopt_airflow.models.connection import check, optimizer_model, target_dialect, target_upstream
@@ -407,6 +409,20 @@ def test_an_optimizers_fallback_answers_when_nothing_listens_at_the_first(connec
     connect("second", host=second.address, password=KEY, extra={"model": "anthropic:claude-haiku-4-5"})
     extra = {"model": "openai:gpt-5", "fallback_conn_ids": ["second"]}
     assert optimize(connect(host="http://127.0.0.1:9/v1", password="key-1", extra=extra)).order == [1, 0]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_question_to_the_target_takes_no_longer_than_a_call_of_the_run(connect: Connect, provider: Serve) -> None:
+    def slow(request: object) -> Document:
+        time.sleep(1.0)
+        return {}
+
+    server = provider(slow)
+    connect("skillopt_target", host=f"{server.address}/v1", password=KEY)
+    model = ModelGroup(target_conn_id="skillopt_target", call_timeout=0.2, max_attempts=2)
+    with AirflowConnections().target(model, lambda call: None) as target, pytest.raises(ModelError, match="timed out"):
+        target.ask("follow_up", [Message(role="user", content="Why?")], {})
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("harness", ["chat", "codex"])

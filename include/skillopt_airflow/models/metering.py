@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Self
+from typing import Self, cast
 
 from anyio.from_thread import start_blocking_portal
 from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
 from skillopt_airflow.core.budget import Role
-from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.core.types import JsonObject, ModelCall
 
 ANSWERED = 200
 
@@ -35,10 +36,16 @@ class MeteredModel:
     All calls share one event loop, because the provider's client keeps connections that belong to one.
     """
 
-    def __init__(self, model: Model, on_call: Callable[[ModelCall], None], role: Role) -> None:
+    def __init__(
+        self, model: Model, on_call: Callable[[ModelCall], None], role: Role, settings: JsonObject, max_attempts: int
+    ) -> None:
         self.role = role
         self._model = model
         self._on_call = on_call
+        chosen = {**settings}
+        if "max_retries" not in model.unsupported_settings:
+            chosen["max_retries"] = max_attempts - 1
+        self._settings = cast("ModelSettings", chosen)
         self._portals = ExitStack()
 
     def __enter__(self) -> Self:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
 from json import JSONDecodeError
-from typing import cast
 
 from pydantic_ai import Agent, PromptedOutput, ToolOutput
 from pydantic_ai.exceptions import (
@@ -20,7 +19,6 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import BinaryContent, UserContent
 from pydantic_ai.models import Model
-from pydantic_ai.settings import ModelSettings
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from skillopt_airflow.core.budget import Role
@@ -71,14 +69,10 @@ class PydanticAIOptimizer(MeteredModel):
         max_attempts: int = 1,
         role: Role = "optimizer",
     ) -> None:
-        super().__init__(model, on_call, role)
+        super().__init__(model, on_call, role, {} if settings is None else settings, max_attempts)
         self._max_attempts = max_attempts
         self._takes_tools = True
         """Until the server refuses them: then answers are taken from plain text."""
-        chosen = {} if settings is None else {**settings}
-        if "max_retries" not in model.unsupported_settings:
-            chosen["max_retries"] = max_attempts - 1
-        self._settings = cast("ModelSettings", chosen)
 
     def ask(
         self,

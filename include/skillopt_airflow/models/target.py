@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
 
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelHTTPError, UserError
@@ -17,7 +16,6 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model
-from pydantic_ai.settings import ModelSettings
 
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.pictures import Part, Picture, Pictures, shown
@@ -27,11 +25,12 @@ from skillopt_airflow.models.metering import MeteredModel
 
 
 class PydanticAITarget(MeteredModel):
-    """A `Target` over a pydantic-ai model."""
+    """A `Target` over a pydantic-ai model, whose client makes `max_attempts` tries of a call."""
 
-    def __init__(self, model: Model, on_call: Callable[[ModelCall], None], settings: JsonObject) -> None:
-        super().__init__(model, on_call, "target")
-        self._settings = cast("ModelSettings", settings)
+    def __init__(
+        self, model: Model, on_call: Callable[[ModelCall], None], settings: JsonObject, *, max_attempts: int = 1
+    ) -> None:
+        super().__init__(model, on_call, "target", settings, max_attempts)
 
     def ask(self, stage: str, messages: Sequence[Message], pictures: Pictures) -> str:
         """Return the reply to a conversation that ends with a user's message.

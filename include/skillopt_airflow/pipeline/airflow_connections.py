@@ -109,8 +109,10 @@ class AirflowConnections:
                 reasoning_effort=model.reasoning_effort,
                 thinking=model.thinking,
                 thinking_budget=model.thinking_budget,
+                timeout=model.call_timeout,
             )
-            return PydanticAITarget(optimizer_model(model.target_conn_id, model.target), on_call, settings)
+            opened = optimizer_model(model.target_conn_id, model.target)
+            return PydanticAITarget(opened, on_call, settings, max_attempts=model.max_attempts)
 
     def upstream(self, model: ModelGroup) -> "Upstream":
         """Return where the gateway sends a target's calls."""
