@@ -15,10 +15,9 @@ RESPONSES_FIELDS = (
     "background include instructions max_output_tokens max_tool_calls metadata parallel_tool_calls "
     "previous_response_id reasoning service_tier store stream temperature text tool_choice tools top_p truncation user"
 )
-MESSAGES_FIELDS = (
-    "metadata output_config service_tier stop_sequences stream system temperature thinking tool_choice tools top_k "
-    "top_p"
-)
+MESSAGES_FIELDS = "metadata output_config service_tier stop_sequences stream system thinking tool_choice tools"
+SAMPLING_FIELDS = "temperature top_k top_p"
+"""Of messages, too, before Anthropic's version 2026-10-21, and at servers like Anthropic's."""
 CHAT_USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
 
 
@@ -118,7 +117,10 @@ def azure_dated(deployment: str, version: str, header: str, value: str, argument
 
 
 def anthropic(key: str, arguments: Document | None = None, *, prefix: str = "") -> Dialect:
-    """Anthropic's messages: a dated version in a header, max_tokens required and above a thinking budget."""
+    """Anthropic's messages: a dated version in a header, max_tokens required and above a thinking budget.
+
+    At another server, below a prefix, a request may set the sampling.
+    """
 
     def answer(request: Request) -> Document:
         # Keys come in a header of their own, or as Anthropic's own client has them now.
@@ -133,7 +135,8 @@ def anthropic(key: str, arguments: Document | None = None, *, prefix: str = "") 
             raise Refusal(404, "not found")
         if (request.method, request.path) != ("POST", f"{prefix}/v1/messages"):
             raise Refusal(404, "not found")
-        only(request.body, "model messages max_tokens", MESSAGES_FIELDS)
+        fields = f"{MESSAGES_FIELDS} {SAMPLING_FIELDS}" if prefix else MESSAGES_FIELDS
+        only(request.body, "model messages max_tokens", fields)
         budget = request.body.get("thinking", {}).get("budget_tokens", 0)
         if budget >= request.body["max_tokens"]:
             raise Refusal(400, "`max_tokens` must be greater than `thinking.budget_tokens`")

@@ -355,6 +355,11 @@ def test_a_server_of_ones_own_is_asked_for_the_path_of_an_agent_cli(
             "set model.reasoning_effort",
         ),
         (
+            "anthropic:m",
+            {"temperature": 0.5},
+            "model.temperature = 0.5: Anthropic's own API takes no temperature; unset",
+        ),
+        (
             "openai-chat:m",
             {"harness": "codex", "temperature": 0.0},
             "model.temperature = 0.0: the CLI of harness codex",
@@ -368,6 +373,16 @@ def test_knobs_that_the_target_would_never_be_told(
     upstream = target_upstream(connect(password="secret-key", extra={"model": model}), None, group.harness)
     with pytest.raises(ConfigError, match="^" + re.escape(message)):
         check_sampling(upstream, group)
+
+
+def test_a_temperature_goes_to_servers_that_are_like_anthropics(connect: Connect) -> None:
+    minimax = connect(host="https://api.minimax.io/anthropic", password="k", extra={"model": "anthropic:MiniMax-M2.7"})
+    check_sampling(target_upstream(minimax, None), ModelGroup(temperature=0.5))
+    check_optimizer(ModelGroup(optimizer_conn_id=minimax, optimizer_temperature=0.5))
+    claude = connect("claude", host="https://api.anthropic.com/", password="k", extra={"model": "anthropic:m"})
+    fallen = connect(password="k", extra={"model": "openai:m", "fallback_conn_ids": [claude]})
+    with pytest.raises(ConfigError, match=r"^model\.optimizer_temperature = 0.0: Anthropic's own API takes no"):
+        check_optimizer(ModelGroup(optimizer_conn_id=fallen, optimizer_temperature=0.0))
 
 
 def test_a_limit_to_thinking_goes_where_there_is_one(connect: Connect) -> None:

@@ -17,6 +17,7 @@ from skillopt_airflow.models.providers import (
     SPEAKS,
     Connected,
     azure_upstream,
+    check_temperature,
     check_thinking_budget,
     http_upstream,
     spoken_by,
@@ -112,7 +113,9 @@ def check_optimizer(model: "ModelGroup") -> None:
         ModelConnectionError: as `target_upstream`.
     """
     for connected in _chain(model.optimizer_conn_id, model.optimizer):
-        check_thinking_budget(_upstream(connected), "model.optimizer_thinking_budget", model.optimizer_thinking_budget)
+        upstream = _upstream(connected)
+        check_temperature(upstream, "model.optimizer_temperature", model.optimizer_temperature)
+        check_thinking_budget(upstream, "model.optimizer_thinking_budget", model.optimizer_thinking_budget)
 
 
 def check(conn_id: str, model: str | None = None) -> None:

@@ -214,7 +214,24 @@ def check_sampling(upstream: Upstream, model: ModelGroup) -> None:
             "unset it, and set model.reasoning_effort"
         )
     for server in (upstream, *upstream.fallbacks):
+        check_temperature(server, "model.temperature", model.temperature)
         check_thinking_budget(server, "model.thinking_budget", model.thinking_budget)
+
+
+def check_temperature(upstream: Upstream, key: str, temperature: float | None) -> None:
+    """Refuse a temperature at Anthropic's own address, which answers 400 to any; servers like it take one.
+
+    Args:
+        upstream: the model.
+        key: the knob, for the message.
+        temperature: its value, if there is one.
+
+    Raises:
+        ConfigError: naming the key and what to do.
+    """
+    anthropics = upstream.dialect == "anthropic" and upstream.base_url == upstream.wire_format.address
+    if temperature is not None and anthropics:
+        raise ConfigError(f"{key} = {temperature}: Anthropic's own API takes no temperature; unset it")
 
 
 def check_thinking_budget(upstream: Upstream, key: str, tokens: int | None) -> None:
