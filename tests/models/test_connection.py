@@ -42,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
         self.server.seen.append((self.path, self.headers["Authorization"]))
         self.send_response(self.server.status)
         self.send_header("Content-Length", "0")
+        if 300 <= self.server.status < 400:
+            self.send_header("Location", "https://elsewhere/v1/models")
         self.end_headers()
 
     def log_message(self, *args: object) -> None:
@@ -128,6 +130,14 @@ def test_any_answer_will_do(connect: Connect, serve: Callable[[int], Server], st
     server = serve(status)
     check(connect(host=f"http://127.0.0.1:{server.server_port}/v1/", password="secret-key"))
     assert server.seen == [("/v1/models", "Bearer secret-key")]
+
+
+@pytest.mark.parametrize("status", [301, 302, 308])
+def test_a_redirect_that_no_call_would_follow(connect: Connect, serve: Callable[[int], Server], status: int) -> None:
+    host = f"http://127.0.0.1:{serve(status).server_port}/v1"
+    message = f"connection model_test: {host} redirects to https://elsewhere/v1; correct its host"
+    with pytest.raises(ModelConnectionError, match=f"^{re.escape(message)}$"):
+        check(connect(host=host, password="secret-key"))
 
 
 @pytest.mark.parametrize("status", [401, 403])

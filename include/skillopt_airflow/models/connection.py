@@ -121,11 +121,12 @@ def check_optimizer(model: "ModelGroup") -> None:
 def check(conn_id: str, model: str | None = None) -> None:
     """Ask the servers of a connection and its fallbacks for their models, so that a wrong address or key shows early.
 
-    Any HTTP answer but 401 and 403 will do: not every compatible server lists its models. A provider's own address
-    is not asked; of a provider whose requests are translated, only the fields of the connection are looked at.
+    Any HTTP answer but 401, 403 and a redirect will do: not every compatible server lists its models. A provider's own
+    address is not asked; of a provider whose requests are translated, only the connection's fields are looked at.
 
     Raises:
-        ModelConnectionError: nothing answers at the address, the key is refused or malformed, or a field is wrong.
+        ModelConnectionError: nothing answers at the address, or it leads to another one; the key is refused or
+            malformed; or a field is wrong.
     """
     for connected in _chain(conn_id, model):
         if _is_translated(connected):
@@ -195,6 +196,10 @@ def _check(connected: Connected, upstream: Upstream) -> None:
         raise connected.error(f"no model server answers at {connected.host} ({error}); correct its host") from error
     except ModelConnectionError as error:
         raise connected.error(f"{error}; correct its azure_auth") from error
+    if response.has_redirect_location:
+        # The gateway follows none: the key is for this host alone.
+        elsewhere = response.headers["location"].removesuffix("/models")
+        raise connected.error(f"{connected.host} redirects to {elsewhere}; correct its host")
     if response.status_code in (401, 403):
         what = "password" if upstream.identity is None else "azure_auth, or the identity's role on the resource"
         raise connected.error(f"{connected.host} refuses the key ({response.status_code}); correct its {what}")
