@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -15,10 +16,12 @@ from bench import page_data
 from bench.stored_run import BATCH, StoredRun, store_rollouts, store_run
 from bench.stored_run import SEED as SEED_TEXT
 from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.transfer_matrix import MatrixCell
 from skillopt_airflow.core.types import DATA_SPLITS, Item, Message, Rollout, Score, Split, Status, Trajectory
 from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.training.matrix_cells import in_cell
+from skillopt_airflow.training.publication import PublishContest, plan_publication
 from skillopt_airflow.training.rollout_plan import chunks_of, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.ui import buckets, trajectories, trajectory_list
@@ -329,6 +332,46 @@ def test_a_matrix_shows_the_rollouts_of_each_cell(browser: TestClient, monkeypat
     assert len(items(page)) == 8
     assert "Beginning, matrix" in page.xpath("string(//h1)")
     assert "8 of 8 rollouts under skill 1" in text(page)
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> TrainingRun:
+    """A finished run whose skill is a success on every test item, and its publication for a model that fails on all."""
+    ended = LocalStore()
+    monkeypatch.setattr(buckets, "open_bucket", lambda storage, bucket: ended)
+    made = {split: [item(f"{split}-{number:02d}") for number in range(8)] for split in DATA_SPLITS}
+    stored = store_run(run_in(ended), configured("searchqa", {"train.num_epochs": 1}), made)
+    run, final = stored.run, stored.run.timeline[-1]
+    ended.put_text(run.keys.skill(1), stored.candidate.text)
+    state = run.newest_state()
+    best = state.best.model_copy(update={"version": 1, "sha256": stored.candidate.sha256})
+    run.commit(final, state.model_copy(update={"moment": final.name, "best": best, "newest": 1}), newest=True)
+    other = TrainingRun(run.ref.model_copy(update={"overrides": {"model.target": "c:d"}}), run.connections, ended)
+    plan_publication(other, other.published, "later", PublishingGroup())
+    store_rollouts(run, Split.TEST, stored.candidate, made[Split.TEST], partial(play_for, 1.0))
+    store_rollouts(other, Split.TEST, stored.candidate, made[Split.TEST], partial(play_for, 0.0))
+    return run
+
+
+def play_for(hard: float, item: Item, skill: str) -> Rollout:
+    return play(item, skill).model_copy(update={"score": Score(hard=hard, soft=hard)})
+
+
+def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
+    browser: TestClient, published: TrainingRun
+) -> None:
+    asked = {"moment": "final", "stage": "publish-later"}
+    page = get(browser, **asked)
+    assert page.xpath("string(//h1)") == "Trajectories: End, publication later for c:d"
+    assert (len(items(page)), len(items(get(browser, **asked, show="failure")))) == (8, 8)
+    assert options(page, "skill")["publish/later/rival_skill.md"] == "what it had to beat"
+    # One that was planned when the contest did not say under which knobs.
+    key = published.keys.publication("later").contest
+    contest = published.store.get_model(key, PublishContest)
+    published.store.put_model(key, contest.model_copy(update={"overrides": {}}))
+    page = get(browser, **asked)
+    assert page.xpath("string(//h1)") == "Trajectories: End, publication later"
+    assert len(items(get(browser, **asked, show="success"))) == 8
 
 
 def test_a_skill_shows_the_rollouts_of_all_runs(browser: TestClient, trained: StoredRun) -> None:

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from pydantic import Field
+
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, DataError, ObjectMissing
 from skillopt_airflow.core.gate import GateDecision, decide
@@ -44,6 +46,8 @@ class PublishContest(Document):
     rules: PublishingGroup = PublishingGroup()
     look: Look | None = None
     """The comparison as the ledger has it; None if there is none, and in number 1."""
+    overrides: JsonObject = Field(default_factory=dict, exclude_if=lambda knobs: not knobs)
+    """Those of `RunRef`, such as another target; one that was stored before this was a field has none."""
 
     @property
     def split(self) -> Split:
@@ -115,6 +119,12 @@ def gate_publication(run: TrainingRun, name: str) -> str:
     return f"the publish gate says {decision.action} against {contest.rival}: {decision.reason}"
 
 
+def as_published(run: TrainingRun, name: str) -> TrainingRun:
+    """Return a run under the knobs of one of its publications, which may be for another target model."""
+    contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
+    return TrainingRun(run.ref.model_copy(update={"overrides": contest.overrides}), run.connections, run.store)
+
+
 def publish_best(run: TrainingRun, artifacts: "ArtifactStore", name: str) -> Publication:
     """Publish the best skill, which passed the publish gate.
 
@@ -181,7 +191,8 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
     final, champion = run.state(run.timeline[-1]), artifacts.champion.read()
     rival = run.skill(0) if champion is None else SkillDocument(artifacts.read(champion.version).skill)
     run.store.put_text(run.keys.publication(name).rival_skill, rival.text)
-    candidate, contest = run.skill(final.best.version), PublishContest(champion=champion, rules=rules)
+    candidate = run.skill(final.best.version)
+    contest = PublishContest(champion=champion, rules=rules, overrides=run.ref.overrides)
     withheld = ""
     if final.stopped:
         withheld = f"the run was stopped: {final.stopped}"

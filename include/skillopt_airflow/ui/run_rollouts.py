@@ -28,10 +28,13 @@ def of_run(ref: RunRef, asked: TrajectoryQuery) -> Subject:
         SkillOptError: its documents cannot be read.
     """
     from skillopt_airflow.training import rollout_stages as stages
+    from skillopt_airflow.training.publication import as_published
 
     run = TrainingRun(ref, KeptConnections())
     moments = stages.reached(run)
     stage = stages.find_stage(run, moments, asked.moment, asked.stage)
+    if stage.splits and stage.name.startswith(stages.PUBLICATION):
+        run = as_published(run, stage.name.removeprefix(stages.PUBLICATION))
     labels = {moment.name: stages.label_of(moment) for moment in moments}
     begun = Subject(
         title=labels[stage.moment.name],
@@ -44,8 +47,9 @@ def of_run(ref: RunRef, asked: TrajectoryQuery) -> Subject:
     )
     if not stage.name:
         return begun
+    another = f" for {run.config.model.target}" if run.for_another_model else ""
     begun = begun._replace(
-        title=f"{begun.title}, {stage.names[stage.name]}",
+        title=f"{begun.title}, {stage.names[stage.name]}{another}",
         choices=(*begun.choices, Choice("stage", "Stage", stage.names, stage.name)),
     )
     if not stage.splits:
