@@ -201,13 +201,18 @@ def test_a_rollback_leads_to_the_champion_that_this_one_followed(browser: TestCl
         assert f'"compare_to": "{first}"' in configurations[0]
 
 
-def test_what_waits_is_linked(browser: TestClient, shelf: Shelf, tables: Tables) -> None:
-    shelf.publish("searchqa", TARGET)
-    tables.waits("rollback_searchqa", "mine", target=TARGET)
+def test_what_waits_is_linked(
+    browser: TestClient, shelf: Shelf, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skillopt_airflow.pipeline.triggered.base_target", lambda benchmark: TARGET)
+    for target in (TARGET, "z:other"):
+        shelf.publish("searchqa", target)
+    tables.waits("rollback_searchqa", "mine")
     tables.waits("rollback_searchqa", "theirs", target="z:other")
     tables.waits("rollback_searchqa", "over", answered=True)
-    links = shown(browser).xpath("//p[@class='note']//a/@href")
-    assert links == ["../../dags/rollback_searchqa/runs/mine/tasks/approve/required_actions"]
+    for target, run in ((TARGET, "mine"), ("z:other", "theirs")):
+        links = shown(browser, target=target).xpath("//p[@class='note']//a/@href")
+        assert links == [f"../../dags/rollback_searchqa/runs/{run}/tasks/approve/required_actions"]
 
 
 def test_a_skill_under_another_model(browser: TestClient, shelf: Shelf) -> None:

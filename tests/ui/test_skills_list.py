@@ -7,11 +7,16 @@ from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from fastapi.testclient import TestClient
 from lxml import html
 
+from bench.stored_run import store_run
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.resource_groups import StorageGroup
+from skillopt_airflow.core.types import DATA_SPLITS, Item, Split
 from skillopt_airflow.store.keys import ArtifactKeys
+from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.ui import skills_list
 from skillopt_airflow.ui.plugin import SkillOptPlugin, app
+from tests.training.in_process import InProcessConnections, configured
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
 from tests.ui.shelf import Shelf, Tables, airflow_tables
 from tests.ui.users import log_in
@@ -143,6 +148,34 @@ def test_a_question_is_at_the_target_that_its_run_names(
     tables.waits("publish_searchqa", "three", "publication.approve", target="b:not-there-yet")
     other, own = rows(listed(browser))[:2]
     assert (other.count("Publish?"), own.count("Publish?")) == (2, 1)
+
+
+def test_a_question_is_at_the_target_of_the_run_that_it_is_about(
+    browser: TestClient, shelf: Shelf, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(monkeypatch)
+    for target in ("a:other", TARGET):
+        shelf.publish("searchqa", target)
+    for run in ("finished", "under-way"):
+        ref = RunRef(benchmark="searchqa", run=run, storage=StorageGroup())
+        config = configured("searchqa", {"model.target": "a:other"})
+        items: dict[Split, list[Item]] = {split: [] for split in DATA_SPLITS}
+        store_run(TrainingRun(ref, InProcessConnections(shelf.runs), shelf.runs), config, items)
+    tables.waits("publish_searchqa", "later", "publication.approve", run="finished")
+    tables.waits("train_searchqa", "under-way", "publication.approve")
+    other, own = rows(listed(browser))[:2]
+    assert (other.count("Publish?"), own.count("Publish?")) == (2, 0)
+
+
+def test_a_question_about_a_line_that_is_not_shown_is_at_no_other(
+    browser: TestClient, shelf: Shelf, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(monkeypatch)
+    for target in ("a:other", TARGET):
+        shelf.publish("searchqa", target)
+    tables.waits("train_searchqa", "one", "publication.approve")
+    assert [row.count("Publish?") for row in rows(listed(browser, q="searchqa a:other"))] == [0]
+    assert [row.count("Publish?") for row in rows(listed(browser, q=f"searchqa {TARGET}"))] == [1]
 
 
 def test_a_late_night_is_marked_at_the_benchmarks_own_target(

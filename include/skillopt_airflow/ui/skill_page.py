@@ -23,7 +23,7 @@ from skillopt_airflow.report.view import diff_lines, diff_of, slug_of
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.ui.access import may_read, readable_dags
 from skillopt_airflow.ui.pages import app, message_page, page
-from skillopt_airflow.ui.skills_list import SHAPES, THREADS, buckets_of
+from skillopt_airflow.ui.skills_list import SHAPES, THREADS, Entry, buckets_of, by_target
 from skillopt_airflow.ui.trigger_forms import forms_of
 from skillopt_airflow.ui.waiting_approvals import waiting_approvals
 
@@ -117,6 +117,11 @@ def skill(
     details, champion = found.details, found.details.champion
     version, trained_by = (champion.alias.version, champion.manifest.run) if champion else ("", "")
     asking = readable_dags([dag(benchmark) for dag in (train_dag_id, publish_dag_id, rollback_dag_id)], user)
+    waiting = by_target(
+        [(benchmark, one) for one in waiting_approvals(session, asking)],
+        [Entry(benchmark, known) for known in found.targets],
+        {benchmark: benchmark_config(benchmark)},
+    )
     return page(
         request,
         "skill.html",
@@ -129,7 +134,7 @@ def skill(
         choices=[*details.versions[:MOST_CHOICES], SEED],
         lines_left=champion.skill.removesuffix("\n").count("\n") + 1 - len(found.lines) if champion else 0,
         shapes=SHAPES,
-        approvals=[one for one in waiting_approvals(session, asking) if one.target in ("", found.target)],
+        approvals=waiting.get((benchmark, found.target), ()),
         forms=forms_of(benchmark, found.target, version, trained_by, followed(details)),
         regate_dag=regate_dag_id(benchmark),
         train_dag=train_dag_id(benchmark),

@@ -1,6 +1,6 @@
 """The page of all skills: each benchmark and target with its champion, its newest night, and open questions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -24,6 +24,7 @@ from skillopt_airflow.pipeline.addresses import (
 )
 from skillopt_airflow.report.sparkline import sparkline
 from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.ui.access import Readable, readable_dags
 from skillopt_airflow.ui.late_nights import late_dags
 from skillopt_airflow.ui.pages import app, page
@@ -49,6 +50,9 @@ LINES = 25
 THREADS = 10
 """As many connections as an S3 client keeps."""
 MOST_QUERY = 200
+
+Approvals = Mapping[tuple[str, str], Sequence[WaitingApproval]]
+"""What waits for an answer, by benchmark and target."""
 
 
 class Entry(NamedTuple):
@@ -114,7 +118,7 @@ def skills(
     shown = wanted[(min(number, last) - 1) * LINES :][:LINES]
     with ThreadPoolExecutor(THREADS) as pool:
         overviews = list(pool.map(partial(_overview, configs), shown))
-    approvals, late = _asked_and_late(shown, configs, session, user)
+    approvals, late = _asked_and_late(shown, entries, configs, session, user)
     lines = [
         Line(entry, skill, approvals.get((entry.benchmark, entry.target), ()), (entry.benchmark, entry.target) in late)
         for entry, skill in zip(shown, overviews, strict=True)
@@ -200,9 +204,21 @@ def _overview(configs: Mapping[str, TrainConfig], entry: Entry) -> "SkillOvervie
 
 
 def _asked_and_late(
-    shown: Sequence[Entry], configs: Mapping[str, TrainConfig], session: SessionDep, user: GetUserDep
-) -> tuple[Mapping[tuple[str, str], Sequence[WaitingApproval]], set[tuple[str, str]]]:
-    """Return what waits for an approval, and whose night is late, both by benchmark and target."""
+    shown: Sequence[Entry],
+    entries: Sequence[Entry],
+    configs: Mapping[str, TrainConfig],
+    session: SessionDep,
+    user: GetUserDep,
+) -> tuple[Approvals, set[tuple[str, str]]]:
+    """Return what waits for an approval, and whose night is late, both by benchmark and target.
+
+    Args:
+        shown: lines of the page; only their benchmarks are looked at.
+        entries: all lines, since what is about a line of another page is not to be seen on this one.
+        configs: the benchmarks' configurations.
+        session: Airflow's database.
+        user: who looks at the page.
+    """
     names = {entry.benchmark for entry in shown if entry.benchmark in configs}
     asking = {dag(name): name for name in names for dag in (train_dag_id, publish_dag_id, rollback_dag_id)}
     nightly = {regate_dag_id(name): name for name in names}
@@ -210,26 +226,48 @@ def _asked_and_late(
     patience = {dag: timedelta(hours=configs[nightly[dag]].alerts.late_hours) for dag in nightly if dag in allowed}
     late = [nightly[dag] for dag in late_dags(session, patience, datetime.now(UTC))]
     waiting = [(asking[one.dag_id], one) for one in waiting_approvals(session, allowed & asking.keys())]
-    own = dict(_own_targets({*late, *(name for name, one in waiting if not one.target)}, shown))
+    return by_target(waiting, entries, configs), {(name, _own_target(name, entries)) for name in late}
+
+
+def by_target(
+    waiting: Sequence[tuple[str, WaitingApproval]], entries: Sequence[Entry], configs: Mapping[str, TrainConfig]
+) -> Approvals:
+    """Return what waits for an approval by benchmark and target.
+
+    Args:
+        waiting: each with its benchmark.
+        entries: all lines of these benchmarks.
+        configs: the configurations of these.
+    """
     placed: dict[tuple[str, str], list[WaitingApproval]] = {}
-    there = {(entry.benchmark, entry.target) for entry in shown}
+    there = {(entry.benchmark, entry.target) for entry in entries}
     for name, one in waiting:
-        place = (name, one.target or own[name])
-        # What is to be published for a model that has nothing yet is shown with the benchmark's own.
-        placed.setdefault(place if place in there else (name, _first(shown, name)), []).append(one)
-    return placed, {(name, own[name]) for name in late}
+        place = (name, one.target or _trained_for(name, configs[name], one.run) or _own_target(name, entries))
+        # What is to be published for a model that has nothing yet is shown at the benchmark's first line.
+        placed.setdefault(place if place in there else (name, _first(entries, name)), []).append(one)
+    return placed
 
 
-def _own_targets(names: set[str], shown: Sequence[Entry]) -> Iterator[tuple[str, str]]:
-    """Yield the target that a benchmark has when a run names none; its first line's where that is not to be known."""
+def _trained_for(benchmark: str, config: TrainConfig, run: str) -> str:
+    """Return the target of a training; empty where that is not to be known."""
+    from skillopt_airflow.ui.buckets import KeptConnections
+
+    ref = RunRef(benchmark=benchmark, run=run, storage=config.storage)
+    try:
+        return str(TrainingRun(ref, KeptConnections()).config.model.target)
+    except (SkillOptError, AirflowException):
+        return ""
+
+
+def _own_target(benchmark: str, entries: Sequence[Entry]) -> str:
+    """Return the target that a benchmark has when a run names none; its first line's where that is not to be known."""
     from skillopt_airflow.pipeline.triggered import base_target
 
-    for name in names:
-        try:
-            yield name, base_target(name)
-        except (SkillOptError, AirflowException):
-            yield name, _first(shown, name)
+    try:
+        return base_target(benchmark)
+    except (SkillOptError, AirflowException):
+        return _first(entries, benchmark)
 
 
-def _first(shown: Sequence[Entry], benchmark: str) -> str:
-    return next(entry.target for entry in shown if entry.benchmark == benchmark)
+def _first(entries: Sequence[Entry], benchmark: str) -> str:
+    return next(entry.target for entry in entries if entry.benchmark == benchmark)

@@ -1,8 +1,8 @@
 """The questions that wait for somebody's approval in Airflow: publications and rollbacks."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from airflow.models.dagrun import DagRun
@@ -11,6 +11,8 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.state import TaskInstanceState
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+
+from skillopt_airflow.store.keys import run_name
 
 MOST = 200
 """Questions that are read; a page shows far fewer."""
@@ -25,7 +27,9 @@ class WaitingApproval(NamedTuple):
     subject: str
     since: datetime
     target: str
-    """The model that the run names; empty if it is the benchmark's own."""
+    """The model that the DAG run's form names; empty if it names none."""
+    run: str
+    """The training whose skill waits, as its documents have it; of a rollback, nothing that exists."""
 
     @property
     def address(self) -> str:
@@ -51,15 +55,17 @@ def waiting_approvals(session: Session, dag_ids: Collection[str]) -> Sequence[Wa
         .order_by(HITLDetail.created_at)
         .limit(MOST)
     )  # fmt: skip
-    return [
-        WaitingApproval(row.dag_id, row.run_id, row.task_id, row.subject, row.created_at, _target(row.conf))
-        for row in session.execute(wanted)
-    ]
+    return [_waiting(row) for row in session.execute(wanted)]
 
 
-def _target(conf: object) -> str:
-    """Return the target of a run by its conf, as the forms of trainings, publications and rollbacks have it."""
-    form = conf if isinstance(conf, dict) else {}
+def _waiting(row: Any) -> WaitingApproval:
+    form = row.conf if isinstance(row.conf, dict) else {}
+    run = str(form["run"]) if "run" in form else run_name(row.run_id)
+    return WaitingApproval(row.dag_id, row.run_id, row.task_id, row.subject, row.created_at, _target(form), run)
+
+
+def _target(form: Mapping[str, Any]) -> str:
+    """Return the target of a run by its form, as trainings, publications and rollbacks have it."""
     overrides = form.get("overrides")
     more = overrides if isinstance(overrides, dict) else {}
     named = (form.get("target"), form.get("model.target"), more.get("model.target"))
