@@ -22,7 +22,7 @@ from skillopt_airflow.ui import buckets
 from skillopt_airflow.ui.pages import app
 from tests.training.local_store import LocalStore
 
-TABLES = ("dag_run", "task_instance", "hitl_detail", "dag")
+TABLES = ("dag_run", "task_instance", "hitl_detail", "dag", "xcom")
 SINCE = datetime(2026, 11, 21, 4, tzinfo=UTC)
 
 

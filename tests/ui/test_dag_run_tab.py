@@ -43,7 +43,8 @@ class Airflow:
         self.asked: list[str] = []
         self.forbidden = ""
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-        DagRun.metadata.tables["dag_run"].create(engine)
+        for table in ("dag_run", "xcom"):
+            DagRun.metadata.tables[table].create(engine)
         self.session = Session(engine)
         reports.app.dependency_overrides[_get_session] = lambda: self.session
 

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+from airflow.models.xcom import XComModel
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 from fastapi.testclient import TestClient
+from sqlalchemy import insert
 
+from skillopt_airflow.core.errors import SkillOptError
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.pipeline import addresses
 from skillopt_airflow.store.keys import night_name, run_name, scoring_name, transfer_name
@@ -110,6 +113,23 @@ def test_a_storage_that_no_run_may_name_is_not_opened(
     assert "storage.conn_id = &#39;theirs&#39;: a run may name what benchmark.yaml names" in answer.text
 
 
+def test_a_night_stays_the_one_that_was_prepared(
+    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By now the connection leads to another model, m.
+    prepared = RunRef(benchmark="searchqa", run=night_name("2026-11-20", "openai-chat:former"), storage=StorageGroup())
+    row = DagRunRow({}, DAY, prepared.model_dump(mode="json"))
+    assert quality.checked_run("regate_searchqa", RUN_ID, row) == prepared
+    # As a backend keeps it elsewhere.
+    kept = quality.checked_run("regate_searchqa", RUN_ID, row._replace(reference="s3://elsewhere"))
+    assert kept.run == night_name("2026-11-20", "openai-chat:m")
+    theirs = prepared.model_copy(update={"storage": StorageGroup(conn_id="theirs")})
+    monkeypatch.delenv(VARIABLE)
+    for reference in (theirs.model_dump(mode="json"), {"run": "x"}, {**epoch(), "benchmark": "docvqa"}):
+        with pytest.raises(SkillOptError):
+            quality.checked_run("regate_searchqa", RUN_ID, row._replace(reference=reference))
+
+
 def test_without_a_login_or_right_there_is_nothing_to_see(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     assert browser.get(path("train_searchqa")).status_code == 401
     log_in(monkeypatch, DagRunRow({}, DAY), role=None)
@@ -156,5 +176,10 @@ def test_a_run_s_row_is_that_of_airflow_s_table(monkeypatch: pytest.MonkeyPatch)
     assert quality.row_of("train_searchqa", RUN_ID, airflow.session) == DagRunRow({}, None)
     assert quality.row_of("evaluate_searchqa", RUN_ID, airflow.session) == DagRunRow({"split": "val"}, None)
     assert quality.row_of("regate_searchqa", RUN_ID, airflow.session) is None
+    airflow.has_run("regate_searchqa", RUN_ID)
+    where = {"dag_run_id": 3, "dag_id": "regate_searchqa", "run_id": RUN_ID, "task_id": "prepare_night"}
+    for key, value in (("run", epoch()), ("return_value", [])):
+        airflow.session.execute(insert(XComModel).values(key=key, value=value, **where))
+    assert quality.row_of("regate_searchqa", RUN_ID, airflow.session) == DagRunRow({}, None, epoch())
     airflow.session.close()
     airflow.session.get_bind().dispose()  # type: ignore[union-attr]

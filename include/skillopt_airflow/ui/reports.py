@@ -5,6 +5,7 @@ from typing import Annotated, Any, NamedTuple
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.models.dagrun import DagRun
+from airflow.models.xcom import XComModel
 from airflow.sdk.exceptions import AirflowException
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
@@ -33,13 +34,23 @@ class DagRunRow(NamedTuple):
     conf: dict[str, Any]
     night: datetime | None
     """Beginning of its data interval."""
+    reference: Any = None
+    """The reference that the first task of a night leaves of the night's run; None where it has not."""
 
 
 def row_of(dag_id: str, run_id: str, session: SessionDep) -> DagRunRow | None:
     """Return the DAG run; None if there is no such run."""
-    wanted = select(DagRun.conf, DagRun.data_interval_start).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+    prepared = select(XComModel.value).where(
+        XComModel.dag_id == dag_id,
+        XComModel.run_id == run_id,
+        XComModel.task_id == "prepare_night",
+        XComModel.key == "run",
+    )
+    wanted = select(DagRun.conf, DagRun.data_interval_start, prepared.scalar_subquery().label("reference")).where(
+        DagRun.dag_id == dag_id, DagRun.run_id == run_id
+    )
     row = session.execute(wanted).first()
-    return None if row is None else DagRunRow(row.conf or {}, row.data_interval_start)
+    return None if row is None else DagRunRow(row.conf or {}, row.data_interval_start, row.reference)
 
 
 @app.get(REPORT_ROUTE, dependencies=[Depends(may_read)])

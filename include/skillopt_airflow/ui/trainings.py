@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
-from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
+from skillopt_airflow.pipeline.addresses import epoch_dag_id, publish_dag_id, train_dag_id
 from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -22,6 +22,11 @@ def trained_benchmark(dag_id: str) -> str | None:
     return None
 
 
+def published_benchmark(dag_id: str) -> str | None:
+    """Return the benchmark whose trainings the DAG publishes; None for another DAG."""
+    return next((name for name in benchmarks.names() if dag_id == publish_dag_id(name)), None)
+
+
 def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any]) -> RunRef:
     """Return the training behind a DAG run with this conf, which may override the storage.
 
@@ -29,16 +34,25 @@ def training_of(benchmark: str, dag_id: str, run_id: str, conf: Mapping[str, Any
         ConfigError: the run was triggered with a storage that cannot be, or that no run may name.
         DataError: an epoch's DAG run was not triggered by a training.
     """
-    config = benchmark_config(benchmark)
     if dag_id == train_dag_id(benchmark):
-        storage = run_storage(config, conf)
+        storage = run_storage(benchmark_config(benchmark), conf)
         return RunRef(benchmark=benchmark, run=run_name(run_id), storage=storage)
+    return referenced_run(benchmark, f"{dag_id}, run {run_id}", conf)
+
+
+def referenced_run(benchmark: str, place: str, reference: Mapping[str, Any]) -> RunRef:
+    """Return the run of a reference that Airflow keeps: the conf of an epoch, or what a night's first task left.
+
+    Raises:
+        ConfigError: it names a storage that cannot be, or that no run may name.
+        DataError: it is none of a run of the benchmark; the text begins with the place.
+    """
     try:
-        training = RunRef.model_validate(dict(conf))
+        run = RunRef.model_validate(dict(reference))
     except ValidationError as error:
-        raise DataError(f"{dag_id}, run {run_id}: no training triggered it, so it belongs to none") from error
-    if training.benchmark != benchmark or training.run != run_name(training.run):
-        raise DataError(f"{dag_id}, run {run_id}: its conf names no training of {benchmark}")
-    # Whoever triggered the epoch by hand may have named any.
-    run_storage(config, {"overrides": {"storage": training.storage.model_dump()}})
-    return training
+        raise DataError(f"{place}: nothing names its run, as with an epoch that no training triggered") from error
+    if run.benchmark != benchmark or run.run != run_name(run.run):
+        raise DataError(f"{place}: its reference names no run of {benchmark}")
+    # Whoever may write it in Airflow may have named any.
+    run_storage(benchmark_config(benchmark), {"overrides": {"storage": run.storage.model_dump()}})
+    return run
