@@ -83,7 +83,7 @@ def browser() -> Iterator[TestClient]:
 
 
 def path(dag_id: str, run_id: str = RUN_ID) -> str:
-    return reports.DAG_RUN_ROUTE.format(dag_id=dag_id, run_id=run_id)
+    return addresses.DAG_RUN_REPORT.format(dag_id=dag_id, run_id=run_id)
 
 
 def holds(bucket: Stubber, key: str = KEY, name: str = "skillopt") -> None:
@@ -209,6 +209,7 @@ def test_a_training_under_a_configuration_of_former_days_is_found(
     airflow.log_in()
     airflow.has_run("train_searchqa", conf={"train.num_epochs": 99, "overrides": {"train.knob_that_was": 1}})
     bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
+    bucket.add_response("list_objects_v2", {})
     # It was looked for in the bucket, not refused.
     assert "train.num_epochs" not in browser.get(path("train_searchqa")).text
     bucket.assert_no_pending_responses()
@@ -218,6 +219,7 @@ def test_a_training_that_goes_on_says_what_to_wait_for(browser: TestClient, airf
     airflow.log_in()
     airflow.has_run("train_searchqa")
     bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
+    bucket.add_response("list_objects_v2", {})
     answer = browser.get(path("train_searchqa"))
     assert answer.status_code == 404
     assert "No report yet" in answer.text

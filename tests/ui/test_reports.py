@@ -1,6 +1,7 @@
 import io
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from airflow.api_fastapi import app as airflow_app
@@ -34,7 +35,7 @@ def log_in(monkeypatch: pytest.MonkeyPatch, role: str | None) -> None:
 
 
 def path(benchmark: str = "searchqa", run: str = RUN) -> str:
-    return addresses.REPORT_ROUTE.format(benchmark=benchmark, run=run)
+    return reports.REPORT_ROUTE.format(benchmark=benchmark, run=run)
 
 
 @pytest.mark.parametrize("benchmark", ["searchqa", "no-such-benchmark"])
@@ -69,11 +70,25 @@ def test_a_run_without_a_report_is_not_found(
 ) -> None:
     log_in(monkeypatch, role="viewer")
     bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
+    bucket.add_response("list_objects_v2", {})
     answer = browser.get(path())
     assert answer.status_code == 404
     assert "No report yet" in answer.text
     assert f"s3://skillopt/runs/searchqa/{RUN}/report.html" in answer.text
     assert answer.headers["content-security-policy"] == STORED["Content-Security-Policy"]
+
+
+def test_an_imported_run_never_has_a_report(
+    browser: TestClient, bucket: Stubber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(monkeypatch, role="viewer")
+    bucket.add_client_error("get_object", "NoSuchKey", http_status_code=404)
+    imported = f"runs/searchqa/{RUN}/imported.json"
+    wanted = {"Bucket": "skillopt", "Prefix": imported, "MaxKeys": 1}
+    bucket.add_response("list_objects_v2", {"Contents": [{"Key": imported}]}, wanted)
+    answer = browser.get(path())
+    assert (answer.status_code, "An imported run has no report" in answer.text) == (404, True)
+    assert "Come back" not in answer.text
 
 
 def test_a_store_that_refuses_is_named_and_not_taken_for_a_missing_report(
@@ -114,10 +129,11 @@ def test_nothing_but_the_route_is_served(browser: TestClient, page: str) -> None
 @pytest.mark.parametrize(
     ("base_url", "prefix"), [("http://localhost:8080", ""), ("https://flow.example.org/team/", "/team")]
 )
-def test_the_link_leads_to_the_route(monkeypatch: pytest.MonkeyPatch, base_url: str, prefix: str) -> None:
+def test_the_link_leads_to_the_page_of_the_dag_run(monkeypatch: pytest.MonkeyPatch, base_url: str, prefix: str) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
-    ended: Any = type("Ended", (), {"run_id": "manual__2026-11-21T04:00:00+00:00"})()
-    link = addresses.ReportLink("searchqa").get_link(operator=ended, ti_key=ended)
-    name = link.removeprefix(f"{prefix}{addresses.UI_PREFIX}/runs/searchqa/").removesuffix("/report")
-    assert name.startswith("manual__2026-11-21T04-00-00-00-00-")
-    assert link == f"{prefix}{addresses.UI_PREFIX}{path(run=name)}"
+    run_id = "manual__2026-11-21T04:00:00+00:00"
+    ended: Any = type("Ended", (), {"dag_id": "train_searchqa", "run_id": run_id})()
+    link = addresses.ReportLink().get_link(operator=ended, ti_key=ended)
+    wanted = addresses.DAG_RUN_REPORT.format(dag_id="train_searchqa", run_id=run_id)
+    assert unquote(link) == f"{prefix}{addresses.UI_PREFIX}{wanted}"
+    assert "+" not in link

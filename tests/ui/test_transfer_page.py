@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.transfer_matrix import TransferMatrix
 from skillopt_airflow.core.types import Status
+from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT
 from skillopt_airflow.store.keys import TransferKeys, run_name, transfer_name
 from skillopt_airflow.store.matrix_table import MatrixTable
 from skillopt_airflow.ui import reports, transfer_page
@@ -18,7 +19,7 @@ from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
 from tests.ui.users import log_in
 
 RUN_ID = "manual__2026-11-21T04:00:00+00:00"
-PATH = reports.DAG_RUN_ROUTE.format(dag_id="transfer_searchqa", run_id=RUN_ID)
+PATH = DAG_RUN_REPORT.format(dag_id="transfer_searchqa", run_id=RUN_ID)
 RUN = transfer_name(RUN_ID)
 
 

@@ -1,4 +1,4 @@
-"""Addresses of a training in Airflow: the ids of its DAGs, and the page of a run's report."""
+"""Addresses of a training in Airflow: the ids of its DAGs, and the page of a DAG run's report."""
 
 import os
 import re
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 UI_PREFIX = "/skillopt"
 """Path at which the API server mounts this project's pages."""
-REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
-"""Below the prefix; `run` as `skillopt_airflow.store.keys.run_name` gives it."""
+DAG_RUN_REPORT = "/dag_runs/{dag_id}/{run_id}/report"
+"""Below the prefix; the ids as Airflow's UI has them."""
 
 
 PREFIX_VARIABLE = "SKILLOPT_DAG_PREFIX"
@@ -77,16 +77,12 @@ class ReportLink(BaseOperatorLink):
 
     name = "Report"
 
-    def __init__(self, benchmark: str) -> None:
-        self._benchmark = benchmark
-
     def get_link(self, operator: "BaseOperator", *, ti_key: "TaskInstanceKey") -> str:
         """Return the page's path on the API server; Airflow asks for it, and stores it, when the task ends."""
         from airflow.sdk.configuration import conf
 
-        from skillopt_airflow.store.keys import run_name
-
         # Without scheme and host: a browser may know the server by another name than the worker does.
         base = urlsplit(conf.get("api", "base_url", fallback="/")).path.rstrip("/")
-        page = REPORT_ROUTE.format(benchmark=self._benchmark, run=run_name(ti_key.run_id))
+        # By the DAG run, whose form says where the run is stored.
+        page = DAG_RUN_REPORT.format(dag_id=ti_key.dag_id, run_id=quote(ti_key.run_id, safe=""))
         return f"{base}{UI_PREFIX}{page}"

@@ -62,7 +62,7 @@ def train_dag(benchmark: str, config: TrainConfig) -> DAG:
         finish = tasks.finish(run)
         test = evaluations(config, "test", run, finish)
         report: Any = tasks.report(run)
-        report.operator.operator_extra_links = (ReportLink(benchmark),)
+        report.operator.operator_extra_links = (ReportLink(),)
         chain(tried, seed, tasks.start(run), *epochs, last, evaluate_last, finish, test, report)
         chain(report, publication(benchmark, config, run))
         chain(tried, seed_test)

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
-from skillopt_airflow.pipeline.addresses import REPORT_ROUTE, train_dag_id, transfer_dag_id
+from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT, train_dag_id, transfer_dag_id
 from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
@@ -22,10 +22,10 @@ from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of
 from skillopt_airflow.ui.transfer_page import compared_benchmark, matrix_page
 
-DAG_RUN_ROUTE = "/dag_runs/{dag_id}/{run_id}/report"
-"""Below the plugin's prefix; the ids as Airflow's UI has them."""
+REPORT_ROUTE = "/runs/{benchmark}/{run}/report"
+"""Below the plugin's prefix; `run` as `skillopt_airflow.store.keys.run_name` gives it."""
 
-REPORT_TAB = dag_run_tab("Report", DAG_RUN_ROUTE)
+REPORT_TAB = dag_run_tab("Report", DAG_RUN_REPORT)
 
 
 class DagRunRow(NamedTuple):
@@ -65,7 +65,7 @@ def report(benchmark: str, run: str) -> HTMLResponse:
         return message_page(502, "The report cannot be read", str(error))
 
 
-@app.get(DAG_RUN_ROUTE, dependencies=[Depends(may_read_dag_run)])
+@app.get(DAG_RUN_REPORT, dependencies=[Depends(may_read_dag_run)])
 def dag_run_report(
     request: Request, dag_id: str, run_id: str, row: Annotated[DagRunRow | None, Depends(row_of)]
 ) -> HTMLResponse:
@@ -109,9 +109,17 @@ def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:
 
 
 def _report(training: RunRef) -> HTMLResponse:
-    key = RunKeys(training.storage.prefix, training.benchmark, training.run).report
+    keys = RunKeys(training.storage.prefix, training.benchmark, training.run)
     why = (
         "A training writes its report at its end, or when it stops early. Come back when the DAG run has ended; "
         "if it failed, its tasks' logs say why."
     )
-    return stored_page(training, key, "No report yet", why)
+    found = stored_page(training, keys.report, "No report yet", why)
+    if found.status_code == 404 and _is_imported(training, keys):
+        text = f"Run {training.run} was trained elsewhere, by another project, and its skills were imported from there."
+        return message_page(404, "An imported run has no report", text)
+    return found
+
+
+def _is_imported(training: RunRef, keys: RunKeys) -> bool:
+    return AirflowConnections().object_store(training.storage, training.storage.bucket).exists(keys.imported)
