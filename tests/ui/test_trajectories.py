@@ -358,7 +358,7 @@ def play_for(hard: float, item: Item, skill: str) -> Rollout:
 
 
 def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
-    browser: TestClient, published: TrainingRun
+    browser: TestClient, published: TrainingRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = {"moment": "final", "stage": "publish-later"}
     page = get(browser, **asked)
@@ -368,6 +368,16 @@ def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
     # One that was planned when the contest did not say under which knobs.
     key = published.keys.publication("later").contest
     contest = published.store.get_model(key, PublishContest)
+    # In the tab of the publication's own DAG run, too.
+    monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({"run": "run", "target": "c:d"}, None))
+    tab = trajectories.DAG_RUN_ROUTE.format(dag_id="publish_searchqa", run_id="later")
+    assert get(browser, tab).xpath("string(//h1)") == "Trajectories: End, publication later for c:d"
+    assert get(browser, tab, moment="steps/step_0000").xpath("string(//h1)").startswith("Trajectories: Beginning")
+    log_in(monkeypatch, ["publish_searchqa"])
+    assert browser.get(tab).status_code == 403
+    log_in(monkeypatch)
+    monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({"run": "../run"}, None))
+    assert "names no run of searchqa" in text(get(browser, tab, 404))
     published.store.put_model(key, contest.model_copy(update={"overrides": {}}))
     page = get(browser, **asked)
     assert page.xpath("string(//h1)") == "Trajectories: End, publication later"

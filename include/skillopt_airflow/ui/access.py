@@ -13,7 +13,7 @@ from fastapi import Depends, HTTPException, Request
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.pipeline.addresses import train_dag_id
-from skillopt_airflow.ui.trainings import trained_benchmark
+from skillopt_airflow.ui.trainings import published_benchmark, trained_benchmark
 
 
 def may_read(benchmark: str, request: Request, user: GetUserDep) -> None:
@@ -27,9 +27,9 @@ def may_read(benchmark: str, request: Request, user: GetUserDep) -> None:
 
 
 def may_read_dag_run(dag_id: str, request: Request, user: GetUserDep) -> None:
-    """Let those pass who may read the DAG's runs and, behind a part of a training, those of the training's DAG."""
+    """Let those pass who may read the DAG's runs and, behind a training's part or publication, those of its DAG."""
     requires_access_dag("GET", DagAccessEntity.RUN, dag_id)(request, user)
-    benchmark = trained_benchmark(dag_id)
+    benchmark = trained_benchmark(dag_id) or published_benchmark(dag_id)
     if benchmark is not None:
         may_read(benchmark, request, user)
 

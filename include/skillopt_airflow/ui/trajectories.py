@@ -8,6 +8,7 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
+from skillopt_airflow.pipeline.params import run_storage
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
@@ -16,6 +17,7 @@ from skillopt_airflow.ui.access import may_read, may_read_dag_run
 from skillopt_airflow.ui.pages import PRIVATE, app, dag_run_tab, message_page, page
 from skillopt_airflow.ui.quality_tab import checked_run
 from skillopt_airflow.ui.reports import DagRunRow, row_of
+from skillopt_airflow.ui.trainings import published_benchmark
 from skillopt_airflow.ui.trajectory_query import Asked, TrajectoryQuery
 from skillopt_airflow.ui.trajectory_subject import Subject
 
@@ -33,14 +35,32 @@ TRAJECTORIES_TAB = dag_run_tab("Trajectories", DAG_RUN_ROUTE)
 def dag_run_trajectories(
     request: Request, dag_id: str, run_id: str, asked: Asked, row: Annotated[DagRunRow | None, Depends(row_of)]
 ) -> Response:
-    """Show what the training, evaluation or night that the DAG run is has rolled out."""
+    """Show what the training, evaluation, matrix, night or publication that the DAG run is has rolled out."""
     if row is None:
         return message_page(404, "No such run", f"{dag_id} has no run {run_id}.")
     try:
-        ref = checked_run(dag_id, run_id, row)
+        ref, asked = _rolled_out(dag_id, run_id, row, asked)
     except (SkillOptError, AirflowException) as error:
         return message_page(404, "Nothing is rolled out here", str(error))
     return _answer(request, asked, lambda: run_rollouts.of_run(ref, asked))
+
+
+def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: TrajectoryQuery) -> tuple[RunRef, TrajectoryQuery]:
+    """Return the run behind a DAG run, and what is asked for: first of a training that is published, its publication.
+
+    Raises:
+        SkillOptError: the DAG rolls out nothing, or was triggered with a configuration that it does not accept.
+    """
+    from skillopt_airflow.training.rollout_stages import PUBLICATION
+
+    benchmark = published_benchmark(dag_id)
+    if benchmark is None:
+        return checked_run(dag_id, run_id, row), asked
+    run, storage = str(row.conf.get("run")), run_storage(benchmark_config(benchmark), row.conf)
+    if run != run_name(run):
+        raise DataError(f"{dag_id}, run {run_id}: its conf names no run of {benchmark}")
+    own = {} if asked.moment else {"moment": "final", "stage": f"{PUBLICATION}{run_name(run_id)}"}
+    return RunRef(benchmark=benchmark, run=run, storage=storage), asked.changed(**own)
 
 
 @app.get(RUN_ROUTE, dependencies=[Depends(may_read)])
