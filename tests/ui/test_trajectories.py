@@ -168,6 +168,9 @@ def test_the_candidate_is_compared_with_what_it_had_to_beat(browser: TestClient)
         found = get(browser, **STEP, other=SEED, show=show)
         assert items(found) == expected
         assert options(found, "show")[show].endswith(f" ({len(expected)})")
+    page = get(browser, **STEP)
+    told = [" ".join(row.xpath("td[2]")[0].itertext()) for row in page.xpath("//table[@class='rollouts']/tbody/tr")]
+    assert [one.split()[:2] for one in told[:2]] == [["✓", "success"], ["✕", "failure"]]
     page = get(browser, **STEP, other=SEED, sort="difference", order="down")
     assert items(page)[:4] == won
     assert items(page)[-2:] == ["val-09", FAILED]
