@@ -368,9 +368,6 @@ def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
     assert page.xpath("string(//h1)") == "Trajectories: End, publication later for c:d"
     assert (len(items(page)), len(items(get(browser, **asked, show="failure")))) == (8, 8)
     assert options(page, "skill")["publish/later/rival_skill.md"] == "what it had to beat"
-    # One that was planned when the contest did not say under which knobs.
-    key = published.keys.publication("later").contest
-    contest = published.store.get_model(key, PublishContest)
     # In the tab of the publication's own DAG run, too.
     monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({"run": "run", "target": "c:d"}, None))
     tab = trajectories.DAG_RUN_ROUTE.format(dag_id="publish_searchqa", run_id="later")
@@ -381,6 +378,9 @@ def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
     log_in(monkeypatch)
     monkeypatch.setitem(app.dependency_overrides, row_of, lambda: DagRunRow({"run": "../run"}, None))
     assert "names no run of searchqa" in text(get(browser, tab, 404))
+    # One that was planned when the contest did not say under which knobs.
+    key = published.keys.publication("later").contest
+    contest = published.store.get_model(key, PublishContest)
     published.store.put_model(key, contest.model_copy(update={"overrides": {}}))
     page = get(browser, **asked)
     assert page.xpath("string(//h1)") == "Trajectories: End, publication later"
@@ -394,7 +394,8 @@ def test_a_skill_shows_the_rollouts_of_all_runs(browser: TestClient, trained: St
     assert list(options(page, "split")) == ["train", "val"]
     assert list(options(page, "other")) == ["", candidate]
     assert list(options(page, "task_type")) == ["", "even", "odd"]
-    assert page.xpath("string(//h1)") == f"Trajectories: skill {seed} on the val split"
+    target = trained.run.config.model.target
+    assert page.xpath("string(//h1)") == f"Trajectories: skill {seed} on the val split, {target}, chat"
     asked = {"skill": seed, "other": candidate, "split": "val"}
     assert items(get(browser, SKILL, **asked, show="flipped")) == [
         "val-02", "val-04", "val-08", "val-09", "val-10"
@@ -409,7 +410,8 @@ def test_a_published_skill_has_the_name_of_its_version(
     key = trained.run.rollout_key(Split.VAL, trained.seed, 0)
     page_data.publish(store, "", "searchqa", key.target, [trained.seed.text])
     page = get(browser, SKILL, skill=trained.seed.sha256[:12], split="val")
-    assert page.xpath("string(//h1)") == f"Trajectories: v0001-{trained.seed.sha256[:12]} on the val split"
+    title = f"Trajectories: v0001-{trained.seed.sha256[:12]} on the val split, {key.target}, chat"
+    assert page.xpath("string(//h1)") == title
     store.objects = before
 
 
@@ -425,6 +427,19 @@ def test_a_skill_under_several_settings(browser: TestClient, trained: StoredRun,
     assert items(hot) == ["val-01"]
     assert "different settings" in text(hot)
     store.objects = before
+
+
+def test_a_skill_without_rollouts_of_the_model_that_is_named_shows_no_other_s(
+    browser: TestClient, trained: StoredRun
+) -> None:
+    seed, target = trained.seed.sha256[:12], str(trained.run.config.model.target)
+    assert items(get(browser, SKILL, skill=seed, target=target, split="test", draw=1))
+    assert f"there are no rollouts of skill '{seed}', target 'c:d'" in text(
+        get(browser, SKILL, 404, skill=seed, target="c:d")
+    )
+    assert f"'{seed}', target '{target}', harness 'codex'" in text(
+        get(browser, SKILL, 404, skill=seed, target=target, harness="codex")
+    )
 
 
 def test_rollouts_that_are_gone_and_benchmarks_without_any(

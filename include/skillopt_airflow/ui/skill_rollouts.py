@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing
 from skillopt_airflow.core.resource_groups import StorageGroup
-from skillopt_airflow.core.types import Split
 from skillopt_airflow.pipeline.addresses import train_dag_id
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.connections import published_skills
@@ -47,7 +46,7 @@ def of_skill(benchmark: str, asked: TrajectoryQuery) -> Subject:
     """Return a skill's rollouts on a split that the address asks for.
 
     Raises:
-        DataError: the skill has none.
+        DataError: the skill has none, or none for the target or under the harness that is named.
         SkillOptError: they cannot be read.
     """
     from skillopt_airflow.store.rollout_browser import RolloutBrowser
@@ -67,7 +66,7 @@ def of_skill(benchmark: str, asked: TrajectoryQuery) -> Subject:
     own = [one for one in there if one.skill == partition.skill and one.target == partition.target]
     own = [one for one in own if one.harness == partition.harness]
     return Subject(
-        title=f"{names[partition.skill]} on the {partition.split} split",
+        title=f"{names[partition.skill]} on the {partition.split} split, {partition.target}, {partition.harness}",
         benchmark=benchmark,
         store=store,
         prefix=config.storage.prefix,
@@ -93,17 +92,19 @@ def _hidden(partition: "Partition") -> dict[str, str]:
 
 
 def _closest(there: "Sequence[Partition]", asked: TrajectoryQuery) -> "Partition":
-    """Return the partition that has most of what is asked for."""
-    if not there:
+    """Return the partition of the target and harness, where they are asked for, that has most of the rest.
+
+    Raises:
+        DataError: there is none.
+    """
+    named = {name: value for name, value in (("target", asked.target), ("harness", asked.harness)) if value}
+    own = [one for one in there if all(getattr(one, name) == value for name, value in named.items())]
+    if not own:
+        under = "".join(f", {name} {value!r}" for name, value in named.items())
         raise DataError(
-            f"there are no rollouts of skill {asked.skill!r}; they may be gone by retention.trajectory_days"
+            f"there are no rollouts of skill {asked.skill!r}{under}; they may be gone by retention.trajectory_days"
         )
-    wanted = (asked.target, asked.harness, asked.split, asked.draw)
-    return max(there, key=lambda one: [mine == theirs for mine, theirs in zip(_place(one), wanted, strict=True)])
-
-
-def _place(one: "Partition") -> tuple[str, str, Split, int]:
-    return one.target, one.harness, one.split, one.draw
+    return max(own, key=lambda one: (one.split == asked.split, one.draw == asked.draw))
 
 
 def _names(storage: StorageGroup, benchmark: str, target: str, skills: Iterable[str]) -> dict[str, str]:
