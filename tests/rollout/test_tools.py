@@ -13,7 +13,7 @@ import pytest
 from benchmarks.livemathematicianbench.adapter import BENCHMARK as WITHOUT_TOOLS
 from benchmarks.searchqa.adapter import BENCHMARK, SearchQA
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.errors import ConfigError, SandboxError
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.types import JsonObject, Status, Trajectory
 from skillopt_airflow.rollout.settings import PublicItem, RolloutSettings
@@ -300,3 +300,22 @@ def test_a_session_is_played_by_one_tool_and_judged_by_its_outcome(tmp_path: Pat
     harness = partial(ToolsHarness, settings.model_copy(update={"max_turns": 2}), benchmarks.load(NAME))
     trajectory, _ = run_item(answer, harness, PublicItem(id="i-1", public={}), tmp_path, files("9"))
     assert (trajectory.status, trajectory.answer) == (Status.OK, "not won after 2 actions")
+
+
+@pytest.mark.parametrize(("action", "words"), [("die", "the engine has crashed"), ("sleep", "session.turn_timeout")])
+def test_a_world_that_breaks_down_is_no_score_of_the_targets(
+    action: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    make_cellar(tmp_path, monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    asked: list[Asked] = []
+
+    def answer(one: Asked) -> Reply:
+        asked.append(one)
+        return calls("openai-chat", "act", {"action": action if len(asked) == 2 else "down"})
+
+    settings = RolloutSettings(**TOOLS | {"benchmark": NAME, "session": {"turn_timeout": 10}})
+    harness = partial(ToolsHarness, settings, benchmarks.load(NAME))
+    with pytest.raises(SandboxError, match=words):
+        run_item(answer, harness, PublicItem(id="i-1", public={}), tmp_path, files("3"))
+    assert len(asked) == 2

@@ -16,6 +16,7 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
+from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.pictures import parts
 from skillopt_airflow.core.protocols import Benchmark, Workspace
 from skillopt_airflow.core.shortening import shortened
@@ -36,8 +37,9 @@ MOST_CHARS = {"assistant": 8000, "user": 8000, "tool": MAX_RESULT_CHARS + 200}
 class ToolsHarness:
     """Lets the target call the benchmark's tools until it answers, in at most `max_turns` model calls.
 
-    What a tool raises is told to the target. A target that used up its turns has answered with its last text, or with
-    the files that it made; if there is neither, that is a model_error. A session is judged by its outcome alone.
+    What a tool raises is told to the target, but for a world that breaks down, which ends the item. A target that used
+    up its turns has answered with its last text, or with the files that it made; if there is neither, that is a
+    model_error. A session is judged by its outcome alone.
     """
 
     def __init__(self, settings: RolloutSettings, benchmark: Benchmark, gateway: str) -> None:
@@ -52,7 +54,7 @@ class ToolsHarness:
         await self._target.aclose()
 
     async def run(self, item: PublicItem, skill: str, workspace: Workspace) -> Trajectory:
-        """Return an item's trajectory; a failure of the provider becomes its status."""
+        """Return an item's trajectory; a failure of the provider becomes its status, a broken world an error."""
         started, clock = time.time(), time.monotonic()
         async with tool_task(self._benchmark, self._settings, item, workspace) as task:
             pictures = item_pictures([task.text], workspace)
@@ -123,6 +125,9 @@ def _telling(tool: ToolFunction) -> Callable[..., Awaitable[ToolReturn]]:
         began = time.monotonic()
         try:
             result = shortened(await tool(*arguments, **named), MAX_RESULT_CHARS)
+        except SandboxError:
+            # The world has broken down, of which nothing is to be told: a score would not be the target's.
+            raise
         except Exception as error:
             raise ToolFailed(reason(f"{type(error).__name__}: {error}")) from error
         return ToolReturn(result, metadata=time.monotonic() - began)
