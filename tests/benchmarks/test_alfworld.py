@@ -11,8 +11,10 @@ from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.sessions import Episode, Observation
 from skillopt_airflow.core.types import DATA_SPLITS, Status, Trajectory
+from skillopt_airflow.training.benchmark_settings import benchmark_config
 
 FOLDER = benchmarks.project() / "benchmarks" / "alfworld"
+MEGABYTES_A_GAME = 90
 OPENING = Observation(
     text="You see a desk 1.\n\nYour task is to: put a mug in desk.", admissible=("go to desk 1", "look")
 )
@@ -131,3 +133,9 @@ def test_splits_are_made_of_a_folder_of_games(tmp_path: Path):
     )
     assert failed.returncode == 1
     assert "json_2.1.1" in failed.stderr
+
+
+def test_the_games_of_a_container_fit_into_its_memory():
+    config = benchmark_config("alfworld")
+    assert config.sandbox.memory == "2g"
+    assert config.model.concurrency * MEGABYTES_A_GAME < 0.8 * 2048
