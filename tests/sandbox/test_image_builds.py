@@ -1,8 +1,11 @@
-"""How many images of items a task builds at a time, on an engine that is only counted."""
+"""How many images of items a task builds at a time, on an engine that is only counted, and how packages are fetched."""
 
+import json
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +14,8 @@ from docker.errors import ImageNotFound
 
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.sandbox.item_images import ItemImages
+from skillopt_airflow.sandbox import item_images
+from skillopt_airflow.sandbox.item_images import ItemImages, fetched
 from tests.sandbox.small_repository import CONTENTS, small_item
 
 
@@ -54,3 +58,62 @@ def test_a_task_builds_no_more_at_a_time_whoever_opened_the_images(most: int) ->
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(judged, range(6)))
     assert (engine.most, engine.refused) == (most, 6)
+
+
+@pytest.fixture
+def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Python whose pip writes down the file of requirements and its environment, and installs nothing."""
+    program, said = tmp_path / "python", tmp_path / "said.json"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, os, sys\n"
+        f"json.dump([open(sys.argv[-1]).read(), dict(os.environ), os.getcwd()], open({str(said)!r}, 'w'))\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(item_images.sys, "executable", str(program))
+    return said
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "evil @ file:///tmp/evil-1.0.tar.gz",
+        "evil @ https://example.org/evil-1.0.tar.gz",
+        "./evil-1.0.tar.gz",
+        "git+https://example.org/evil",
+        "-e .",
+        "-r other.txt",
+        "--no-binary :all:",
+        "--index-url https://example.org/simple",
+        "evil==1.0 --hash=sha256:00 --find-links=/tmp",
+        "evil==1.0 --config-settings=x=y",
+        "evil==${AIRFLOW_CONN_SKILLOPT_TARGET}",
+    ],
+)
+def test_requirements_that_would_run_code_on_the_worker_are_refused(line: str, pip: Path, tmp_path: Path) -> None:
+    with pytest.raises(ImageMissing, match="item i-1") as refused:
+        fetched(f"pytest==8.3.5\n{line}\n".encode(), "3.11 x86_64", tmp_path, "i-1")
+    assert line in str(refused.value)
+    assert not pip.exists()
+
+
+def test_pip_gets_the_packages_that_are_named_and_nothing_of_the_workers_secrets(
+    pip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SKILLOPT_TARGET", "secret")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example.org/simple")
+    monkeypatch.setenv("https_proxy", "http://proxy.example.org:3128")
+    text = "# what the tests need\n\npytest==8.3.5  # the runner\nrequests[socks]>=2 ; python_version < '4'\n"
+    text += f"pluggy==1.5.0 \\\n    --hash=sha256:{'0' * 64} \\\r\n    --hash=sha256:{'1' * 64}\r\n"
+    fetched(text.encode(), "3.11 x86_64", tmp_path, "i-1")
+    given, environment, folder = json.loads(pip.read_text())
+    assert given.splitlines() == [
+        "pytest==8.3.5",
+        'requests[socks]>=2; python_version < "4"',
+        f"pluggy==1.5.0 --hash=sha256:{'0' * 64} --hash=sha256:{'1' * 64}",
+    ]
+    assert folder == str(tmp_path)
+    assert environment["PIP_INDEX_URL"] == "https://mirror.example.org/simple"
+    assert environment["https_proxy"] == "http://proxy.example.org:3128"
+    assert "secret" not in environment.values()
+    assert environment.keys() >= {"PATH"}

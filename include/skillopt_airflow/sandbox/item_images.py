@@ -1,12 +1,15 @@
 """Images of items that bring a repository: built once on the sandbox image, and kept under the hash of what they hold.
 
-Packages are fetched by the worker's pip, as wheels alone, so that nothing of theirs runs there and the container in
-which an image is put together needs no network. Of an item that names an image, repository and packages come from
-there, and a second image is made from that one itself: its tests run with the libraries that it was made with.
+Packages are fetched by the worker's pip, by name and as wheels alone, so that nothing of theirs runs there and the
+container in which an image is put together needs no network. Of an item that names an image, repository and packages
+come from there, and a second image is made from that one itself: its tests run with the libraries that it was made
+with.
 """
 
 import hashlib
 import logging
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +22,8 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
@@ -39,6 +44,12 @@ DAY_SECONDS = 86400
 MAX_SAID_BYTES = 64 * 1024
 GLIBCS = (28, 27, 24, 17, 12, 5)
 """Minor versions of glibc 2 whose wheels run on the sandbox base."""
+HASH = re.compile(r"sha(256|384|512):[0-9a-f]+")
+PIPS_VARIABLE = re.compile(
+    r"PATH|HOME|TMPDIR|XDG_(CONFIG|CACHE)_HOME|NETRC|PIP_\w+|\w+_proxy|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE",
+    re.IGNORECASE,
+)
+"""What pip may know of the worker's environment, which holds credentials of others, too."""
 
 Contents = Callable[[Item], Mapping[str, bytes]]
 
@@ -255,23 +266,50 @@ def fetched(requirements: bytes, python: str, folder: Path, item_id: str) -> Non
     """Put the packages of a requirements file into `folder`/packages, as wheels for another Python.
 
     Raises:
-        ImageMissing: pip says no; the text has its last words.
+        ImageMissing: a line does not name a package, or pip says no; the text has the line, or pip's last words.
     """
     version, _, machine = python.partition(" ")
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in GLIBCS]
     platforms += [f"{old}_{machine}" for old in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]
-    (folder / "requirements.txt").write_bytes(requirements)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    (folder / "requirements.txt").write_text("\n".join(_named(requirements, item_id)), encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
     command += ["--only-binary", ":all:", "--no-compile", "--target", str(folder / "packages")]
     command += ["--python-version", version, "--implementation", "cp"]
     command += [f"--platform={one}" for one in platforms]
     command += ["--requirement", str(folder / "requirements.txt")]
+    env = {name: value for name, value in os.environ.items() if PIPS_VARIABLE.fullmatch(name)}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS)
+        done = subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ImageMissing(f"the packages of item {item_id} could not be fetched: {error}") from error
     if done.returncode != 0:
         raise ImageMissing(f"the packages of item {item_id} could not be fetched: {done.stderr.strip()[-500:]}")
+
+
+def _named(requirements: bytes, item_id: str) -> Iterator[str]:
+    """Yield the packages of a requirements file, each with the hashes that it may have.
+
+    Any other line could have pip run code on the worker: it builds what an address leads to, whatever its options say.
+
+    Raises:
+        ImageMissing: there is such a line.
+    """
+    for line in re.sub(r"\\\r?\n", " ", requirements.decode("utf-8-sig", errors="replace")).splitlines():
+        name, *hashes = re.split(r"\s+--hash=", re.sub(r"(^|\s+)#.*", "", line).strip())
+        if not name:
+            continue
+        try:
+            package = Requirement(name)
+        except InvalidRequirement:
+            package = None
+        if package is None or package.url is not None or not all(HASH.fullmatch(one) for one in hashes):
+            raise ImageMissing(
+                f"the packages of item {item_id} are not fetched: {line.strip()[:200]!r} in its requirements.txt is "
+                "not the name of a package, with or without a version, markers and hashes"
+            )
+        yield " ".join([str(package), *(f"--hash={one}" for one in hashes)])
 
 
 def remove_unused(client: Any, days: float) -> list[str]:
