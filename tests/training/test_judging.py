@@ -155,8 +155,8 @@ def with_less_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "import resource, runpy, sys\n"
         "setrlimit = resource.setrlimit\n"
         "def lower(which, limits):\n"
-        f"    most = {LESS_MEMORY} if which == resource.RLIMIT_AS else limits[0]\n"
-        "    setrlimit(which, tuple(min(most, limit) for limit in limits))\n"
+        f"    limits = ({LESS_MEMORY}, {LESS_MEMORY}) if which == resource.RLIMIT_AS else limits\n"
+        "    setrlimit(which, limits)\n"
         "resource.setrlimit = lower\n"
         "sys.argv = sys.argv[3:]\n"
         "runpy.run_module('skillopt_airflow.training.judging', run_name='__main__')\n"
@@ -264,6 +264,36 @@ def test_a_judge_that_cannot_start_is_nobody_s_score(monkeypatch: pytest.MonkeyP
         judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
 
 
+def judging_by(shell: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a shell script for a judge, which has got ready."""
+    program = folder / "judge"
+    program.write_text(f"#!/bin/sh\necho ready\n{shell}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(judging.sys, "executable", str(program))
+
+
+def test_a_judge_that_had_no_time_is_nobody_s_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "WALL_SECONDS", 1)
+    judging_by("exec sleep 60", tmp_path, monkeypatch)
+    with pytest.raises(SandboxError, match=r"item 1 of spreadsheetbench .* not done after 1 s"):
+        judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+
+
+def test_a_judge_that_was_killed_is_nobody_s_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judging_by("kill -KILL $$", tmp_path, monkeypatch)
+    with pytest.raises(SandboxError, match=r"item 1 of spreadsheetbench .* was killed"):
+        judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+
+
+@pytest.mark.parametrize("end", ["kill -XCPU $$", "kill -SEGV $$", "exit 1"])
+def test_a_judge_that_a_workbook_uses_up_scores_zero(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = """echo '{"hard": 0, "soft": 0, "feedback": "no output.xlsx was saved"}'"""
+    judging_by(f"if [ -e produced/output.xlsx ]; then {end}; else {without}; fi", tmp_path, monkeypatch)
+    score = judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN)
+    assert (score.hard, score.soft) == (0.0, 0.0)
+    assert "could not be read within 30 s and 1024 MB" in score.feedback
+
+
 def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a judge of the test's own finds in its process."""
     spy = tmp_path / "spy"
@@ -274,7 +304,7 @@ def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypa
         "from skillopt_airflow.core.types import Score\n"
         "def found(*_):\n"
         "    names = ('AS', 'CPU', 'FSIZE', 'CORE')\n"
-        "    limits = [resource.getrlimit(getattr(resource, f'RLIMIT_{name}'))[0] for name in names]\n"
+        "    limits = [resource.getrlimit(getattr(resource, f'RLIMIT_{name}')) for name in names]\n"
         "    return Score(hard=0, soft=0, feedback=json.dumps([limits, dict(os.environ), os.listdir('.')]))\n"
         "type(benchmarks.load('spreadsheetbench')).score_files = lambda self, *files: found()\n"
         "sys.argv = sys.argv[3:]\n"
@@ -285,7 +315,8 @@ def test_the_judge_has_limits_and_nothing_of_the_worker(tmp_path: Path, monkeypa
     monkeypatch.setattr(judging.sys, "executable", str(spy))
     feedback = judge(CASE, {"output.xlsx": book(1, 2)}, GOLDEN).feedback
     limits, environment, folder = __import__("json").loads(feedback)
-    assert limits == [1024 * MEGABYTE, 30, MEGABYTE, 0]
+    # The signal of the lower limit of processor time tells that from a process which the kernel ended for memory.
+    assert limits == [[1024 * MEGABYTE] * 2, [30, 31], [MEGABYTE] * 2, [0, 0]]
     assert CANARY not in str(environment)
     assert not [name for name in environment if name.startswith(("AIRFLOW", "AWS"))]
     assert sorted(folder) == ["produced", "references"]

@@ -7,6 +7,7 @@ before it opens the first file and the Score at the end, as JSON.
 import logging
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -78,7 +79,8 @@ def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, by
     """Return the score of what the target left; 0 where the process does not survive it, which is the target's doing.
 
     Raises:
-        SandboxError: the process cannot start, or fails without the target's files too.
+        SandboxError: the process cannot start, gets too little of the processors, is killed, or fails without the
+            target's files too.
     """
     score = _judged(case, produced, references)
     if score is not None:
@@ -89,7 +91,7 @@ def judge(case: Case, produced: Mapping[str, bytes], references: Mapping[str, by
 
 
 def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, bytes]) -> Score | None:
-    """Return the score, or None if the process failed, was killed, or took too long over the files."""
+    """Return the score, or None if the process failed, or used up what it may over the files."""
     with tempfile.TemporaryDirectory(prefix="skillopt-judge-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         for part, contents in ((PRODUCED, produced), (REFERENCES, references)):
@@ -110,10 +112,9 @@ def _judged(case: Case, produced: Mapping[str, bytes], references: Mapping[str, 
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            if READY.encode() not in (error.stdout or b""):
-                _failed(case, f"the judge was not ready after {WALL_SECONDS} s")
-            log.warning("Item %s: the judge was stopped after %d s", case.item.id, WALL_SECONDS)
-            return None
+            # It cannot wait for anything but a processor, of which it may use half that time.
+            getting = "done" if READY.encode() in (error.stdout or b"") else "ready"
+            _failed(case, f"the judge was not {getting} after {WALL_SECONDS} s")
         except OSError as error:
             raise SandboxError(f"the judge of {case.benchmark} could not start: {error}") from error
     return _score(case, done)
@@ -126,6 +127,8 @@ def _score(case: Case, done: "subprocess.CompletedProcess[bytes]") -> Score | No
         _failed(case, f"the judge did not get ready (exit status {done.returncode}): {errors}")
     if done.returncode == 0:
         return Score.model_validate_json(said)
+    if done.returncode == -signal.SIGKILL:
+        _failed(case, "the judge was killed, as the kernel does where the worker's memory ends")
     log.warning("Item %s: the judge ended with exit status %d: %s", case.item.id, done.returncode, errors)
     return None
 
@@ -138,14 +141,21 @@ def _limit() -> None:
     """Lower this process's limits, for good."""
     for which, most in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
-        (resource.RLIMIT_CPU, CPU_SECONDS),
         (resource.RLIMIT_FSIZE, WRITTEN_BYTES),
         (resource.RLIMIT_CORE, 0),
         # Counts what the user runs already, so none is left; root is not bound by it.
         (resource.RLIMIT_NPROC, 0),
     ):
-        _, hard = resource.getrlimit(which)
-        resource.setrlimit(which, (most, most) if hard == resource.RLIM_INFINITY else (min(most, hard), hard))
+        _lower(which, most, most)
+    # At the upper limit the kernel sends SIGKILL, as it does for want of memory, which is not the target's doing.
+    _lower(resource.RLIMIT_CPU, CPU_SECONDS, CPU_SECONDS + 1)
+
+
+def _lower(which: int, soft: int, hard: int) -> None:
+    _, most = resource.getrlimit(which)
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(which, (soft, hard))
 
 
 def main() -> None:
