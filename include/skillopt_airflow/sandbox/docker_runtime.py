@@ -53,15 +53,16 @@ class DockerRuntime:
     def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Container]:
         """Stage the inputs of a container, and remove its folders afterwards."""
         workload = self.workload
-        labels = self.labels | expiry(container_seconds(workload.limits, len(items)))
-        if workload.one_item_each:
-            labels[ITEM_LABEL] = str(number)
         (own, *_) = items
         image = self._images.of(own) if workload.one_item_each else workload.image
         with (
             self.folder.container(str(number), workload, items, files) as staged,
             self._mounted(staged) as (folder, mounts),
         ):
+            # An image may take longer to be there than the container may live.
+            labels = self.labels | expiry(container_seconds(workload.limits, len(items)))
+            if workload.one_item_each:
+                labels[ITEM_LABEL] = str(number)
             plan = Plan(image, workload.limits, labels, mounts, has_repository=image != workload.image)
             yield Container(self.client, plan, folder, self.stopped)
 

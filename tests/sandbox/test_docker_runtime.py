@@ -1,0 +1,43 @@
+"""What a container on the worker's engine is told of itself, by an engine that makes none."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skillopt_airflow.core.types import Item
+from skillopt_airflow.sandbox import docker_runtime
+from skillopt_airflow.sandbox.docker_limits import container_seconds
+from skillopt_airflow.sandbox.docker_runtime import DockerRuntime
+from skillopt_airflow.sandbox.labels import EXPIRES_LABEL
+from skillopt_airflow.sandbox.staging import TaskFolder
+from tests.sandbox.fake_workload import FakeWorkload
+
+
+def test_the_time_of_a_container_begins_once_its_image_is_there(
+    workload: Callable[..., FakeWorkload], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = time.time()
+
+    class Slow:
+        """Images that take longer to build than a container may live."""
+
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def of(self, item: Item) -> str:
+            nonlocal moment
+            moment += 10_000
+            return f"image-of-{item.id}"
+
+    monkeypatch.setattr(docker_runtime, "ItemImages", Slow)
+    monkeypatch.setattr(time, "time", lambda: moment)
+    fake = workload(None, timeout=60)
+    fake.one_item_each = True
+    runtime = DockerRuntime(None, fake, TaskFolder(tmp_path), 1, None, threading.Event())
+    with runtime.sandbox(0, fake.items, [{}]) as container:
+        expires = int(container.plan.labels[EXPIRES_LABEL])
+    assert expires >= moment + container_seconds(fake.limits, 1)
