@@ -62,13 +62,18 @@ class Repository:
             "PAGER": "cat",
         }
 
-    def difference(self) -> bytes:
+    def difference(self, room: Path) -> bytes:
         """Return the work as a diff by git, new files included; of a larger one than may count only its beginning.
+
+        What git cannot take is left out, such as a repository that the target made in a folder of this one.
+
+        Args:
+            room: folder in which git's own files lie meanwhile.
 
         Raises:
             OSError: git fails, such as for want of space.
         """
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        with tempfile.TemporaryDirectory(dir=room, ignore_cleanup_errors=True) as scratch:
             env = {
                 "PATH": SYSTEM_PATH,
                 "HOME": scratch,
@@ -80,14 +85,15 @@ class Repository:
             }
             Path(scratch, "objects").mkdir()
             self._git(["read-tree", "HEAD"], env)
-            self._git(["add", "--all"], env)
+            self._git(["add", "--all", "--ignore-errors"], env, left_out=1)
             options = ["--cached", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "HEAD"]
             with tempfile.TemporaryFile(dir=scratch) as out:
                 self._git(["diff", *options], env, out.fileno())
                 out.seek(0)
                 return out.read(MAX_PATCH_BYTES + 1)
 
-    def _git(self, command: list[str], env: dict[str, str], out: int = subprocess.DEVNULL) -> None:
+    def _git(self, command: list[str], env: dict[str, str], out: int = subprocess.DEVNULL, left_out: int = 0) -> None:
+        """Run git; its exit status `left_out` says that it could not take everything."""
         done = subprocess.run(
             # A folder with a history of its own would be taken for a link to that.
             ["git", "-c", "core.quotePath=false", "-c", "advice.addEmbeddedRepo=false", *command],
@@ -99,5 +105,5 @@ class Repository:
             check=False,
             timeout=SECONDS,
         )
-        if done.returncode != 0:
+        if done.returncode != 0 and (done.returncode != left_out or b"No space left" in done.stderr):
             raise OSError(f"git {command[0]}: {done.stderr.decode(errors='replace')[-300:].strip()}")

@@ -118,7 +118,9 @@ class ItemFolders:
             OSError: git fails.
         """
         if self._repository is not None:
-            Path(self.outputs, PATCH_FILE).write_bytes(self._repository.difference())
+            outputs = Path(self.outputs)
+            # The folder for temporary files is small, and the target may have filled it.
+            (outputs / PATCH_FILE).write_bytes(self._repository.difference(outputs))
 
     def _environment(self, home: str) -> dict[str, str]:
         passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
