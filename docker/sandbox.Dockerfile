@@ -1,7 +1,13 @@
 # The image that rollouts run in. local/image.py stages its context: `packages` (docker/sandbox-requirements.txt,
-# installed for the base's Python, so that the build needs no network) and `program` (what include/skillopt_airflow/rollout imports).
+# installed for the base's Python, so that the build needs no network but for git) and `program` (what
+# include/skillopt_airflow/rollout imports).
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
+# What the target changes in an item's repository is found by git. Where Debian's mirror does not answer, all other items
+# run all the same.
+RUN command -v git \
+ || { timeout 300 apt-get update && apt-get install --yes --no-install-recommends git; rm -rf /var/lib/apt/lists/*; command -v git; } \
+ || echo 'git cannot be installed: no item that brings a repository runs in this image'
 # The official images of Python come without the bytecode of its library, and a read-only container cannot keep it.
 RUN python3 -m compileall -q -j 0 -x '/(test|tests|idlelib|lib2to3|(site|dist)-packages)/' \
     "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"

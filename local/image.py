@@ -342,7 +342,8 @@ def _build(client: docker.DockerClient, context: Path, base: str, image: str, in
             tag=image,
             buildargs={"BASE": base},
             labels={INPUTS_LABEL: inputs},
-            network_mode="none",
+            # The sandbox image gets git where its base has none. The local engine has no other network than the host's.
+            network_mode="host" if image == IMAGE and base != BOOTSTRAPPED_BASE else "none",
             rm=True,
             forcerm=True,
         )

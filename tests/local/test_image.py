@@ -1,5 +1,8 @@
 import re
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import docker
 import pytest
@@ -105,6 +108,58 @@ def test_a_changed_input_is_another_image(tmp_path: Path, name: str):
 def test_an_engine_that_is_gone_is_explained(tmp_path: Path):
     with pytest.raises(ImageMissing, match="tcp://127"):
         image.ensure(tmp_path, "tcp://127.0.0.1:9", print)
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "network"),
+    [
+        ("sandbox", image.BASE, "host"),
+        ("sandbox", "registry.example.com/python", "host"),
+        ("sandbox", image.BOOTSTRAPPED_BASE, "none"),
+        ("codex", image.IMAGE, "none"),
+        ("gateway", image.BASE, "none"),
+    ],
+)
+def test_the_sandbox_image_alone_is_built_with_a_network_and_where_its_base_may_lack_git(
+    name: str, base: str, network: str, tmp_path: Path
+):
+    built: dict[str, Any] = {}
+    client = SimpleNamespace(images=SimpleNamespace(build=lambda **options: built.update(options)))
+    image._build(cast("docker.DockerClient", client), tmp_path, base, image.RECIPES[name].image, "inputs")
+    assert built["network_mode"] == network
+    assert built["buildargs"] == {"BASE": base}
+
+
+@pytest.mark.parametrize(
+    ("has_git", "installs", "ran"),
+    [
+        (True, "exit 1", []),
+        (False, "exit 1", ["apt-get update", "rm"]),
+        (
+            False,
+            'echo "#!/bin/sh" > ${0%/*}/git; /bin/chmod 755 ${0%/*}/git',
+            ["apt-get update", "apt-get install", "rm"],
+        ),
+    ],
+    ids=["git is there", "no mirror answers", "git is installed"],
+)
+def test_the_sandbox_image_gets_git_where_its_base_has_none(
+    has_git: bool, installs: str, ran: list[str], tmp_path: Path
+):
+    """The Dockerfile's own line, by a shell that finds nothing but the test's commands."""
+    text = (image.ROOT / image.DOCKERFILE).read_text()
+    (line,) = re.findall(r"^RUN (command -v git (?:.*\\\n)+.*\n)", text, re.MULTILINE)
+    log = tmp_path / "log"
+    commands = {"apt-get": f'echo "apt-get $1" >> {log}; {installs}', "rm": f"echo rm >> {log}"}
+    commands |= {"timeout": 'shift; exec "$@"'} | ({"git": ""} if has_git else {})
+    for command, body in commands.items():
+        (tmp_path / command).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / command).chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", "-c", line], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert (log.read_text().splitlines() if log.exists() else []) == ran
+    assert ("git cannot be installed" in done.stdout) == (ran == ["apt-get update", "rm"])
 
 
 @pytest.mark.engine

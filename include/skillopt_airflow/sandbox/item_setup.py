@@ -41,7 +41,10 @@ sys.exit({call}())
 def main() -> None:
     """Lay out everything, and remove what it was made from."""
     if shutil.which("git") is None:
-        sys.exit("the sandbox image has no git: build it anew with `make up`, or add Debian's package git to your own")
+        sys.exit(
+            "the sandbox image has no git, because Debian's mirror did not answer when it was built: remove the image "
+            "and build it anew with `make up`, or add Debian's package git to your own"
+        )
     order = json.loads((HERE / "item.json").read_text())
     TREE.parent.mkdir(parents=True)
     if order["folder"]:
