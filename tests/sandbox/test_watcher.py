@@ -124,11 +124,11 @@ def test_a_container_has_its_time_anew_whenever_an_item_ends(folder, monkeypatch
         with container.folder.trajectories.open("a") as out:
             out.write(f'{{"item_id": "i-{number}", "status": "ok"}}\n')
         assert len(watch.read()) == 1
-        watch.check_limits()
+        watch.check_time()
         assert not container.killed.is_set()
     clock[0] += 11
     assert watch.read() == []
-    watch.check_limits()
+    watch.check_time()
     assert container.killed.is_set()
     assert [one.trajectory.item_id for one in watch.unfinished()] == []
     watch.ended = "gone"
@@ -276,6 +276,66 @@ def test_a_container_above_its_limits_fails_its_items(folder):
 
     assert [row.status for row in work.rows] == [Status.SANDBOX_ERROR] * 2
     assert "sandbox.output_mb" in work.rows[0].error
+
+
+def test_a_container_is_not_stopped_for_the_time_that_judging_takes(folder, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(watcher_module.time, "monotonic", lambda: clock[0])
+    work = Work(count=3, limits=SandboxGroup(timeout=10))
+    container = Container(folder, work)
+
+    def row(number: int) -> None:
+        with container.folder.trajectories.open("a") as out:
+            out.write(f'{{"item_id": "i-{number}", "status": "ok"}}\n')
+
+    def record(outcomes: Sequence[Outcome], calls: Sequence[ModelCall]) -> None:
+        clock[0] += 60
+        if len(outcomes) == 1 and outcomes[0].trajectory.item_id == "i-0":
+            row(1)
+
+    monkeypatch.setattr(work, "record", record)
+    watcher = Watcher(cast("Workload", work), threading.Event())
+    watcher.watch(work.items, container.folder, container.kill).begin()
+    row(0)
+    for _ in range(2):
+        watcher._look()
+        assert not container.killed.is_set()
+    watcher._look()
+    assert container.killed.is_set()
+
+
+def test_rows_are_recorded_though_the_engine_does_not_end_another_container(folder, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(watcher_module.time, "monotonic", lambda: clock[0])
+    work = Work(count=1, limits=SandboxGroup(timeout=10))
+    container = Container(folder, work)
+    watcher = Watcher(cast("Workload", work), threading.Event())
+    hanging = watcher.watch(work.items, ContainerFolder(folder.path / "other"), container.kill)
+    hanging.begin()
+    watcher.watch(work.items, container.folder, container.kill).begin()
+    container.run()
+    container.kills_unanswered = 1
+    clock[0] = 11
+    with pytest.raises(ConnectionError):
+        watcher._look()
+    assert len(work.rows) == 1
+
+
+@pytest.mark.usefixtures("often")
+def test_a_container_that_writes_too_much_is_stopped_while_others_are_judged(folder, monkeypatch):
+    judged = threading.Event()
+    work = Work(count=2, limits=SandboxGroup(output_mb=1))
+    container = Container(folder, work)
+    monkeypatch.setattr(work, "record", lambda outcomes, calls: judged.wait(PATIENCE))
+    following = Following(work, folder, container)
+    following.watcher.on_call(call())
+    container.kills_unanswered = 1
+    (container.folder.outputs / "large").write_bytes(b"x" * 2_000_000)
+    try:
+        assert container.killed.wait(PATIENCE / 2)
+    finally:
+        judged.set()
+    following.finish("the container ended with exit status 137 before it finished the item")
 
 
 @pytest.mark.usefixtures("often")

@@ -1,4 +1,4 @@
-"""The thread that stores rows while containers still work, and ends a container early where it has to."""
+"""The threads that store rows while containers still work, and end a container early where they have to."""
 
 import logging
 import math
@@ -37,6 +37,7 @@ class Watch:
         self._limits = limits
         self._deadline = math.inf
         self._stopped_for = ""
+        self._ending = threading.Lock()
         self._rows = TrajectoryReader(folder.trajectories, ids)
         self._files = FileReader(folder.outputs, ids, limits.output_mb * MEGABYTE)
 
@@ -58,24 +59,28 @@ class Watch:
 
     def unfinished(self) -> list[Outcome]:
         """Return the rows of items that have none, now that the container has ended."""
-        why = self._stopped_for or self.ended or ""
+        with self._ending:
+            why = self._stopped_for or self.ended or ""
         missing = self._rows.missing if self.ended else ()
         if missing:
             log.warning("%d of the container's %d items are unfinished: %s", len(missing), self._size, why)
         return [Outcome(Trajectory(item_id=i, status=Status.SANDBOX_ERROR, error=why)) for i in missing]
 
-    def check_limits(self) -> None:
-        """End a container in which no item ends for too long, or that writes too much."""
-        if self._stopped_for or self.ended is not None:
-            return
-        limits, reason = self._limits, ""
-        most = limits.output_mb * MEGABYTE
+    def check_time(self) -> None:
+        """End a container in which no item ends for too long; to be called once what it wrote is read."""
         if time.monotonic() > self._deadline:
-            reason = f"the container was stopped: no item ended for {limits.timeout} s (sandbox.timeout)"
-        elif written_bytes(self._folder.outputs, most) > most:
-            reason = f"the container was stopped: it wrote more than {limits.output_mb} MB (sandbox.output_mb)"
-        if reason and self.kill():
-            self._stopped_for = reason
+            self._stop(f"no item ended for {self._limits.timeout} s (sandbox.timeout)")
+
+    def check_output(self) -> None:
+        """End a container that writes too much; may be called from another thread than the rest."""
+        most = self._limits.output_mb * MEGABYTE
+        if self.ended is None and not self._stopped_for and written_bytes(self._folder.outputs, most) > most:
+            self._stop(f"it wrote more than {self._limits.output_mb} MB (sandbox.output_mb)")
+
+    def _stop(self, reason: str) -> None:
+        with self._ending:
+            if self.ended is None and not self._stopped_for and self.kill():
+                self._stopped_for = f"the container was stopped: {reason}"
 
     def kill(self) -> bool:
         """End the container, unless that is done; return False if it has not begun yet."""
@@ -85,6 +90,8 @@ class Watch:
 
 class Watcher:
     """Between `start` and `stop` a thread of its own calls `workload.record`; after that, `finish` does.
+
+    Another thread limits what containers write, because `record` may take as long as tests and other judges do.
 
     `stopped` is set when the task is stopped.
     """
@@ -97,9 +104,12 @@ class Watcher:
         self._rows = 0
         self._calls: queue.SimpleQueue[ModelCall] = queue.SimpleQueue()
         self._intervals: list[tuple[float, float]] = []
-        self._stopping = False
+        self._stopping = threading.Event()
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="watcher", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._follow, name="watcher", daemon=True),
+            threading.Thread(target=self._limit_output, name="output", daemon=True),
+        ]
         self.settled = False
         """True once no further row matters, so that this thread ends the containers."""
         self.error: Exception | None = None
@@ -116,7 +126,8 @@ class Watcher:
 
     def start(self) -> None:
         """Begin to follow the containers' output."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def is_over(self) -> bool:
         """Return whether no further container is to begin."""
@@ -140,10 +151,11 @@ class Watcher:
         watch.recorded.wait()
 
     def stop(self) -> None:
-        """End the thread; from here on nobody else calls `record`."""
-        self._stopping = True
+        """End the threads; from here on nobody else calls `record`."""
+        self._stopping.set()
         self._wake.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def finish(self) -> None:
         """Store the last calls.
@@ -160,7 +172,7 @@ class Watcher:
             log.info("%d of %d items were left out: they can decide nothing any more", left, self._total)
 
     def _follow(self) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             self._wake.wait(POLL_SECONDS)
             self._wake.clear()
             if self.error is None:
@@ -174,7 +186,13 @@ class Watcher:
     def _look(self) -> None:
         # Those that end from here on may still write, and are left to the next look.
         ended = [watch for watch in self._watches if watch.ended is not None]
-        self._judge([outcome for watch in list(self._watches) for outcome in watch.read()])
+        found = [outcome for watch in list(self._watches) for outcome in watch.read()]
+        try:
+            # The time in which these are judged is not the containers'.
+            for watch in list(self._watches):
+                watch.check_time()
+        finally:
+            self._judge(found)
         if not self.settled and (left := [outcome for watch in ended for outcome in watch.unfinished()]):
             self._judge(left)
         for watch in ended:
@@ -182,7 +200,14 @@ class Watcher:
             watch.recorded.set()
         for watch in list(self._watches):
             self._release(watch)
-            watch.check_limits()
+
+    def _limit_output(self) -> None:
+        while not self._stopping.wait(POLL_SECONDS):
+            for watch in list(self._watches):
+                try:
+                    watch.check_output()
+                except Exception as error:  # noqa: BLE001 - of whatever engine; without this thread a disk could fill up
+                    log.warning("A container that wrote too much could not be ended, which is tried again: %s", error)
 
     def _release(self, watch: Watch) -> None:
         """Let the items begin that the workload wants to."""
