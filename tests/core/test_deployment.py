@@ -114,6 +114,17 @@ def test_an_approval_that_the_benchmark_asks_for() -> None:
     assert not_allowed(own, without, NOBODY) == []
 
 
+def test_a_night_rolls_back_without_an_approval_only_where_the_benchmark_says_so() -> None:
+    own = asked(publishing__approval=True)
+    alone = asked(publishing__approval=True, regate__on_demote="rollback")
+    [sentence] = not_allowed(alone, own, NOBODY)
+    assert sentence.startswith("regate.on_demote = 'rollback': ")
+    assert not_allowed(alone, own, Allowed(unapproved=True)) == []
+    assert not_allowed(alone, alone, NOBODY) == []
+    assert not_allowed(own, alone, NOBODY) == []
+    assert not_allowed(asked(regate__on_demote="rollback"), OWN, NOBODY) == []
+
+
 def test_every_knob_that_names_something_outside_is_known() -> None:
     """A new one belongs into one of the lists."""
     from skillopt_airflow.core.config import fields_by_path

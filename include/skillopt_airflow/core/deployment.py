@@ -40,7 +40,7 @@ class Allowed(Group):
     namespaces: tuple[str, ...] = ()
     """Namespaces of the cluster."""
     unapproved: bool = False
-    """Whether a run may publish without the approval that its benchmark asks for."""
+    """Whether a run may publish, and a night roll back, without the approval that its benchmark asks for."""
 
 
 class Deployment(Group):
@@ -112,8 +112,15 @@ def _foreign_buckets(asked: TrainConfig, own: TrainConfig, patterns: Sequence[st
 
 
 def _unapproved(asked: TrainConfig, own: TrainConfig, allowed: Allowed) -> Iterator[str]:
-    if own.publishing.approval and not asked.publishing.approval and not allowed.unapproved:
+    if not own.publishing.approval or allowed.unapproved:
+        return
+    if not asked.publishing.approval:
         yield "publishing.approval = False: the benchmark asks for an approval; allowed.unapproved lets runs do without"
+    if asked.regate.on_demote == "rollback" != own.regate.on_demote:
+        yield (
+            "regate.on_demote = 'rollback': the benchmark asks for an approval, which the night would not wait for; "
+            "allowed.unapproved lets nights do without"
+        )
 
 
 def _sentence(path: str, value: str, kind: str, patterns: Sequence[str]) -> str:
