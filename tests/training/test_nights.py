@@ -13,6 +13,7 @@ import pytest
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError
+from skillopt_airflow.core.night_evidence import MEMORY, RECENT
 from skillopt_airflow.core.night_verdict import NightVerdict
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Status
@@ -449,6 +450,20 @@ def test_a_new_champion_starts_with_evidence_of_its_own(nights: Nights) -> None:
     nights.publish(CHAMPION + "\nAnd nothing else.\n")
     row = nights.night(date(2), healthy(2))
     assert row.judgement == ledger([row.night], ALPHA)[0].judgement
+
+
+def test_what_a_champion_was_long_before_it_came_back_counts_for_nothing(nights: Nights) -> None:
+    bad, good = nights.night(date(1), changed(1)).night, nights.night(date(2), healthy(2, 40)).night
+    other = good.model_copy(update={"champion": good.champion.model_copy(update={"sha256": "0" * 64})})
+
+    def last_of(*series: Night) -> LedgerRow:
+        return ledger([night.model_copy(update={"date": date(1 + day)}) for day, night in enumerate(series)], ALPHA)[-1]
+
+    assert declined(last_of(*[bad] * 20, *[other] * (MEMORY - 20), bad))
+    assert last_of(*[bad] * 20, *[other] * MEMORY, bad).judgement == last_of(bad).judgement
+    # For a gain the last nights of all count, too, and not the last of its own.
+    assert "over 30 nights" in last_of(*[good] * 40).judgement.reason
+    assert "over 5 nights" in last_of(*[good] * 40, *[other] * (RECENT - 5), good).judgement.reason
 
 
 def test_too_many_failed_rollouts_settle_nothing(nights: Nights) -> None:

@@ -130,10 +130,11 @@ def log_rise(nights: Sequence[NightMean]) -> float:
     return log_sum([math.log(NONE), *map(series.log_e_value, series.starts())])
 
 
-def log_recent_rise(nights: Sequence[NightMean]) -> float:
-    """Return the evidence that the mean was above 0 over the last RECENT nights: an E-value."""
+def log_recent_rise(nights: Sequence[NightMean], recent: int = RECENT) -> float:
+    """Return the evidence that the mean was above 0 over the last nights, so many of them: an E-value."""
     series = _Series(nights)
-    starts = list(series.starts())[-RECENT:]
+    starts = list(series.starts())
+    starts = starts[max(0, len(starts) - recent) :]
     return max(math.log(NONE), series.log_e_value(starts[0])) if starts else 0.0
 
 

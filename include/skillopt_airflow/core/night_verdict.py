@@ -49,20 +49,27 @@ def judge_nights(
     against_previous: Sequence[NightMean] | None,
     against_promise: Sequence[NightMean] | None,
     alpha: float,
+    recent: int = RECENT,
 ) -> Judgement:
     """Return the verdict after the last of the nights, which are in the order of their arrival.
 
     Each decline is claimed falsely within the first 30 nights with a chance of at most alpha, and later once in
     30/alpha nights in the mean. A decline may begin on any night. That it is better than the seed is claimed falsely on
     a share of at most alpha of the nights.
+
+    Args:
+        against_seed: the champion's score less the seed's.
+        against_previous: less that of the champion before it; None without one.
+        against_promise: less what was promised; None if nothing was.
+        alpha: `regate.alpha`.
+        recent: how many of the last nights against the seed count for a gain.
     """
-    gain, decline = log_recent_rise(against_seed), _log_decline(against_seed)
+    gain, decline = log_recent_rise(against_seed, recent), _log_decline(against_seed)
     demotion = None if against_previous is None else _log_decline(against_previous)
     drift = None if against_promise is None else _log_decline(against_promise)
     threshold, enough = math.log(MONTH / alpha), -math.log(alpha)
     previous, promise = _remembered(against_previous or ()), _remembered(against_promise or ())
-    recent = min(len(against_seed), RECENT)
-    better = _Claim(NightVerdict.KEEP, "better than the seed skill", gain, enough, recent)
+    better = _Claim(NightVerdict.KEEP, "better than the seed skill", gain, enough, min(len(against_seed), recent))
     claims = (
         _Claim(NightVerdict.DEMOTE, "worse than the champion before it", demotion, threshold, previous),
         _Claim(NightVerdict.STALE, "worse than the seed skill", decline, threshold, _remembered(against_seed)),

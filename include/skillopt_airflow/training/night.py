@@ -11,7 +11,7 @@ from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import DataError
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
 from skillopt_airflow.core.measured_score import require_coverage
-from skillopt_airflow.core.night_evidence import NightMean
+from skillopt_airflow.core.night_evidence import MEMORY, RECENT, NightMean
 from skillopt_airflow.core.night_verdict import Judgement, NightVerdict, judge_nights
 from skillopt_airflow.core.paired import differences, interval, paired
 from skillopt_airflow.core.training_groups import EvaluationGroup
@@ -230,15 +230,22 @@ def _because(night: Night) -> str:
 
 
 def _judge(nights: Sequence[Night], alpha: float) -> Judgement:
-    """Judge the champion after the last of the nights."""
+    """Judge the champion after the last of the nights.
+
+    A champion that others replaced meanwhile, such as until a rollback, has no evidence of what is long past.
+    """
+    nights = nights[-MEMORY:]
     last = nights[-1]
     own = [night for night in nights if night.champion.sha256 == last.champion.sha256]
     met = [night for night in own if night.previous == last.previous]
+    same_seed = [night for night in own if night.seed.sha256 == last.seed.sha256]
+    recent = {night.date for night in nights[-RECENT:]}
     return judge_nights(
-        _means_of([night for night in own if night.seed.sha256 == last.seed.sha256], "seed"),
+        _means_of(same_seed, "seed"),
         _means_of(met, "previous") if last.previous is not None else None,
         _means_of(own, "promise") if last.promised is not None else None,
         alpha,
+        recent=len(_means_of([night for night in same_seed if night.date in recent], "seed")),
     )
 
 
