@@ -1,20 +1,27 @@
 """The nights' DAG in a time zone; what its tasks do is tested on the platform, but for the news."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pendulum
 import pytest
 from airflow.sdk import CronDataIntervalTimetable
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.timetables.interval import CronDataIntervalTimetable as AirflowTimetable
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.pipeline import night_dag
 from skillopt_airflow.pipeline.night_dag import regate_dag
+from skillopt_airflow.pipeline.publishing import champion_asset
 from skillopt_airflow.pipeline.triggered import night_date
+from skillopt_airflow.store.artifacts import ArtifactStore
+from skillopt_airflow.store.keys import ArtifactKeys
 from tests.pipeline.own_airflow import dags_of, printed
+from tests.store.test_artifacts import provenance
 from tests.training.in_process import configured
+from tests.training.local_store import LocalStore
 
 DAG_FILE = """
 import os
@@ -76,7 +83,31 @@ def test_a_run_that_is_done_again_emits_no_second_event_but_for_another_target(t
     assert found == {"states": ["success", "skipped", "success", "skipped", "success"], "told": [0, 1, 1]}
 
 
-@pytest.mark.parametrize("task_id", ["tell", "tell_stale"])
+@pytest.mark.parametrize(("day", "heard"), [("2026-11-01", True), ("2026-11-02", False)])
+def test_a_demotion_that_is_done_again_emits_no_second_event(
+    monkeypatch: pytest.MonkeyPatch, day: str, heard: bool
+) -> None:
+    artifacts = ArtifactStore(LocalStore(), ArtifactKeys("", "searchqa", "t"))
+    artifacts.publish("# Skill\n", provenance("run"), None)
+    alias = artifacts.champion.read()
+    asset = champion_asset("searchqa")
+    said = {"version": getattr(alias, "version", ""), "run": "run"}
+    event = SimpleNamespace(source_dag_id="regate_searchqa", source_run_id="2026-11-01", extra=said)
+    emitted = SimpleNamespace(extra=None)
+    context = {
+        "dag_run": SimpleNamespace(dag_id="regate_searchqa", run_id=day),
+        "inlet_events": {asset: [event]},
+        "outlet_events": {asset: emitted},
+    }
+    monkeypatch.setattr(night_dag, "get_current_context", lambda: context)
+    monkeypatch.setattr(night_dag, "open_run", lambda run: SimpleNamespace(published=artifacts))
+    monkeypatch.setattr("skillopt_airflow.training.night.demote", lambda run: alias)
+    with pytest.raises(AirflowSkipException) if heard else nullcontext():
+        night_dag.demote.function("searchqa", {})
+    assert (emitted.extra is None) is heard
+
+
+@pytest.mark.parametrize("task_id", ["demote", "tell", "tell_stale"])
 def test_who_tells_can_see_what_was_told(task_id: str) -> None:
     task = regate_dag("searchqa", config("UTC")).get_task(task_id)
     assert task.inlets == task.outlets != []

@@ -1,7 +1,7 @@
 """`regate_<benchmark>`: every night the champion on fresh items, against the one before it and the seed skill."""
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, chain, get_current_context, task
@@ -17,6 +17,9 @@ from skillopt_airflow.pipeline.graph import dag_of, engine_queue, rollouts
 from skillopt_airflow.pipeline.many_hosts import code_version
 from skillopt_airflow.pipeline.publishing import announce, champion_asset
 from skillopt_airflow.training.run import RunRef
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 DOC = """
 Checks the champion of **{benchmark}** on the items of one night, `date=YYYY-MM-DD` below its fresh data: it, the
@@ -70,7 +73,9 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
         run = prepared["run"]
         measure = rollouts(config, "measure", run, prepared)
         settled: Any = settle_night(run)
-        demoted = demote.override(outlets=[champion_asset(benchmark)])(benchmark, run)
+        # Inlets, too, where a task looks for what Airflow has heard of the asset.
+        champion, decline, harm = [champion_asset(benchmark)], [decline_asset(benchmark)], [stale_asset(benchmark)]
+        demoted = demote.override(inlets=champion, outlets=champion)(benchmark, run)
         question: Any = question_of(run)
         # A DAG run of its own: the night is over, whenever somebody answers.
         TriggerDagRunOperator(
@@ -83,8 +88,6 @@ def regate_dag(benchmark: str, config: TrainConfig) -> DAG:
             # Nobody would be asked, and nobody know.
             fail_when_dag_is_paused=True,
         )
-        # Inlets, too, since they look for what Airflow has heard of them.
-        decline, harm = [decline_asset(benchmark)], [stale_asset(benchmark)]
         told = tell.override(inlets=decline, outlets=decline)(benchmark, run)
         stale = tell_stale.override(inlets=harm, outlets=harm)(benchmark, run)
         chain(measure, settled, [demoted, question, told, stale])
@@ -142,15 +145,17 @@ def settle_night(run: JsonObject) -> JsonObject:
 
 @task
 def demote(benchmark: str, run: JsonObject) -> JsonObject:
-    """Move the champion back to the one before it, where `regate.on_demote` says so."""
+    """Move the champion back to the one before it, where `regate.on_demote` says so; emit its event once."""
     from skillopt_airflow.training.night import demote
 
-    opened = open_run(run)
+    opened, context = open_run(run), get_current_context()
     with wrong_input_fails():
         alias = demote(opened)
     if alias is None:
         raise AirflowSkipException("the champion has moved meanwhile")
-    announce(get_current_context(), benchmark, opened.published, alias)
+    if _heard(context, champion_asset(benchmark), {"version": alias.version, "run": alias.run}):
+        raise AirflowSkipException(f"{alias.version} is the champion, and Airflow has the event")
+    announce(context, benchmark, opened.published, alias)
     return alias.model_dump(mode="json")
 
 
@@ -191,12 +196,19 @@ def _emit(asset: Asset, news: JsonObject | str) -> JsonObject:
     if isinstance(news, str):
         raise AirflowSkipException(news)
     context = get_current_context()
-    run = context["dag_run"]
     # A night's DAG run may have been gone through for another target since.
-    same = {key: news[key] for key in ("target", "date", "sha256")}
-    for event in context["inlet_events"][asset]:
-        own = (event.source_dag_id, event.source_run_id) == (run.dag_id, run.run_id)
-        if own and event.extra is not None and same.items() <= event.extra.items():
-            raise AirflowSkipException(f"{news['date']}: Airflow has the event")
+    if _heard(context, asset, {key: news[key] for key in ("target", "date", "sha256")}):
+        raise AirflowSkipException(f"{news['date']}: Airflow has the event")
     context["outlet_events"][asset].extra = news
     return news
+
+
+def _heard(context: "Context", asset: Asset, same: JsonObject) -> bool:
+    """Return whether Airflow has an event of the asset that the DAG run emitted, and that says the same."""
+    run = context["dag_run"]
+    return any(
+        (event.source_dag_id, event.source_run_id) == (run.dag_id, run.run_id)
+        and event.extra is not None
+        and same.items() <= event.extra.items()
+        for event in context["inlet_events"][asset]
+    )
