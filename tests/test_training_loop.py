@@ -1191,7 +1191,7 @@ def test_a_second_attempt_that_is_stopped_does_not_end_with_the_first_ones_state
     assert final.step == 1
 
 
-def test_a_run_goes_on_with_its_own_inputs_only() -> None:
+def test_a_run_goes_on_with_its_own_inputs_only(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training.of(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
     training.prepare()
     run = training.run
@@ -1203,8 +1203,16 @@ def test_a_run_goes_on_with_its_own_inputs_only() -> None:
     items[Split.VAL] = load_items(run.store, run.keys.items(Split.VAL))
     items[Split.TEST] = load_items(run.store, run.keys.items(Split.TEST))
     check_same_inputs(run, items, seed, image)
-    with pytest.raises(ConfigError, match="changed since: the val split, the seed skill, the sandbox image; trigger a"):
+    # Built anew it has the same program.
+    check_same_inputs(run, items, seed, "sha256:other")
+    monkeypatch.setattr("skillopt_airflow.training.rollout_protocol.PROTOCOL", 0)
+    with pytest.raises(ConfigError, match="changed since: the val split, the seed skill, the program of its rollouts "):
         check_same_inputs(run, items | {Split.VAL: other[Split.VAL]}, SkillDocument("# Another\n"), "sha256:other")
+    run.store.put_model(run.keys.config, run.record.model_copy(update={"program": ""}))
+    # A run of the time when the image was the program.
+    check_same_inputs(run, items, seed, image)
+    with pytest.raises(ConfigError, match="changed since: the program of its rollouts "):
+        check_same_inputs(run, items, seed, "sha256:other")
 
 
 def test_a_run_goes_on_under_its_own_settings_only() -> None:

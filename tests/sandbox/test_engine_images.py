@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import docker
@@ -8,7 +9,7 @@ from docker.errors import APIError, ImageNotFound
 from local import image
 from skillopt_airflow.core.errors import ConfigError, EngineUnavailable, ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
-from skillopt_airflow.sandbox.docker_connection import ensure_image, found, image_digest, reached
+from skillopt_airflow.sandbox.docker_connection import ensure_image, found, has_image, image_digest, reached
 
 
 class Registry:
@@ -23,6 +24,9 @@ class Registry:
         if name not in self.here:
             raise ImageNotFound("no such image")
         return {"Id": "sha256:1"}
+
+    def close(self) -> None:
+        """It has no connection."""
 
     def pull(self, name: str) -> None:
         self.pulled.append(name)
@@ -57,6 +61,20 @@ def test_an_image_that_cannot_be_had_as_the_policy_says_is_named(policy, here, t
 def test_an_id_is_never_asked_of_a_registry():
     registry = Registry({"sha256:1"}, set())
     ensure_image(registry, "sha256:1", "always")
+    for policy in ("always", "missing", "never"):
+        with pytest.raises(ImageMissing, match="sha256:2"):
+            ensure_image(registry, "sha256:2", policy)
+    assert registry.pulled == []
+
+
+@pytest.mark.parametrize("image", ["sha256:1", "sha256:2"])
+def test_whether_the_engine_still_has_an_image_is_asked_without_a_pull(
+    monkeypatch: pytest.MonkeyPatch, image: str
+) -> None:
+    registry = Registry({"sha256:1"}, {"sha256:2"})
+    engine = SimpleNamespace(url="tcp://10.0.0.5:2375", hook=SimpleNamespace(api_client=registry))
+    monkeypatch.setattr("skillopt_airflow.sandbox.docker_connection.found", lambda conn_id: engine)
+    assert has_image(image, SandboxGroup()) is (image == "sha256:1")
     assert registry.pulled == []
 
 

@@ -125,7 +125,7 @@ class InProcessConnections:
         """Nothing runs in an image here."""
 
     def image(self, config: TrainConfig) -> str:
-        return "sha256:in-process"
+        return "skillopt-sandbox@sha256:in-process"
 
 
 @dataclass

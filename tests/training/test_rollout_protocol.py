@@ -1,9 +1,13 @@
 from pathlib import Path
 
+import pytest
+
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
+from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.rollout_protocol import PROTOCOL, rollout_program
+from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
 
 CONFIG = configured("searchqa", {})
@@ -17,6 +21,31 @@ def test_a_rebuilt_image_of_the_project_pays_nothing_again(tmp_path: Path) -> No
     adapter = FOLDER / "adapter.py"
     (tmp_path / "adapter.py").write_text(adapter.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
     assert rollout_program(CONFIG, "sha256:one", tmp_path) != program
+
+
+def test_a_run_whose_image_was_built_anew_goes_on_with_the_present_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = Training.of()
+    (ref, *_) = training.prepare()
+    run = training.run
+
+    def used(image: str, here: bool) -> str:
+        monkeypatch.setattr("skillopt_airflow.sandbox.docker_connection.has_image", lambda *_: here)
+        run.store.put_model(run.keys.config, run.record.model_copy(update={"image": image}))
+        del run.record
+        return ChunkWorkload(run, ref, "run").image
+
+    monkeypatch.setattr("skillopt_airflow.sandbox.docker_connection.image_digest", lambda *_: "sha256:new")
+    assert used("sha256:old", here=True) == "sha256:old"
+    # What a registry has can be pulled.
+    assert used("registry.example/sandbox@sha256:old", here=False) == "registry.example/sandbox@sha256:old"
+    assert "is gone" not in caplog.text
+    assert used("sha256:old", here=False) == "sha256:new"
+    assert "The image sha256:old is gone; sha256:new takes its place" in caplog.text
+    monkeypatch.setattr("skillopt_airflow.training.rollout_protocol.PROTOCOL", 0)
+    with pytest.raises(ImageMissing, match=rf"sha256:old .*protocol-0/.* not protocol-{PROTOCOL}/.*a new training"):
+        used("sha256:old", here=False)
 
 
 def test_an_image_of_the_users_own_counts_by_its_digest() -> None:

@@ -39,6 +39,25 @@ def image_digest(image: str, sandbox: SandboxGroup) -> str:
     return str(digests[0] if digests else details["Id"])
 
 
+def has_image(image: str, sandbox: SandboxGroup) -> bool:
+    """Return whether the engine has an image, without a try to pull it.
+
+    Raises:
+        EngineUnavailable: no engine answers.
+    """
+    from docker.errors import ImageNotFound
+
+    engine = found(sandbox.docker_conn_id)
+    with reached(engine.url):
+        client: Any = engine.hook.api_client
+        with closing(client):
+            try:
+                client.inspect_image(image)
+            except ImageNotFound:
+                return False
+    return True
+
+
 @dataclass(frozen=True)
 class Engine:
     """The address of an engine, from a connection or the worker's environment."""
@@ -118,9 +137,9 @@ def ensure_image(client: Any, image: str, pull: str) -> None:
     from docker.errors import APIError, ImageNotFound
     from requests import RequestException
 
-    reason = "sandbox.pull is never"
-    # An id is no name in any registry.
-    pulls = [pull == "always" and not image.startswith("sha256:"), *([True] if pull == "missing" else [])]
+    named = not image.startswith("sha256:")
+    reason = "sandbox.pull is never" if named else "an id is no name in any registry"
+    pulls = [pull == "always" and named, *([True] if pull == "missing" and named else [])]
     for first in pulls:
         try:
             if first:

@@ -217,7 +217,9 @@ def check_unchanged(run: TrainingRun, config: TrainConfig) -> None:
 
 
 def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image: str, corpus: str = "") -> None:
-    """Refuse other data, another seed skill, image or corpus for a run that is prepared again.
+    """Refuse other data, another seed skill, rollout program or corpus for a run that is prepared again.
+
+    Another image may be the same program, such as one that was built anew, whose rollouts are stored under one name.
 
     Raises:
         ConfigError: it has states of others; the text names them.
@@ -232,7 +234,9 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     changed += ["the seed skill"] if run.skill(0).sha256 != seed.sha256 else []
     # Not by `run.record`, which is settled anew.
     former = run.store.get_model(run.keys.config, RunRecord)
-    changed += ["the sandbox image"] if former.image != image else []
+    program = rollout_program(run.config, image, benchmarks.folder(run.ref.benchmark))
+    same = former.program == program if former.program else former.image == image
+    changed += [] if same else ["the program of its rollouts (adapter.py, the task or the sandbox image)"]
     changed += ["the corpus"] if former.corpus != corpus else []
     changed += ["the benchmark's guidance"] if former.guidance != benchmarks.guidance(run.ref.benchmark) else []
     if changed:

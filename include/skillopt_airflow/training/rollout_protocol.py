@@ -1,9 +1,13 @@
 """The part of a stored rollout's key besides skill, item, model and settings: the program that made it."""
 
+import logging
 from pathlib import Path
 
 from skillopt_airflow.core.config import TrainConfig
+from skillopt_airflow.core.errors import ImageMissing
 from skillopt_airflow.core.types import canonical_json, sha256
+
+log = logging.getLogger(__name__)
 
 PROTOCOL = 3
 """Protocol of the project's own images. Raise it when the rollout program makes another rollout of the same input, for
@@ -30,3 +34,33 @@ def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
         return image
     adapter = (benchmark / "adapter.py").read_text(encoding="utf-8")
     return f"protocol-{PROTOCOL}/adapter-{sha256(adapter)[:12]}"
+
+
+def image_to_use(settled: str, program: str, config: TrainConfig, benchmark: Path) -> str:
+    """Return the image that a run settled on, or the present one if the engine lost that and both are one program.
+
+    An image that was built on the engine, which has no name in a registry, is lost when it is built anew.
+
+    Args:
+        settled: its digest, or its id.
+        program: what the run's rollouts are stored under.
+        config: that of the run, which names the present image.
+        benchmark: the benchmark's folder.
+
+    Raises:
+        EngineUnavailable: no engine answers.
+        ImageMissing: the engine has neither, or the present one is another program.
+    """
+    from skillopt_airflow.sandbox.docker_connection import has_image, image_digest
+
+    if not settled.startswith("sha256:") or has_image(settled, config.sandbox):
+        return settled
+    present = image_digest(config.image, config.sandbox)
+    now = rollout_program(config, present, benchmark)
+    if now != program:
+        raise ImageMissing(
+            f"the engine has lost the sandbox image {settled} that the run began with, and the present one makes other "
+            f"rollouts ({now}, and not {program}): trigger a new training, or load that image from a copy"
+        )
+    log.warning("The image %s is gone; %s takes its place, which makes the same rollouts", settled, present)
+    return present

@@ -9,6 +9,7 @@ from functools import cached_property
 from threading import Semaphore
 from typing import TYPE_CHECKING
 
+from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.failure_reasons import FailureReason
@@ -37,6 +38,7 @@ from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
 from skillopt_airflow.training.rollout_plan import planned
+from skillopt_airflow.training.rollout_protocol import image_to_use
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.run_corpus import stored_corpus
 from skillopt_airflow.training.run_search import run_search
@@ -187,11 +189,12 @@ class ChunkWorkload:
         is_one_call = model.max_turns == 1 and not HARNESSES[model.harness].is_cli
         return self.stage == "test" and self.moment.kind == "seed" and is_one_call
 
-    @property
+    @cached_property
     def image(self) -> str:
-        """The image that the run settled on."""
-        record = self.run.record
-        return record.image if self.chunk.cell is None else record.cells[self.chunk.cell].image
+        """The image that the run settled on, or the one that took its place."""
+        record, benchmark = self.run.record, benchmarks.folder(self.run.ref.benchmark)
+        settled = record.image if self.chunk.cell is None else record.cells[self.chunk.cell].image
+        return image_to_use(settled, record.program, self.run.config, benchmark)
 
     @property
     def limits(self) -> SandboxGroup:
