@@ -80,7 +80,7 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
     nights = Nights()
     for text in (FORMER, CHAMPION):
         nights.publish(text)
-    for day in (1, 3, 4, 6):
+    for day in (1, 2, 3, 4, 6):
         folder = tmp_path / f"date=2026-11-0{day}"
         folder.mkdir()
         (folder / "items.json").write_text(json.dumps(healthy(day)))
@@ -91,7 +91,9 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
             config(model__target=TARGET, regate__fresh_uri=str(tmp_path)), name=f"regate-{date}", store=nights.store
         )
         training.models.artifacts = nights.store
-        plan = prepare_night(training.run, training.config, date, TARGET, 1000, "regate_searchqa")
+        # On day 2 no night begins, though there are items.
+        earlier = [f"2026-11-0{one}" for one in range(day - 1, 0, -1) if one != 2]
+        plan = prepare_night(training.run, training.config, date, TARGET, 1000, "regate_searchqa", earlier)
         assert isinstance(plan, list), plan
         training.run_containers(plan)
         return settle_night(training.run)
@@ -99,7 +101,7 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
     with caplog.at_level(logging.WARNING, "skillopt_airflow.training.night_plan"):
         assert night(1).lost == ()
         assert not caplog.records
-        # Day 5 had no items, and day 2 neither.
+        # Day 5 had no items.
         assert night(6).lost == ("2026-11-03", "2026-11-04")
     assert backfill("2026-11-03", "2026-11-04") in caplog.text
     assert night(3).lost == ()

@@ -79,7 +79,7 @@ def night(folder: Path, **knobs: Any) -> object:
     nights.publish(CHAMPION)
     training = Training.of(regate__fresh_uri=str(folder), **knobs)
     training.models.artifacts = nights.store
-    return prepare_night(training.run, training.config, DATE, TARGET, 1024, "regate_searchqa")
+    return prepare_night(training.run, training.config, DATE, TARGET, 1024, "regate_searchqa", ())
 
 
 @pytest.mark.parametrize("prepare", [scoring, night])

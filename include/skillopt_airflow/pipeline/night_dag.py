@@ -100,7 +100,14 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
 
     Skips the night if it has no items yet, or nothing is published; returns chunks without items if it is settled.
     """
-    from skillopt_airflow.pipeline.triggered import base_target, checked_form, most_mapped, night_config, night_date
+    from skillopt_airflow.pipeline.triggered import (
+        base_target,
+        checked_form,
+        most_mapped,
+        night_config,
+        night_date,
+        nights_before,
+    )
     from skillopt_airflow.store.keys import night_name
     from skillopt_airflow.training.night_plan import prepare_night
 
@@ -118,7 +125,8 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         name = night_name(date, str(config.model.target))
         ref = RunRef(benchmark=benchmark, run=name, storage=config.storage, code=code_version(benchmark))
         run = open_run(ref)
-        prepared = prepare_night(run, config, date, base_target(benchmark), most_mapped(), regate_dag_id(benchmark))
+        base, dag_id, earlier = base_target(benchmark), regate_dag_id(benchmark), nights_before(begin, config)
+        prepared = prepare_night(run, config, date, base, most_mapped(), dag_id, earlier)
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)
     context["ti"].xcom_push("run", run.ref.model_dump())

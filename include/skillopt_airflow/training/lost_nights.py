@@ -1,9 +1,10 @@
 """Nights that an outage swallowed, and the backfill that brings them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date as Date  # noqa: N812 - a date is called date wherever nights are spoken of
 from datetime import datetime, time, timedelta
+from itertools import takewhile
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -20,15 +21,23 @@ MOST_DAYS = 366
 
 
 def lost_nights(
-    config: TrainConfig, benchmark: str, nights: Sequence[Night], date: str, client: "S3Client"
+    config: TrainConfig, benchmark: str, nights: Sequence[Night], date: str, earlier: Iterable[str], client: "S3Client"
 ) -> tuple[str, ...]:
-    """Return the dates between the settled night before this one and this one whose items are there."""
+    """Return the dates between the settled night before this one and this one whose items are there.
+
+    Args:
+        config: of this night.
+        benchmark: its benchmark.
+        nights: those that are settled.
+        date: that of this night.
+        earlier: dates on which a night began before it by the schedule, the newest first; no other is one of a night.
+        client: for data in S3.
+    """
     settled = [night.date for night in nights if night.date < date]
     if not settled:
         return ()
-    end = Date.fromisoformat(date)
-    since = max(Date.fromisoformat(max(settled)), end - timedelta(days=MOST_DAYS))
-    between = [str(since + timedelta(days=days)) for days in range(1, (end - since).days)]
+    since = max(max(settled), str(Date.fromisoformat(date) - timedelta(days=MOST_DAYS)))
+    between = sorted({*takewhile(lambda day: day > since, earlier)} - {date})
     root = benchmarks.folder(benchmark)
     return tuple(day for day in between if has_partition(partition_uri(config.data, config.regate, day), root, client))
 

@@ -1,7 +1,7 @@
 """Before a night of re-gating is measured: who is the champion, and which fresh items are there."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -58,7 +58,7 @@ class Contest(Document):
 
 
 def prepare_night(
-    run: TrainingRun, config: TrainConfig, date: str, base: str, most_chunks: int, dag_id: str
+    run: TrainingRun, config: TrainConfig, date: str, base: str, most_chunks: int, dag_id: str, earlier: Iterable[str]
 ) -> list[JsonObject] | str:
     """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
 
@@ -69,6 +69,7 @@ def prepare_night(
         base: the target that the benchmark is trained for when a run does not name another.
         most_chunks: the length of the longest plan that can be carried out.
         dag_id: that of the nights' DAG, for the commands that are told.
+        earlier: dates on which a night began before it by the schedule, the newest first.
 
     Raises:
         SkillOptError: of the kind that says what is wrong.
@@ -104,7 +105,7 @@ def prepare_night(
     settle(run, config, items, quality, image, prices, corpus=store_corpus(run, config))
     if settled:
         return plan_nothing(run)
-    lost = lost_nights(config, benchmark, nights.all(), date, client)
+    lost = lost_nights(config, benchmark, nights.all(), date, earlier, client)
     if lost:
         log.warning(
             "nights before this one were never settled, though their items are there: %s; to bring them: %s",
