@@ -82,6 +82,25 @@ def night(folder: Path, **knobs: Any) -> object:
     return prepare_night(training.run, training.config, DATE, TARGET, 1024, "regate_searchqa", ())
 
 
+def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(tmp_path: Path) -> None:
+    new = "openai-chat:new"
+    training = Training.of(regate__fresh_uri=str(tmp_path), model__target=new)
+    nights = Nights()
+    training.models.artifacts = nights.store
+
+    def prepared(base: str) -> object:
+        return prepare_night(training.run, training.config, DATE, base, 1024, "team_regate_searchqa", ())
+
+    assert prepared(new) == "no_data: nothing is published, so there is no champion to check"
+    nights.publish(CHAMPION)
+    with pytest.raises(ConfigError, match=f"the target {new} has no champion") as raised:
+        prepared(new)
+    command = f"""airflow dags trigger team_publish_searchqa --conf '{{"run": "run", "target": "{new}"}}'"""
+    assert str(raised.value).endswith(f"until {new} has a champion; to publish that of {TARGET}: {command}")
+    # For another target than the benchmark's own, the benchmark's champion is measured.
+    assert str(prepared(TARGET)).startswith(f"no_data: {tmp_path}")
+
+
 @pytest.mark.parametrize("prepare", [scoring, night])
 def test_where_skills_are_only_measured_a_budget_in_dollars_needs_the_prices_of_target_and_judge(
     prepare: Callable[..., object], tmp_path: Path

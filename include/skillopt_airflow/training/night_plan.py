@@ -1,5 +1,6 @@
 """Before a night of re-gating is measured: who is the champion, and which fresh items are there."""
 
+import json
 import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.store.aliases import champion_before
-from skillopt_airflow.store.keys import RegateKeys, RunKeys
+from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys, RunKeys
 from skillopt_airflow.store.night_table import Contender, Night, NightTable, Promise
 from skillopt_airflow.training.connections import published_skills
 from skillopt_airflow.training.data_checks import checked_fresh, items_of, stored_quality
@@ -72,7 +73,7 @@ def prepare_night(
         earlier: dates on which a night began before it by the schedule, the newest first.
 
     Raises:
-        SkillOptError: of the kind that says what is wrong.
+        SkillOptError: of the kind that says what is wrong, such as that only other targets have a champion.
     """
     from skillopt_airflow.store.datasets import ENDINGS, partition_uri, read_partition
     from skillopt_airflow.store.files import DataFiles
@@ -80,6 +81,7 @@ def prepare_night(
     target, benchmark = str(config.model.target), run.ref.benchmark
     artifacts = _published_for(run, config, base)
     if artifacts is None:
+        _check_nowhere_published(run, config, dag_id)
         return "no_data: nothing is published, so there is no champion to check"
     client, folder = run.connections.s3_client(config.storage), partition_uri(config.data, config.regate, date)
     records = read_partition(folder, benchmarks.folder(run.ref.benchmark), client)
@@ -123,6 +125,29 @@ def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "Artifac
         if artifacts.champion.read() is not None:
             return artifacts
     return None
+
+
+def _check_nowhere_published(run: TrainingRun, config: TrainConfig, dag_id: str) -> None:
+    """Refuse a night whose target has no champion where other targets have one, which would go unchecked.
+
+    Raises:
+        ConfigError: naming them, and how the night's target gets its own.
+    """
+    benchmark, storage, target = run.ref.benchmark, config.storage, str(config.model.target)
+    folder = ArtifactKeys.of_benchmark(storage.prefix, benchmark)
+    keys = run.connections.object_store(storage, storage.artifact_bucket).list_keys(folder)
+    publish_dag_id, commands = f"{dag_id.removesuffix(f'regate_{benchmark}')}publish_{benchmark}", []
+    for other in ArtifactKeys.targets(keys, storage.prefix, benchmark):
+        artifacts = published_skills(run.connections, storage, benchmark, other)
+        champion = artifacts.champion.read()
+        if champion is not None:
+            conf = json.dumps({"run": artifacts.manifest(champion.version).run, "target": target})
+            commands.append(f"to publish that of {other}: airflow dags trigger {publish_dag_id} --conf '{conf}'")
+    if commands:
+        raise ConfigError(
+            f"the target {target} has no champion, but others have one, which no night checks now: let model.target in "
+            f"benchmark.yaml name the target that is in use until {target} has a champion; {'; '.join(commands)}"
+        )
 
 
 def _trained_on(run: TrainingRun, config: TrainConfig, artifacts: "ArtifactStore") -> Items:
