@@ -65,7 +65,9 @@ class Calendar:
             with place.metered() as used[name]:
                 return work()
 
-        refs = task("prepare_night", lambda: prepare_night(place.open(), self._config, day, TARGET, MOST_CHUNKS, "-"))
+        refs = task(
+            "prepare_night", lambda: prepare_night(place.open(), self._config, day, TARGET, MOST_CHUNKS, "-", ())
+        )
         if isinstance(refs, str):
             raise PlatformError(refs)
         task("measure", lambda: _measure(place, refs))
