@@ -75,6 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     images.add_argument(
         "names", nargs="*", help="sandbox (`up` builds it), codex, claude_code, alfworld, gateway, airflow"
     )
+    images.add_argument(
+        "--base", default="", help="image that they start from, unless that is the sandbox's (default: Python's)"
+    )
     images.set_defaults(run=_image)
     _add_import(commands.add_parser("import", parents=[common], help=IMPORT, description=IMPORT))
     _add_instance(commands.add_parser("instance", parents=[common], help=INSTANCE, description=INSTANCE))
