@@ -5,7 +5,7 @@ import pytest
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.errors import ImageMissing
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.types import Split, sha256
 from skillopt_airflow.training.rollout_protocol import PROTOCOL, rollout_program
 from skillopt_airflow.training.workload import ChunkWorkload
 from tests.training.in_process import Training, configured
@@ -51,6 +51,43 @@ def test_a_run_whose_image_was_built_anew_goes_on_with_the_present_one(
 def test_an_image_of_the_users_own_counts_by_its_digest() -> None:
     config = configured("searchqa", {"sandbox.image": "registry.example/mine:1"})
     assert rollout_program(config, "sha256:one", FOLDER) == "sha256:one"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A benchmark's folder with files that make no rollout."""
+    (tmp_path / "adapter.py").write_text("BENCHMARK = 1\n", encoding="utf-8")
+    for name in ("standin.py", "make_sample.py", "make_splits.py"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    return tmp_path
+
+
+def test_an_adapter_that_stands_alone_counts_by_its_text(folder: Path) -> None:
+    # As rollouts were stored before other files counted.
+    alone = f"protocol-{PROTOCOL}/adapter-{sha256('BENCHMARK = 1' + chr(10))[:12]}"
+    assert rollout_program(CONFIG, "sha256:one", folder) == alone
+
+
+def test_files_that_an_adapter_may_import_count_with_it(folder: Path) -> None:
+    alone = rollout_program(CONFIG, "sha256:one", folder)
+    (folder / "scoring.py").write_text("RIGHT = 1\n", encoding="utf-8")
+    one = rollout_program(CONFIG, "sha256:one", folder)
+    (folder / "scoring.py").write_text("RIGHT = 2\n", encoding="utf-8")
+    assert len({alone, one, rollout_program(CONFIG, "sha256:one", folder)}) == 3
+    assert one.startswith(f"protocol-{PROTOCOL}/adapter-")
+
+
+def test_with_an_image_of_the_users_own_only_files_that_it_lacks_count(folder: Path) -> None:
+    config = configured("searchqa", {"sandbox.image": "registry.example/mine:1"})
+    (folder / "worlds.py").write_text("", encoding="utf-8")
+    assert rollout_program(config, "sha256:one", folder) == "sha256:one"
+    (folder / "scoring.py").write_text("RIGHT = 1\n", encoding="utf-8")
+    one = rollout_program(config, "sha256:one", folder)
+    assert one.startswith("sha256:one/beside-")
+    (folder / "adapter.py").write_text("BENCHMARK = 2\n", encoding="utf-8")
+    assert rollout_program(config, "sha256:one", folder) == one
+    (folder / "scoring.py").write_text("RIGHT = 2\n", encoding="utf-8")
+    assert rollout_program(config, "sha256:one", folder) != one
 
 
 def test_a_declared_task_counts_by_its_section(tmp_path: Path) -> None:

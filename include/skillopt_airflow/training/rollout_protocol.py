@@ -5,7 +5,7 @@ from pathlib import Path
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import ImageMissing
-from skillopt_airflow.core.types import canonical_json, sha256
+from skillopt_airflow.core.types import JsonObject, canonical_json, sha256
 
 log = logging.getLogger(__name__)
 
@@ -13,27 +13,31 @@ PROTOCOL = 3
 """Protocol of the project's own images. Raise it when the rollout program makes another rollout of the same input, for
 instance by another prompt, another loop of calls, another release of an agent CLI, or another answer or score that
 core/scoring makes of the same response: stored rollouts are made again."""
+IN_IMAGE = ("adapter.py", "worlds.py")
+"""Files of a benchmark that the sandbox image has, as local/image.py puts them there."""
 
 
 def rollout_program(config: TrainConfig, image: str, benchmark: Path) -> str:
     """Return what rollouts are stored under: the protocol, or a user's own image, and the benchmark's definition.
 
-    The image of a user's own has an adapter in it, but no declared task.
+    The image of a user's own has an adapter in it, but no declared task and no files beside the adapter that score.
 
     Args:
         config: says whether the image is the project's own.
         image: its digest.
-        benchmark: its folder, whose adapter.py is a part of the program where no task is declared.
+        benchmark: its folder, whose Python files are a part of the program where no task is declared.
     """
     if config.task is not None:
         # A group changes how scores are judged, and no rollout.
         section = canonical_json(config.task.model_dump(mode="json", exclude={"group"}))
         program = f"protocol-{PROTOCOL}" if config.sandbox.image is None else image
         return f"{program}/task-{sha256(section)[:12]}"
+    files = _files(benchmark)
     if config.sandbox.image is not None:
-        return image
-    adapter = (benchmark / "adapter.py").read_text(encoding="utf-8")
-    return f"protocol-{PROTOCOL}/adapter-{sha256(adapter)[:12]}"
+        beside = {name: text for name, text in files.items() if name not in IN_IMAGE}
+        return f"{image}/beside-{sha256(canonical_json(beside))[:12]}" if beside else image
+    text = canonical_json(files) if len(files) > 1 else str(files["adapter.py"])
+    return f"protocol-{PROTOCOL}/adapter-{sha256(text)[:12]}"
 
 
 def image_to_use(settled: str, program: str, config: TrainConfig, benchmark: Path) -> str:
@@ -64,3 +68,9 @@ def image_to_use(settled: str, program: str, config: TrainConfig, benchmark: Pat
         )
     log.warning("The image %s is gone; %s takes its place, which makes the same rollouts", settled, present)
     return present
+
+
+def _files(benchmark: Path) -> JsonObject:
+    """Return adapter.py and what it may import, by name; the stand-in's file and those that make data are left out."""
+    files = [path for path in benchmark.glob("*.py") if path.name != "standin.py" and not path.match("make_*")]
+    return {path.name: path.read_text(encoding="utf-8") for path in files}

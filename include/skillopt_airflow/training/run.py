@@ -12,6 +12,7 @@ from skillopt_airflow.core.budget import ModelPrice, Prices, Role
 from skillopt_airflow.core.config import TrainConfig, nest
 from skillopt_airflow.core.documents import Document
 from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError
+from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.preset import StatedScores
 from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
 from skillopt_airflow.core.resource_groups import StorageGroup
@@ -372,8 +373,12 @@ class TrainingRun:
         shaping |= model.model_dump(mode="json", include=set(SHAPING_IF_SET), exclude_none=True)
         shaping |= judge_settings(self.config) | search_settings(self.config, self.record.created)
         shaping |= {"corpus": self.record.corpus} if self.record.corpus else {}
+        sandbox = self.config.sandbox
+        if needs_container_each(self.benchmark, self.config):
+            # A repository's memory is below, by default, too.
+            limits = {"code_timeout"} if isinstance(self.benchmark, JudgesRepository) else {"code_timeout", "memory"}
+            shaping |= sandbox.model_dump(mode="json", include=limits, exclude_defaults=True)
         if isinstance(self.benchmark, JudgesRepository):
-            sandbox = self.config.sandbox
             shaping |= {"repository": {"memory": sandbox.memory, "test_timeout": sandbox.test_timeout}}
         if isinstance(self.benchmark, PlaysSession):
             shaping |= {"session": self.config.session.model_dump(mode="json")}
@@ -414,6 +419,11 @@ class TrainingRun:
 def _unusable(item: "Item | ItemRef") -> Rollout:
     """Return the failure that stands for the rollout of an item which is of no use."""
     return Rollout(trajectory=Trajectory(item_id=item.id, status=Status.DATA_ERROR, error=item.unusable), score=None)
+
+
+def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:
+    """Return True where what the model writes is executed, and for an agent's CLI, which may execute anything."""
+    return benchmark.runs_code or HARNESSES[config.model.harness].is_cli
 
 
 def rollout_settings(benchmark: str, config: TrainConfig, dialect: str, model: str, draw: int) -> "RolloutSettings":

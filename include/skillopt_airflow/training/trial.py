@@ -22,8 +22,7 @@ from skillopt_airflow.training.data_items import read_splits
 from skillopt_airflow.training.item_files import for_container
 from skillopt_airflow.training.judging import score_of
 from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
-from skillopt_airflow.training.run import rollout_settings
-from skillopt_airflow.training.workload import needs_container_each
+from skillopt_airflow.training.run import needs_container_each, rollout_settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -10,12 +10,11 @@ from threading import Semaphore
 from typing import TYPE_CHECKING
 
 from skillopt_airflow import benchmarks
-from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import SandboxError
 from skillopt_airflow.core.failure_reasons import FailureReason
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.http_failures import FIRST_ITEMS, hopeless
-from skillopt_airflow.core.protocols import Benchmark, JudgesRepository, PlaysSession
+from skillopt_airflow.core.protocols import JudgesRepository, PlaysSession
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.state import RunState
@@ -39,7 +38,7 @@ from skillopt_airflow.training.matrix_cells import in_cell
 from skillopt_airflow.training.repository_judging import engine_test_runner, judged_repository
 from skillopt_airflow.training.rollout_plan import planned
 from skillopt_airflow.training.rollout_protocol import image_to_use
-from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.run import TrainingRun, needs_container_each
 from skillopt_airflow.training.run_corpus import stored_corpus
 from skillopt_airflow.training.run_search import run_search
 
@@ -345,8 +344,3 @@ class ChunkWorkload:
             failed = trajectory.model_copy(update={"status": Status.SANDBOX_ERROR, "error": str(error)[:500]})
             return Rollout(trajectory=failed, score=None)
         return Rollout(trajectory=trajectory, score=score)
-
-
-def needs_container_each(benchmark: Benchmark, config: TrainConfig) -> bool:
-    """Return True where what the model writes is executed, and for an agent's CLI, which may execute anything."""
-    return benchmark.runs_code or HARNESSES[config.model.harness].is_cli

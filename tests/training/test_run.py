@@ -1,0 +1,31 @@
+"""What a run says of itself without a training: which settings its rollouts are stored under."""
+
+from typing import Any
+
+import pytest
+
+from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.core.types import Split
+from tests.training.in_process import Training
+
+
+def settings_of(benchmark: str, **options: Any) -> str:
+    training = Training.of(benchmark, evaluation__val_limit=None, evaluation__test_limit=None, **options)
+    training.prepare()
+    return training.run.rollout_key(Split.VAL, SkillDocument("# Skill\n"), 0).settings_sha256
+
+
+@pytest.mark.parametrize("limit", [{"sandbox__code_timeout": 5}, {"sandbox__memory": "1g"}], ids=str)
+def test_the_limits_of_code_shape_rollouts_of_benchmarks_that_run_some(limit: dict[str, Any]) -> None:
+    assert settings_of("spreadsheetbench", **limit) != settings_of("spreadsheetbench")
+    assert settings_of("searchqa", **limit) == settings_of("searchqa")
+
+
+def test_an_agents_cli_runs_code_whatever_the_benchmark() -> None:
+    cli = {"model__harness": "codex"}
+    assert settings_of("searchqa", sandbox__memory="1g", **cli) != settings_of("searchqa", **cli)
+
+
+def test_default_limits_leave_the_keys_of_stored_rollouts_as_they_were() -> None:
+    assert settings_of("spreadsheetbench").startswith("eef8602bc822")
+    assert settings_of("swebench", sandbox__memory="1g").startswith("b9f83565747e")
