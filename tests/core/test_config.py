@@ -44,6 +44,20 @@ def test_every_knob_is_documented_in_a_sentence(path: str) -> None:
     assert SCHEMA["$defs"][definition]["properties"][key]["description"].endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("sandbox", "image"),
+    [
+        ({}, "there/skillopt-sandbox:latest"),
+        ({"image": "skillopt-sandbox-alfworld:latest"}, "there/skillopt-sandbox-alfworld:latest"),
+        ({"image": "elsewhere/skillopt-sandbox:latest"}, "elsewhere/skillopt-sandbox:latest"),
+        ({"image": "mine:1"}, "mine:1"),
+        ({"image": "sha256:1f"}, "sha256:1f"),
+    ],
+)
+def test_the_registry_has_the_projects_own_images(sandbox: dict[str, str], image: str) -> None:
+    assert TrainConfig.from_layers({"sandbox": sandbox | {"registry": "there"}}).image == image
+
+
 def test_every_group_is_listed() -> None:
     task = TASK | {"pictures": ["scan"], "judge": "Any spelling will do.", "alternatives": True}
     dumped = TrainConfig.from_layers(DECLARED | {"task": task}).model_dump()

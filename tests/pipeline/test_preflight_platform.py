@@ -73,7 +73,7 @@ WRONG = {
     ),
     "image": Wrong(
         ForeignServer(KEY),
-        "the engine does not have the sandbox image skillopt-nowhere:1",
+        "the engine does not have the image skillopt-nowhere:1",
         "set sandbox.image to one that can be pulled",
         "prepare",
         overrides=(("sandbox.image", "skillopt-nowhere:1"),),

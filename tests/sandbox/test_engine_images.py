@@ -54,7 +54,7 @@ def test_the_policy_says_when_an_image_is_pulled(policy, here, there, pulled):
     ("policy", "here", "there"), [("missing", set(), set()), ("always", {"i"}, set()), ("never", set(), {"i"})]
 )
 def test_an_image_that_cannot_be_had_as_the_policy_says_is_named(policy, here, there):
-    with pytest.raises(ImageMissing, match=r"sandbox image i .*make up"):
+    with pytest.raises(ImageMissing, match=r"the image i .*make up.* set sandbox\.image to"):
         ensure_image(Registry(set(here), set(there)), "i", policy)
 
 

@@ -2,18 +2,26 @@ import json
 from dataclasses import replace
 
 import pytest
+from docker.errors import ImageNotFound
 
-from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.errors import ConfigError, ImageMissing
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.gateway.serve import ServeConfig
 from skillopt_airflow.rollout.settings import RolloutSettings
-from skillopt_airflow.sandbox.gateway_container import gateway_document, gateway_settings
+from skillopt_airflow.sandbox.gateway_container import GatewayContainer, gateway_document, gateway_settings
 from tests.gateway.gateway_rig import MODEL, upstream_at
 from tests.sandbox.fake_workload import FakeWorkload
 
 NONE = RemainingBudget()
+
+
+class NoImages:
+    """The client of an engine without any image."""
+
+    def inspect_image(self, name: str) -> None:
+        raise ImageNotFound(name)
 
 
 def workload(**labels: str) -> FakeWorkload:
@@ -71,3 +79,12 @@ def test_a_gateway_that_is_no_part_of_the_task_has_no_search():
     work.search = object()
     with pytest.raises(ConfigError, match=r"search\.conn_id: .* leave search\.conn_id unset"):
         gateway_document(work, NONE)
+
+
+def test_an_image_that_is_not_there_is_named_as_the_registry_has_it_with_its_own_knob():
+    work = workload(run="r")
+    work.limits = SandboxGroup(registry="there/skillopt", pull="never")
+    gateway = GatewayContainer(NoImages(), work, {}, None, work, work.counted.append)
+    said = r"does not have the image there/skillopt/skillopt-gateway:latest .*set sandbox\.gateway_image to"
+    with pytest.raises(ImageMissing, match=said), gateway.listening({"Target": "/gateway"}):
+        pass

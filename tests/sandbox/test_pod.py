@@ -47,6 +47,12 @@ def test_only_a_pod_with_a_corpus_has_room_for_one():
     assert storage == {"courier": "320Mi", "gateway": "320Mi", "fetch": "1820Mi", "rollout": "1820Mi"}
 
 
+def test_the_gateway_comes_from_the_registry_of_the_projects_own_images():
+    images = {name: one["image"] for name, one in containers(pod_manifest(plan(registry="there/skillopt"))).items()}
+    own = "there/skillopt/skillopt-gateway:latest"
+    assert images == {"courier": own, "gateway": own, "fetch": own, "rollout": IMAGE}
+
+
 def containers(pod: Any) -> dict[str, Any]:
     return {one["name"]: one for one in [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]}
 

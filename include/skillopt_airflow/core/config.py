@@ -65,10 +65,8 @@ class TrainConfig(Group):
     @property
     def image(self) -> str:
         """Name of the image that rollouts run in."""
-        if self.sandbox.image is not None:
-            return self.sandbox.image
-        own = HARNESSES[self.model.harness].image
-        return own if self.sandbox.registry is None else f"{self.sandbox.registry}/{own}"
+        image = self.sandbox.image
+        return self.sandbox.registered(HARNESSES[self.model.harness].image if image is None else image)
 
     @classmethod
     def from_layers(cls, *layers: Mapping[str, Any]) -> "TrainConfig":

@@ -170,8 +170,8 @@ class SandboxGroup(Group):
     image: ObjectName | None = None
     """Image that holds include/skillopt_airflow/rollout; the project's own for the harness when unset."""
     registry: ObjectName | None = None
-    """Registry, or a part of one, that has the project's own images, such as registry.example.com/skillopt; the
-    engine's own images are meant when unset."""
+    """Registry, or a part of one, that has the project's own images, such as registry.example.com/skillopt; these are
+    all whose names begin with skillopt- and hold no slash. The engine's own images are meant when unset."""
     pull: Literal["missing", "always", "never"] = "missing"
     """Pull the image from its registry if it is missing, always or never."""
     items_per_container: Positive = 2000
@@ -208,6 +208,11 @@ class SandboxGroup(Group):
     queue: ObjectName | None = None
     """Queue of the tasks that need a Docker engine, for executors whose workers listen to queues; the executor's
     default when unset. Fixed when the DAG is parsed."""
+
+    def registered(self, image: str) -> str:
+        """Return the full name of an image, which is that in the registry for one of the project's own."""
+        is_own = image.startswith("skillopt-") and "/" not in image
+        return f"{self.registry}/{image}" if is_own and self.registry is not None else image
 
 
 class StorageGroup(Group):

@@ -128,8 +128,8 @@ def judged(url: str) -> Iterator[None]:
         raise EngineUnavailable(f"the Docker engine at {url} went away: {error}") from error
 
 
-def ensure_image(client: Any, image: str, pull: str) -> None:
-    """Pull the image if the policy says so: where it is missing, always, or never.
+def ensure_image(client: Any, image: str, pull: str, knob: str = "sandbox.image") -> None:
+    """Pull the image, which a knob names, if the policy says so: where it is missing, always, or never.
 
     Raises:
         ImageMissing: the engine does not have the image and may not or cannot pull it.
@@ -151,7 +151,7 @@ def ensure_image(client: Any, image: str, pull: str) -> None:
         except (APIError, RequestException) as error:
             reason = str(error)
     raise ImageMissing(
-        f"the engine does not have the sandbox image {image} and cannot pull it: build it (`make up` does, and for an "
-        f"agent CLI or ALFWorld `make image NAME=codex`, NAME=claude_code or NAME=alfworld), or set sandbox.image to "
-        f"one that can be pulled ({reason})"
+        f"the engine does not have the image {image} and cannot pull it: build it (`make up` does for the sandbox, and "
+        f"for an agent CLI, ALFWorld or the gateway `make image NAME=codex`, NAME=claude_code, NAME=alfworld or "
+        f"NAME=gateway), or set {knob} to one that can be pulled ({reason})"
     )

@@ -125,9 +125,10 @@ class GatewayContainer:
             SandboxError: the gateway did not start.
         """
         limits = self.workload.limits
-        ensure_image(self.client, limits.gateway_image, limits.pull)
+        image = limits.registered(limits.gateway_image)
+        ensure_image(self.client, image, limits.pull, "sandbox.gateway_image")
         made = self.client.create_container(
-            limits.gateway_image,
+            image,
             command=["--listen", f"unix:{mount['Target']}/model.sock"],
             stdin_open=True,
             labels=dict(self.labels),

@@ -233,7 +233,7 @@ def _helper(
     own: JsonObject = {"name": "secret", "mountPath": f"/secret/{secret}", "subPath": secret, "readOnly": True}
     return {
         "name": name,
-        "image": plan.limits.gateway_image,
+        "image": plan.limits.registered(plan.limits.gateway_image),
         "imagePullPolicy": PULL_POLICIES[plan.limits.pull],
         "command": list(command),
         "resources": _resources("1", HELPER_MEMORY, plan.limits.output_mb + TMP_MEGABYTES, corpus_mb),
