@@ -23,10 +23,12 @@ from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.harnesses import HARNESSES
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.gateway.upstream import Upstream
+from skillopt_airflow.rollout.requirements import check_requirements, check_search
 from skillopt_airflow.sandbox.container_loop import Runtime, run_workload
 from skillopt_airflow.sandbox.staging import TaskFolder
 from skillopt_airflow.store.files import DataFiles
 from skillopt_airflow.training.benchmark_settings import benchmark_config
+from skillopt_airflow.training.judge_settings import check_judge
 from skillopt_airflow.training.run_corpus import source_corpus
 from skillopt_airflow.training.trial import Trial, first_items, skill_of
 
@@ -67,6 +69,9 @@ def run(home: Home, asked: Asked) -> int:
     display = TryDisplay()
     config = configured(asked.benchmark, asked.settings)
     adapter = benchmarks.load(asked.benchmark, config.task)
+    check_requirements(config.model, adapter)
+    check_search(config.search, adapter)
+    check_judge(config.evaluation, adapter)
     skill = skill_of(asked.benchmark, asked.skill)
     client = s3_client(config)
     items = first_items(asked.benchmark, adapter, config, asked.split, asked.items, client)

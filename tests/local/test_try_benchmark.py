@@ -211,6 +211,19 @@ def test_a_benchmark_that_is_not_there_is_answered_with_those_that_are(home: Hom
 
 
 @pytest.mark.parametrize(
+    ("benchmark", "settings", "problem"),
+    [
+        ("livemathematicianbench", ("model.harness=tools", "model.max_turns=5"), "no tools; use harness chat"),
+        ("searchqa", ("evaluation.judge=always",), "asks no judge"),
+        ("searchqa", ("model.harness=tools", "model.max_turns=5", "search.conn_id=s"), "do not search"),
+    ],
+)
+def test_what_a_run_refuses_is_not_tried(home: Home, benchmark: str, settings: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        run(home, asked(benchmark, *settings))
+
+
+@pytest.mark.parametrize(
     ("setting", "problem"),
     [
         ("model.max_turns", "should be a knob, =, and its value"),
