@@ -10,11 +10,12 @@ from types import FrameType
 from typing import Any
 
 from local.environment import HOME_VARIABLE, inherited, own_variables
-from local.home import ADMIN, PROJECT, Home, Workers
-from skillopt_airflow.core.errors import ImageMissing, SkillOptError
+from local.home import ADMIN, NO_WORKERS, PROJECT, Home, Workers
+from skillopt_airflow.core.errors import ImageMissing, PlatformError, SkillOptError
 from skillopt_airflow.core.types import DATA_SPLITS, Split
 
 DEFAULT_HOME = PROJECT / ".local"
+CELERY_WORKERS = 3
 TRY = (
     "Run a few items of a benchmark with the real harness and model gateway, and print prompts, replies, scores and "
     "cost; without Airflow, S3 or a database. The model is that of AIRFLOW_CONN_SKILLOPT_TARGET, else the offline "
@@ -60,9 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     started = commands.add_parser("up", parents=[common], help="start the platform")
     started.add_argument("--executor", choices=["local", "celery"], default="local", help="default: %(default)s")
-    started.add_argument("--workers", type=_positive, default=3, help="of celery, each a host (default: %(default)s)")
+    started.add_argument("--workers", type=_positive, help=f"of celery, each a host (default: {CELERY_WORKERS})")
     started.add_argument(
-        "--engines", type=_positive, help="workers with a Docker engine, the first ones (default: all)"
+        "--engines", type=_positive, help="workers of celery with a Docker engine, the first ones (default: all)"
     )
     started.set_defaults(run=_up)
     for name, run, text in (
@@ -133,14 +134,24 @@ def _up(home: Home, options: argparse.Namespace) -> int:
     from local import platform, shell_commands
     from local.environment import airflow_url, s3_url
 
-    workers = options.workers if options.executor == "celery" else 0
-    engines = workers if options.engines is None else min(workers, options.engines)
-    settings = platform.up(home, Workers(workers, engines))
+    settings = platform.up(home, _workers(options))
     print(f"Airflow    {airflow_url(settings)}  user {ADMIN}, password {settings.password}")
     print(f"S3         {s3_url(settings)}")
     print(f"Commands   {shell_commands.paths(home)}, which are in the platform's environment")
     print(f"State      {home.root} (login and ports: {home.settings_file.name}, logs: {home.logs.name}/)")
     return 0
+
+
+def _workers(options: argparse.Namespace) -> Workers:
+    if options.executor != "celery":
+        if options.workers is not None or options.engines is not None:
+            raise PlatformError(
+                "WORKERS and ENGINES are those of celery, and LocalExecutor has none: say `make up EXECUTOR=celery`, "
+                "or leave them out"
+            )
+        return NO_WORKERS
+    workers = CELERY_WORKERS if options.workers is None else options.workers
+    return Workers(workers, workers if options.engines is None else min(workers, options.engines))
 
 
 def _down(home: Home, _: Any) -> int:

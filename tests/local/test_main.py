@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from local import engine, image
-from local.__main__ import _parser
-from local.home import Home
+from local.__main__ import _parser, _workers
+from local.home import NO_WORKERS, Home, Workers
+from skillopt_airflow.core.errors import PlatformError
 
 
 @pytest.fixture
@@ -25,6 +26,25 @@ def test_a_command_reads_what_its_parser_has(line: str) -> None:
     options = _parser().parse_args(line.split())
     read = set(re.findall(r"\boptions\.(\w+)", inspect.getsource(options.run)))
     assert read <= vars(options).keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "workers"),
+    [
+        ("up", NO_WORKERS),
+        ("up --executor celery", Workers(3, 3)),
+        ("up --executor celery --workers 5 --engines 2", Workers(5, 2)),
+        ("up --executor celery --workers 1 --engines 2", Workers(1, 1)),
+    ],
+)
+def test_celery_has_as_many_workers_as_it_is_told(line: str, workers: Workers) -> None:
+    assert _workers(_parser().parse_args(line.split())) == workers
+
+
+@pytest.mark.parametrize("line", ["up --workers 3", "up --engines 2", "up --executor local --workers 3"])
+def test_workers_without_celery_are_refused(line: str) -> None:
+    with pytest.raises(PlatformError, match="EXECUTOR=celery"):
+        _workers(_parser().parse_args(line.split()))
 
 
 @pytest.mark.parametrize(
