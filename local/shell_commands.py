@@ -55,7 +55,7 @@ def command_environment(home: Home, program: str, outer: Mapping[str, str]) -> d
         variables |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), UNCHECKED_KEY)
         variables |= dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), REGION)
         variables |= {"AWS_ENDPOINT_URL_S3": s3_url(home.read())}
-        # What the consumer remembers of a bucket would be wrong for the same bucket of the next home.
+        # All state of a platform lies in its home, and what the consumer remembers of its buckets goes with it.
         variables |= {"XDG_CACHE_HOME": str(home.root / "cache")}
     return variables
 

@@ -134,7 +134,7 @@ class SkillClient:
         self._bucket, self._alias = bucket, alias
         self._folder = f"{root}skills/{_quoted(benchmark)}/{_quoted(target)}/"
         self._endpoint = endpoint_url
-        self._cache = _Cache(cache or _cache_home(), f"{endpoint_url or ''} {bucket} {self._folder} {alias}")
+        self._cache = _Cache(cache or _cache_home(), f"{endpoint_url or _endpoint()} {bucket} {self._folder} {alias}")
         self._turn = threading.Lock()
         self._s3: S3Client | None = None
         self._last: Skill | None = None
@@ -320,9 +320,10 @@ def install(skill: Skill, out: Path, files: Mapping[str, str]) -> None:
     try:
         store.mkdir(parents=True, exist_ok=True)
         with _locked(store / ".lock"):
-            if out.is_dir() and not out.is_symlink():
-                raise OutputError(f"{out} is a folder of somebody else's: name one that does not exist yet")
-            present = out.resolve().name if out.is_symlink() else ""
+            present = out.resolve()
+            is_own = out.is_symlink() and present.parent == store.resolve()
+            if not is_own and (out.is_symlink() or out.exists()):
+                raise OutputError(f"{out} is somebody else's: name a folder that does not exist yet")
             if not _holds(out, files):
                 folder = Path(tempfile.mkdtemp(prefix=f"{skill.version}-", dir=store))
                 for name, text in files.items():
@@ -334,7 +335,7 @@ def install(skill: Skill, out: Path, files: Mapping[str, str]) -> None:
                 link.symlink_to(Path(store.name) / folder.name)
                 link.replace(out)
                 for old in store.iterdir():
-                    if old.is_dir() and old.name not in {present, folder.name}:
+                    if old.is_dir() and old.name not in {present.name, folder.name}:
                         shutil.rmtree(old)
     except OSError as error:
         raise OutputError(f"cannot write {out}: {error}") from error
@@ -504,6 +505,11 @@ def _locked(path: Path) -> Iterator[None]:
 def _quoted(name: str) -> str:
     encoded = quote(name, safe="")
     return encoded.replace(".", "%2E") if encoded in {".", ".."} else encoded
+
+
+def _endpoint() -> str:
+    """Return the server that boto3's own variables name; empty if they name none."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 def _cache_home() -> Path:

@@ -369,6 +369,18 @@ def test_two_aliases_and_buckets_do_not_share_a_cache_file(client: Client, publi
         client(alias="canary").get()
 
 
+def test_a_server_that_only_botos_variables_name_has_a_cache_file_of_its_own(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [client(endpoint_url=None)._cache.path]
+    for variable, server in (("AWS_ENDPOINT_URL", "http://one"), ("AWS_ENDPOINT_URL_S3", "http://other")):
+        monkeypatch.setenv(variable, server)
+        paths += [client(endpoint_url=None)._cache.path]
+        # It is the one server, whoever names it.
+        assert client(endpoint_url=server)._cache.path == paths[-1]
+    assert len(set(paths)) == 3
+
+
 @pytest.mark.parametrize("alias", ["../x", "", "a/b", "."])
 def test_an_alias_is_a_name(client: Client, alias: str) -> None:
     with pytest.raises(ValueError, match="no name of an alias"):

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.consumer import claude_code_text, skill_md
+from skillopt_airflow.consumer import OutputError, Skill, claude_code_text, install, skill_md
 from skillopt_airflow.rollout.claude_code import literal
 from skillopt_airflow.store.objects import ObjectStore
 from tests.consumer.conftest import KEYS, Client, Publish, command, run
@@ -98,6 +99,20 @@ def test_exit_codes(publish: Publish, store: ObjectStore, s3_endpoint: str, tmp_
     assert other.returncode == 5
     assert "somebody else's" in other.stderr
     assert (tmp_path / "folder" / "mine").is_dir()
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "dead link"])
+def test_what_somebody_else_has_there_stays(tmp_path: Path, kind: str) -> None:
+    out, folder = tmp_path / "skill", tmp_path / "folder"
+    if kind == "file":
+        out.write_text("mine")
+    else:
+        out.symlink_to(folder)
+    if kind == "link":
+        folder.mkdir()
+    with pytest.raises(OutputError, match="somebody else's"):
+        install(Skill("", "v0001-0123456789ab", "", 0, "", ""), out, {"best_skill.md": SKILL})
+    assert (out.read_text() == "mine") if kind == "file" else (out.readlink() == folder)
 
 
 def test_a_refused_new_one_leaves_the_last_good_one(
