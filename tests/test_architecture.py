@@ -189,7 +189,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "skillopt_airflow.training.rollback": "tests/training/test_publication.py",
     "skillopt_airflow.training.progress": "tests/training/test_progress_reader.py",
     "skillopt_airflow.training.running_stage": "tests/training/test_progress_reader.py",
-    "skillopt_airflow.training.run": "tests/training/test_data_items.py",
     "skillopt_airflow.training.steps": "tests/test_training_loop.py",
     "skillopt_airflow.training.target_change": "tests/training/test_nights.py",
     "skillopt_airflow.training.matrix_cells": "tests/training/test_transfer_plan.py",
