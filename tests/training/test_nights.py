@@ -416,6 +416,22 @@ def test_what_the_manifest_states_of_items_that_nobody_selected_on_is_promised(n
     assert promised == [None, None, Promise(split=Split.TEST, score=0.7, low=0.6)]
 
 
+def test_a_mixed_score_of_another_weight_is_not_promised(nights: Nights) -> None:
+    rules = configured("searchqa", {"evaluation.gate_metric": "mixed", "evaluation.gate_mixed_weight": 0.9}).evaluation
+    origin, tested = provenance("run"), PublishedScore(hard=0.7, soft=0.8, items=120, low=0.6, high=0.8)
+    made = origin.model_copy(
+        update={
+            "best_scores": origin.best_scores.model_copy(update={"test": tested}),
+            "config": {"evaluation": rules.model_dump(mode="json")},
+        }
+    )
+    version = nights.artifacts.publish("# mixed\n", made, nights.artifacts.champion.read()).version
+    promised = promise_of(nights.artifacts, version, rules)
+    assert promised is not None
+    assert promised.score == pytest.approx(0.79)
+    assert promise_of(nights.artifacts, version, rules.model_copy(update={"gate_mixed_weight": 0.5})) is None
+
+
 @pytest.mark.parametrize(
     ("moves", "previous"),
     [("A", ""), ("AB", "A"), ("ABC", "B"), ("ABA", ""), ("ABAB", "A"), ("ZABAB", "A"), ("ABCA", ""), ("ABAC", "A")],

@@ -63,7 +63,8 @@ class Night(Document):
     means: dict[Rival, NightMean] = Field(default_factory=dict)
     """Of the champion's score less each rival's; empty in a night that was stored before this was a field."""
     promised: Promise | None = None
-    """None where nothing was published for this target, or not with a test score of this metric."""
+    """None where nothing was published for this target, or not with a score of this metric on items that nothing was
+    selected on."""
     contents: dict[str, str] = Field(default_factory=dict)
     """By id, a fingerprint of what the target saw of each item that has a score; empty as `means`, and where all nights
     are read."""

@@ -192,8 +192,10 @@ def promise_of(artifacts: "ArtifactStore", version: str, rules: EvaluationGroup)
     """Return what a version's manifest states of items that it was not selected on, if it is the score that counts."""
     manifest = artifacts.read(version).manifest
     found, config = manifest.best_scores.promised, manifest.config.get("evaluation")
-    stated = config.get("gate_metric") if isinstance(config, dict) else None
-    if found is None or stated != rules.gate_metric:
+    names = ("gate_metric", "gate_mixed_weight") if rules.gate_metric == "mixed" else ("gate_metric",)
+    stated = config if isinstance(config, dict) else {}
+    if found is None or any(stated.get(name) != getattr(rules, name) for name in names):
+        # The interval that it states is of that metric, and of no other weight.
         return None
     split, score = found
     mean = ItemScore(hard=score.hard, soft=score.soft)
