@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,14 +14,17 @@ import pytest
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import ConfigError, DataError
-from skillopt_airflow.core.night_evidence import MEMORY, RECENT
+from skillopt_airflow.core.intervals import of_difference
+from skillopt_airflow.core.item_scores import Evaluation, ItemScore
+from skillopt_airflow.core.night_evidence import MEMORY, RECENT, NightMean, log_recent_rise
 from skillopt_airflow.core.night_verdict import NightVerdict
+from skillopt_airflow.core.paired import paired
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import JsonObject, Split, Status
 from skillopt_airflow.quality.fresh_items import content, fingerprint
 from skillopt_airflow.store.artifacts import ArtifactStore, PublishedScore
 from skillopt_airflow.store.keys import ArtifactKeys, RegateKeys
-from skillopt_airflow.store.night_table import Night, NightIndex, NightTable, Promise
+from skillopt_airflow.store.night_table import Contender, Night, NightIndex, NightTable, Promise
 from skillopt_airflow.store.objects import model_bytes
 from skillopt_airflow.training.data_items import checked_items
 from skillopt_airflow.training.night import (
@@ -352,6 +356,50 @@ def test_pooled_are_the_nights_on_which_both_models_had_the_same_contenders(nigh
     assert [(row.old is None, row.new is None) for row in report.nights] == [(True, False), (False, False)]
     assert report.pooled is not None
     assert report.pooled.old.pairs == report.pooled.new.pairs == 12
+
+
+def test_pooled_nights_are_one_observation_each_and_rest_on_the_groups_of_their_items() -> None:
+    store, rules, settled = (
+        LocalStore(),
+        configured("searchqa", {}).evaluation,
+        datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC),
+    )
+    champion, seed = (Contender(version=name, sha256=name) for name in ("v", ""))
+    # One night is good for the champion, the other bad, under either model.
+    outcomes = {date(1): [1.0, 1.0, 1.0, 0.0], date(2): [0.0, 0.0, 1.0, 0.0]}
+    for target in (TARGET, f"{TARGET}-2"):
+        for day, scores in outcomes.items():
+            found = {
+                role: Evaluation(
+                    scores={f"{day}-{place}": ItemScore(hard=score, soft=score) for place, score in enumerate(values)},
+                    groups={f"{day}-{place}": f"page {place // 2}" for place in range(len(values))},
+                )
+                for role, values in {"champion": scores, "seed": [0.0, 0.0, 0.0, 1.0]}.items()
+            }
+            night = Night(
+                benchmark="searchqa",
+                target=target,
+                date=day,
+                run=day,
+                champion=champion,
+                seed=seed,
+                previous=None,
+                items=len(scores),
+                metric="hard",
+                scores={role: evaluation.gate_mean(rules) for role, evaluation in found.items()},
+                against_seed=paired(found["champion"], found["seed"], rules),
+                against_previous=None,
+                settled=settled,
+            )
+            NightTable(store, RegateKeys("", "searchqa", target)).settle(night, found, 0.5)
+    pooled = target_change(store, *(RegateKeys("", "searchqa", target) for target in (TARGET, f"{TARGET}-2"))).pooled
+    assert pooled is not None
+    assert pooled.old == pooled.new
+    assert (pooled.old.pairs, pooled.old.groups) == (8, 2)
+    changes = [[1.0, 1.0, 1.0, -1.0], [0.0, 0.0, 1.0, -1.0]]
+    assert (pooled.old.low, pooled.old.high) == of_difference(changes)
+    means = [NightMean(mean=0.5, variance=0.75, count=2), NightMean(mean=0.0, variance=0.5, count=2)]
+    assert pooled.new_e_value == pytest.approx(math.exp(log_recent_rise(means)))
 
 
 def test_the_night_of_every_item_is_known_also_under_another_id(nights: Nights) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 
 from skillopt_airflow.core import intervals
-from skillopt_airflow.core.groups import NO_GROUPS, members
+from skillopt_airflow.core.groups import members
 from skillopt_airflow.core.item_scores import Evaluation, metric_value
 from skillopt_airflow.core.training_groups import EvaluationGroup
 from skillopt_airflow.core.types import Value
@@ -56,9 +56,13 @@ def paired(candidate: Evaluation, other: Evaluation, rules: EvaluationGroup) -> 
     return _table(_values(candidate, other, rules), other.groups | candidate.groups)
 
 
-def paired_values(values: Sequence[tuple[float, float]]) -> PairedTable:
-    """Compare by the gate metric of independent items, (first, other) of each; see `paired`."""
-    return _table([(str(place), mine, theirs) for place, (mine, theirs) in enumerate(values)], NO_GROUPS)
+def paired_values(values: Sequence[tuple[float, float]], groups: Sequence[str] = ()) -> PairedTable:
+    """Compare by the gate metric of items, (first, other) of each, and the group of each; see `paired`.
+
+    Without groups the items are independent.
+    """
+    named = {str(place): group for place, group in enumerate(groups)}
+    return _table([(str(place), mine, theirs) for place, (mine, theirs) in enumerate(values)], named)
 
 
 def _table(values: Sequence[tuple[str, float, float]], groups: Mapping[str, str]) -> PairedTable:

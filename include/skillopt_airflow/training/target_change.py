@@ -28,7 +28,7 @@ class TargetChangeNight(Value):
 
 
 class Pooled(Value):
-    """Champion against seed on the items that have a score under both models."""
+    """Champion against seed on the items that have a score under both models; the groups are the nights."""
 
     old: PairedTable
     new: PairedTable
@@ -96,7 +96,7 @@ def target_change(store: "ObjectStore", old: RegateKeys, new: RegateKeys) -> Tar
         champion=newest.version,
         nights=tuple(nights),
         # Of all of them, each night would read more than the one before it.
-        pooled=_pooled(tables, both[-MEMORY:]),
+        pooled=_pooled(tables, [(under_old[date], under_new[date]) for date in both[-MEMORY:]]),
     )
 
 
@@ -125,25 +125,33 @@ def as_markdown(report: TargetChangeReport) -> str:
     return "\n".join([*lines, ""])
 
 
-def _pooled(tables: tuple[NightTable, NightTable], dates: Sequence[str]) -> Pooled | None:
-    old_nights, new_nights = [], []
-    for date in dates:
-        before, after = (table.scores(date) for table in tables)
+def _pooled(tables: tuple[NightTable, NightTable], nights: Sequence[tuple[Night, Night]]) -> Pooled | None:
+    """Compare on the items of nights, (old, new) of each; a night is one observation."""
+    dates: list[str] = []
+    pairs: tuple[list[tuple[float, float]], ...] = [], []
+    means: tuple[list[NightMean], ...] = [], []
+    for night in nights:
+        before, after = (table.scores(one.date) for table, one in zip(tables, night, strict=True))
         found = [(_pair(before[item]), _pair(after[item])) for item in sorted(before.keys() & after.keys())]
         both = [(old, new) for old, new in found if old is not None and new is not None]
         if both:
-            old_nights.append([old for old, _ in both])
-            new_nights.append([new for _, new in both])
-    if not old_nights:
+            dates += [night[0].date] * len(both)
+            for one, side, pooled, mean in zip(night, zip(*both, strict=True), pairs, means, strict=True):
+                pooled += side
+                mean.append(_mean(side, one))
+    if not dates:
         return None
-    old, new = (paired_values([pair for night in nights for pair in night]) for nights in (old_nights, new_nights))
-    return Pooled(old=old, new=new, old_e_value=_evidence(old_nights), new_e_value=_evidence(new_nights))
-
-
-def _evidence(nights: Sequence[Sequence[tuple[float, float]]]) -> float:
-    differences = [{str(place): mine - other for place, (mine, other) in enumerate(night)} for night in nights]
+    old, new = (paired_values(pooled, dates) for pooled in pairs)
     # Far above the largest float it is no less sure.
-    return math.exp(min(700.0, log_recent_rise([NightMean.of(night, NO_GROUPS) for night in differences])))
+    old_evidence, new_evidence = (math.exp(min(700.0, log_recent_rise(mean))) for mean in means)
+    return Pooled(old=old, new=new, old_e_value=old_evidence, new_e_value=new_evidence)
+
+
+def _mean(pairs: Sequence[tuple[float, float]], night: Night) -> NightMean:
+    """Return the mean over a part of a night's items, which rests on no more groups than that over all of them."""
+    found = NightMean.of({str(place): mine - other for place, (mine, other) in enumerate(pairs)}, NO_GROUPS)
+    whole = night.against("seed")
+    return found if whole is None else found.model_copy(update={"count": min(found.count, whole.count)})
 
 
 def _pair(scores: Mapping[str, float | None]) -> tuple[float, float] | None:
