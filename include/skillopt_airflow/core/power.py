@@ -1,7 +1,8 @@
 """The smallest gain that a gate can be expected to find on so many items, by simulation of the gate itself.
 
 Of all worlds it is the one in which scores vary most: every answer is a coin's toss, of the candidate with a chance of
-(1 + gain) / 2 and of the current skill with (1 - gain) / 2. Where many items are certain, smaller gains are found.
+(1 + gain) / 2 and of the current skill with (1 - gain) / 2, and the items of a group share one toss. Where many items
+are certain, or those of a group do not all hang together, smaller gains are found.
 """
 
 import math
@@ -18,8 +19,10 @@ from skillopt_airflow.core.training_groups import EvaluationGroup
 POWER = 0.8
 """Share of candidates with the gain that are to be accepted."""
 TRIALS = 200
-MOST_ITEMS = 200
-"""Items that are simulated; on more of them the smallest gain falls with the root of their number."""
+MOST_GROUPS = 200
+"""Groups that are simulated; with more of them the smallest gain falls with the root of their number."""
+MOST_ITEMS = 400
+"""Items that are simulated, where there are as many: of groups that share a toss only the ratios of sizes count."""
 STEPS = 200
 """Steps from no gain to one of 1, to which gains are found."""
 
@@ -30,56 +33,75 @@ def smallest_gain(rules: EvaluationGroup, groups: tuple[int, ...]) -> float | No
 
     Args:
         rules: say the policy, its level, and the draws of each item.
-        groups: sizes of the items' groups, 1 for an item without one. Items of a group are tossed independently.
+        groups: sizes of the items' groups, 1 for an item without one.
     """
-    simulated = _first(groups, MOST_ITEMS)
-    low, high = 0, STEPS
-    if not simulated or not _finds(rules, simulated, 1.0):
+    # A gain of 1 wins every item, whatever is tossed.
+    if not groups or not _accepted(rules, _items(groups), 1.0, Random(0)):  # noqa: S311
         return None
+    simulated = _simulated(groups)
+    low, high, items = 0, STEPS, _items(_scaled(simulated))
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _finds(rules, simulated, middle / STEPS) else (middle, high)
-    return high / STEPS * math.sqrt(sum(simulated) / sum(groups))
+        low, high = (low, middle) if _finds(rules, items, middle / STEPS) else (middle, high)
+    return high / STEPS * math.sqrt(_equivalent(simulated) / _equivalent(groups))
 
 
-def _first(groups: Sequence[int], items: int) -> tuple[int, ...]:
-    """Return the first groups that together have at most so many items, the first one in any case."""
-    found: list[int] = []
-    total = 0
-    for size in groups:
-        total += size
-        if found and total > items:
-            break
-        found.append(size)
-    return tuple(found)
+def _simulated(groups: Sequence[int]) -> list[int]:
+    """Return sizes that stand for those of all groups, of MOST_GROUPS at most: small ones are put together."""
+    least = sum(groups) / MOST_GROUPS if len(groups) > MOST_GROUPS else 0.0
+    found = [0]
+    for size in sorted(groups):
+        if found[-1] and found[-1] >= least:
+            found.append(0)
+        found[-1] += size
+    return found
 
 
-def _finds(rules: EvaluationGroup, sizes: Sequence[int], gain: float) -> bool:
+def _scaled(groups: Sequence[int]) -> list[int]:
+    """Return sizes in about the same ratios, with MOST_ITEMS together."""
+    scale = min(1.0, MOST_ITEMS / sum(groups))
+    return [max(1, round(size * scale)) for size in groups]
+
+
+def _equivalent(groups: Sequence[int]) -> float:
+    """Return the number of equally large groups over which a mean varies as much."""
+    return sum(groups) ** 2 / sum(size * size for size in groups)
+
+
+def _items(sizes: Sequence[int]) -> dict[str, str]:
+    """Return items of such groups, with the group of each."""
+    return {f"{group}-{place}": f"{group}" for group, size in enumerate(sizes) for place in range(size)}
+
+
+def _finds(rules: EvaluationGroup, groups: Mapping[str, str], gain: float) -> bool:
     """Return whether enough candidates with the gain are accepted; the tosses are the same for every gain."""
-    groups = {f"{group}-{place}": f"{group}" for group, size in enumerate(sizes) for place in range(size)}
-    named = groups if len(groups) > len(sizes) else {}
     wanted, accepted = math.ceil(POWER * TRIALS), 0
     for trial in range(TRIALS):
-        accepted += _accepted(rules, tuple(groups), named, gain, Random(trial))  # noqa: S311
+        accepted += _accepted(rules, groups, gain, Random(trial))  # noqa: S311
         if accepted == wanted or accepted + TRIALS - trial - 1 < wanted:
             break
     return accepted == wanted
 
 
-def _accepted(
-    rules: EvaluationGroup, items: Sequence[str], groups: Mapping[str, str], gain: float, random: Random
-) -> bool:
-    changes = {item: _change(random, gain, rules.draws) for item in items}
+def _accepted(rules: EvaluationGroup, groups: Mapping[str, str], gain: float, random: Random) -> bool:
+    changes = _changes(random, groups, gain, rules.draws)
     delta = math.fsum(changes.values()) / len(changes)
     table = PairedTable(wins=0, losses=0, ties=0, score=delta, other_score=0.0, delta=delta, low=-1.0, high=1.0)
     fresh = None
     if policy_of(rules).needs_fresh_draws:
-        fresh = FreshDraws({item: _change(random, gain, 1) for item in discordant(changes)}, coverage=1.0)
+        drawn = {item: groups[item] for item in discordant(changes)}
+        fresh = FreshDraws(_changes(random, drawn, gain, 1), coverage=1.0)
     return judge(Evidence(table, changes, fresh=fresh, groups=groups), rules).action.accepted
 
 
+def _changes(random: Random, groups: Mapping[str, str], gain: float, draws: int) -> dict[str, float]:
+    """Return the change on each item, by its group, of which all items share a toss."""
+    tosses = {group: _change(random, gain, draws) for group in dict.fromkeys(groups.values())}
+    return {item: tosses[group] for item, group in groups.items()}
+
+
 def _change(random: Random, gain: float, draws: int) -> float:
-    """Return the candidate's mean less the current skill's on one item."""
+    """Return the candidate's mean less the current skill's on the items of one group."""
     candidate, current = (1 + gain) / 2, (1 - gain) / 2
     lead = 0
     for _ in range(draws):

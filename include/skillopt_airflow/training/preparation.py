@@ -320,7 +320,9 @@ def tell_size(run: TrainingRun) -> None:
         log.info("%s", line)
     if run.config.model.harness == "chat" and isinstance(run.benchmark, ShowsFiles):
         log.info("  what the benchmark shows of an item's files or documents is not counted; a step's usage tells it")
-    log.info("smallest gains that are found in four of five cases, if every answer is a coin's toss, the worst case:")
+    log.info(
+        "smallest gains that are found in four of five cases, if every answer is a coin's toss, one for a whole group:"
+    )
     for gain in run.record.smallest_gains:
         log.info("  %s", gain)
 
