@@ -11,6 +11,7 @@ from skillopt_airflow.core.types import DATA_SPLITS, Item, ItemFile, JsonObject,
 from skillopt_airflow.quality.quality_report import DataQualityError, QualityReport
 from skillopt_airflow.store.files import DataFiles, FileStore
 from skillopt_airflow.training.data_items import checked_items, store_files, unusable_items
+from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.training.in_process import PROJECT, InProcessConnections, Training, configured
 
@@ -163,3 +164,6 @@ def test_such_an_item_fails_in_a_training_without_a_rollout_and_is_told(
     found = training.run.stored(Split.VAL, training.run.skill(0), 0, training.run.item_refs(Split.VAL))
     assert found[first].trajectory.error == "answers is empty"
     assert training.rollouts["seed"] == 19
+    counts = history_of(training.run).rollouts
+    assert counts.planned == counts.ran + counts.cancelled
+    assert counts.reused == 0

@@ -1,7 +1,7 @@
 """The rollouts of a run when it is over: how many of each kind, and what became of them."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -24,7 +24,7 @@ class DoneRollouts:
     """A run's plans, and what it stored itself."""
 
     planned: Sequence[tuple[Moment, Chunk, RolloutKey]]
-    """Each chunk that has items, with its moment and where its rollouts are, in order."""
+    """Each chunk that has items, with its moment and where its rollouts are, in order; without items of no use."""
     ran: Mapping[RolloutKey, Mapping[str, Sequence[RolloutResult]]]
     """Tries by place and item, in order."""
 
@@ -34,9 +34,14 @@ class DoneRollouts:
         # A batch job has a folder beside its plan.
         keys = [key for key in run.store.list_keys(run.keys.folder) if PurePosixPath(key).match("plans/*.json")]
         plans = list(pool.map(lambda key: run.store.get_model(key, RolloutPlan), keys))
+        made = [(plan.moment, chunk) for plan in plans for chunk in plan.chunks if chunk.item_ids]
+        useless = {
+            split: {item.id for item in run.item_refs(split) if item.unusable}
+            for split in {chunk.split for _, chunk in made}
+        }
         # In their order, since what one step has rolled out the next one finds.
         work = sorted(
-            ((plan.moment, chunk) for plan in plans for chunk in plan.chunks if chunk.item_ids),
+            ((moment, _without(chunk, useless[chunk.split])) for moment, chunk in made),
             key=lambda one: (one[0].step, one[1].stage == "speculate"),
         )
         names = list(dict.fromkeys(chunk.skill for _, chunk in work))
@@ -95,3 +100,8 @@ class DoneRollouts:
         return tuple(
             StageRollouts(stage=stage, **dict(RolloutTally.of(found, len(found)))) for stage, found in ended.items()
         )
+
+
+def _without(chunk: Chunk, useless: Collection[str]) -> Chunk:
+    """Return the chunk without the items of no use, which no container runs."""
+    return chunk.model_copy(update={"item_ids": tuple(item for item in chunk.item_ids if item not in useless)})
