@@ -35,7 +35,7 @@ from skillopt_airflow.training.reporting import view_of, write_report
 from skillopt_airflow.training.rollback import describe, roll_back, rollback_request
 from skillopt_airflow.training.rollout_plan import RolloutPlan, planned
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.spending import allowance
+from skillopt_airflow.training.spending import allowance, spent_by
 from tests.training.in_process import PROJECT, InterruptedRun, Training, configured
 from tests.training.local_store import LocalStore
 
@@ -295,6 +295,26 @@ def test_what_the_budget_has_no_room_for_is_not_begun(artifacts: ArtifactStore) 
         "the budget has no room for publishing: budget.max_calls leaves 5 calls, and 24 rollouts"
     )
     assert short.rollouts["publish"] == 0
+
+
+def test_a_publication_that_needs_no_rollout_is_judged_under_a_budget_that_is_used_up(
+    artifacts: ArtifactStore, tmp_path: Path
+) -> None:
+    for split in ("train", "val", "test"):
+        rows = json.loads((PROJECT / "benchmarks/searchqa/sample" / split / "items.json").read_text("utf-8"))
+        (tmp_path / split).mkdir()
+        # An item of no use is never rolled out.
+        (tmp_path / split / "items.json").write_text(json.dumps([rows[0] | {"answers": []}, *rows[1:]]))
+    training = Training.of(
+        data__uri=str(tmp_path), train__num_epochs=1, train__steps_per_epoch=1, optimizer__use_slow_update=False
+    )
+    training()
+    spent = spent_by(training.run).calls
+    ref = training.run.ref.model_copy(update={"overrides": {"budget.max_calls": spent}})
+    training.run = TrainingRun(ref, training.models)
+    assert allowance(training.run).calls == 0
+    assert plan_publication(training.run, artifacts, NAME, PublishingGroup()) == []
+    assert contestants(training, NAME).withheld == ""
 
 
 def test_the_approval_shows_difference_scores_and_origins(trained: Training, artifacts: ArtifactStore) -> None:

@@ -219,7 +219,7 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
 
 def _missing(run: TrainingRun, skills: Sequence[SkillDocument], contest: PublishContest) -> int:
     """Count the rollouts of a publication that are not stored with a score."""
-    items = publishing_items(run, contest.split)
+    items = [item for item in publishing_items(run, contest.split) if not item.unusable]
     return sum(
         len(items) - sum(found.status.scored for found in run.results(contest.split, skill, draw, items).values())
         for skill in skills

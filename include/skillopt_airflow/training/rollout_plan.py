@@ -120,7 +120,7 @@ def store_plan(
 
     A plan never gets shorter, nor than `least`: chunks without items fill it up. Airflow takes a mapped task that
     there were fewer of once out of the DAG run for good, also when there are more again. With `if_missing`, a first
-    plan returns none if every item has a score already.
+    plan returns none if every item that is of use has a score already.
     """
     key = run.keys.moment(moment).plan(name)
     try:
@@ -138,9 +138,9 @@ def store_plan(
 
 def _is_done(run: TrainingRun, chunk: Chunk) -> bool:
     wanted = set(chunk.item_ids)
-    items = [ref for ref in run.item_refs(chunk.split) if ref.id in wanted]
+    items = [ref for ref in run.item_refs(chunk.split) if ref.id in wanted and not ref.unusable]
     results = run.results(chunk.split, run.document(chunk.skill), chunk.draw, items)
-    return sum(one.status.scored for one in results.values()) == len(wanted)
+    return sum(one.status.scored for one in results.values()) == len(items)
 
 
 def planned(run: TrainingRun, ref: JsonObject) -> tuple[RolloutPlan, Chunk]:

@@ -127,7 +127,12 @@ def spent_by(run: TrainingRun) -> Spent:
 
 
 def unaffordable(run: TrainingRun, rollouts: int) -> str:
-    """Return why the budget has no room for so many rollouts of at least one call each; or empty."""
+    """Return why the budget has no room for so many rollouts of at least one call each; or empty.
+
+    No rollouts need no room.
+    """
+    if not rollouts:
+        return ""
     left = allowance(run)
     used_up = left.used_up()
     if used_up:

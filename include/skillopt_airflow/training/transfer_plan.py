@@ -80,7 +80,7 @@ def prepare_transfer(
     estimate = estimate_matrix(run, request.split, different)
     for line in estimate.lines():
         log.info("%s", line)
-    if estimate.rollouts and (why := unaffordable(in_cell(run, 0), estimate.rollouts)):
+    if why := unaffordable(in_cell(run, 0), estimate.rollouts):
         raise ConfigError(f"{why}; raise it, or name fewer skills, targets or harnesses, or a lower limit")
     return store_plan(run, run.timeline[0], STAGE, _chunks(run, request.split, skills, parts))
 
