@@ -33,6 +33,11 @@ def test_no_part_is_negative(previous_end: float) -> None:
     assert seconds.airflow == 0
 
 
+def test_a_step_whose_gate_before_it_was_decided_again_later_has_the_time_of_its_tasks() -> None:
+    rows = [task("rollout", 11, 15, model=2), task("gate", 16, 17)]
+    assert step_seconds(rows, 100) == StepSeconds(wall=6, model=2, container=0, own=3, airflow=1)
+
+
 @pytest.mark.parametrize(
     "rows",
     [

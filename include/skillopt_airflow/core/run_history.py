@@ -13,7 +13,10 @@ from skillopt_airflow.core.types import Split, Value
 
 
 class StepSeconds(Value):
-    """The wall seconds of a moment, from the end of the one before to its own."""
+    """The wall seconds of a moment, from the end of the one before to its own.
+
+    Where a gate was decided again behind what followed it, the moment after it is counted from its own first task.
+    """
 
     wall: float
     model: float

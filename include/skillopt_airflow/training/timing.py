@@ -57,7 +57,9 @@ def step_seconds(timings: Sequence[StageTiming], previous_end: float) -> StepSec
     """Split a step's wall time; of tasks side by side, of whatever stage, the busiest stand for model and container."""
     model, container = _busiest(timings)
     body = union_seconds((timing.started, timing.ended) for timing in timings)
-    wall = max(timing.ended for timing in timings) - previous_end
+    ended = max(timing.ended for timing in timings)
+    # A gate that is decided again ends after what followed it, which is left with its own tasks' time.
+    wall = ended - (previous_end if previous_end < ended else min(timing.started for timing in timings))
     own = max(0.0, body - model - container)
     return StepSeconds(wall=wall, model=model, container=container, own=own, airflow=max(0.0, wall - body))
 
