@@ -361,7 +361,7 @@ def _findings(document: Any) -> Any:
         return [_findings(entry) for entry in document]
     if not isinstance(document, dict):
         return document
-    new = ("low", "high", "interval", "groups", "density")
+    new = ("low", "high", "interval", "groups", "density", "candidate_mean")
     return {key: _findings(value) for key, value in document.items() if key not in new}
 
 

@@ -11,10 +11,13 @@ import pytest
 
 from skillopt_airflow.core.budget import spent
 from skillopt_airflow.core.errors import NewerDocument
+from skillopt_airflow.core.gate import Action
 from skillopt_airflow.core.measured_score import SplitScore
+from skillopt_airflow.core.types import Split, Status
 from skillopt_airflow.training.history import history_of
 from skillopt_airflow.training.progress import Progress
 from skillopt_airflow.training.progress_reader import ProgressReader
+from skillopt_airflow.training.reporting import view_of
 from tests.training.in_process import InterruptedRun, Training
 
 pytestmark = pytest.mark.slow
@@ -249,13 +252,31 @@ def test_a_candidate_that_is_taken_without_a_gate_has_its_score() -> None:
     assert ended.moments[-1].score_after == ended.current.score
 
 
+def test_where_items_lack_a_score_the_page_has_one_score_for_a_skill() -> None:
+    watched = Watched(train__num_epochs=1, train__steps_per_epoch=1, evaluation__val_limit=40)
+    training = watched.training
+    training.prepare()
+    failed = {ref.id for ref in training.run.item_refs(Split.VAL)[:2]}
+    training.fail = lambda stage, item_id: Status.TIMEOUT if stage == "seed" and item_id in failed else None
+    ended = watched.until("")
+    [step] = [one for one in ended.moments if one.kind == "step"]
+    assert step.decision.action is Action.ACCEPT_NEW_BEST
+    assert step.candidate is not None
+    assert step.candidate.score != step.decision.against_current.score
+    report = view_of(training.run, history_of(training.run)).moments[0]
+    assert report.candidate is not None
+    assert step.candidate.score == report.candidate.score
+    assert step.score_after == report.score_after
+    assert step.best_score == report.best_score
+
+
 def test_a_run_of_a_former_version_lacks_its_estimate_and_some_intervals() -> None:
     watched = Watched(train__num_epochs=1, train__steps_per_epoch=1, evaluation__eval_test=False)
     watched.until("")
     store, keys = watched.training.store, watched.training.run.keys
     store.delete(keys.estimate)
     gate = keys.step(1).gate
-    store.objects[gate] = _without(store.objects[gate], "interval")
+    store.objects[gate] = _without(_without(store.objects[gate], "interval"), "candidate_mean")
     found = ProgressReader(store, keys).read(watched.now)
     assert found is not None
     assert found.estimate is None

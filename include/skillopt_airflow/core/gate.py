@@ -37,8 +37,10 @@ class GateDecision(Document):
     """The candidate's score for each 1,000 tokens of its text; None if it was not measured on all items."""
     weighed: tuple[float, float] | None = Field(default=None, exclude_if=lambda scores: scores is None)
     """Scores of candidate and best with what their density adds, where that has a say in the choice of the best."""
+    candidate_mean: float | None = Field(default=None, exclude_if=lambda found: found is None)
+    """The candidate's mean of the gate metric over all items that it has a score for, where it was measured whole."""
     interval: tuple[float, float] | None = Field(default=None, exclude_if=lambda found: found is None)
-    """The candidate's 95 % interval of the gate metric's mean, where it was measured whole."""
+    """95 % interval of that mean."""
     by_type: tuple[TypeScore, ...] = Field(default=(), exclude_if=lambda scores: not scores)
     """The candidate's scores by the type of task, where items have one and all were measured."""
     screen: Screening | None = Field(default=None, exclude_if=lambda found: found is None)

@@ -37,8 +37,8 @@ class MomentHistory(Value):
     epoch: int
     decision: GateDecision
     candidate_score: float | None
-    """On the items that ran, None if none of them has a score; see the decision's bound after an early rejection, its
-    screen where that let nothing run."""
+    """On the items that ran and that the current skill has a score for, too; None if there is none. See the decision's
+    bound after an early rejection, its screen where that let nothing run, and its candidate_mean for all items."""
     current_score: float | None
     """Score of the skill that the candidate was compared with, on all items; None if none of them has a score."""
     best_score: float

@@ -146,12 +146,16 @@ def _merge_parts(run: TrainingRun, moment: Moment, before: RunState) -> None:
 
 
 def _findings(run: TrainingRun, candidate: SkillDocument, evaluation: Evaluation) -> dict[str, Any]:
-    """Return what the verdict tells besides: interval, score per tokens and by type; nothing of a part of the split."""
+    """Return what the verdict tells besides: mean, interval, score per tokens and by type; nothing of a part."""
     rules = run.config.evaluation
-    if not covers(evaluation, rules):
+    if evaluation.cancelled or not evaluation.scores:
         return {}
+    mean = evaluation.gate_mean(rules)
+    if not covers(evaluation, rules):
+        return {"candidate_mean": mean}
     return {
-        "density": density(evaluation.gate_mean(rules), candidate),
+        "candidate_mean": mean,
+        "density": density(mean, candidate),
         "interval": interval(evaluation, rules),
         "by_type": by_type(run, Split.VAL, evaluation),
     }

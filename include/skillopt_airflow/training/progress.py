@@ -51,7 +51,7 @@ class CandidateScore(NamedTuple):
     """A candidate on the selection split."""
 
     score: float
-    """On the items that the current skill has a score for, too."""
+    """On all items that it has a score for; where nobody stored that, on those that the current skill has one for."""
     interval: tuple[float, float] | None
     """95 %, None where nobody stored it."""
 

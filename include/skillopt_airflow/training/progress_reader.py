@@ -270,4 +270,5 @@ def _candidate(decision: GateDecision) -> CandidateScore | None:
     cut_short = decision.bound is not None or decision.screened_out is not None
     if cut_short or not decision.against_current.pairs:
         return None
-    return CandidateScore(decision.against_current.score, decision.interval)
+    mean = decision.against_current.score if decision.candidate_mean is None else decision.candidate_mean
+    return CandidateScore(mean, decision.interval)
