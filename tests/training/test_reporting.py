@@ -1,10 +1,13 @@
 import re
+from datetime import UTC, datetime
 
 import pytest
 
 from skillopt_airflow.core.run_history import History, Publication
-from skillopt_airflow.report.run_page import LEAD
-from skillopt_airflow.training.reporting import write_report
+from skillopt_airflow.report.run_page import LEAD, render
+from skillopt_airflow.report.summary import outcome
+from skillopt_airflow.training.progress_reader import ProgressReader
+from skillopt_airflow.training.reporting import view_of, write_report
 from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow
@@ -48,6 +51,25 @@ def test_the_report_of_a_training_that_was_cleared_and_ends_otherwise_is_of_that
     more = before.rollouts.model_copy(update={"ran": before.rollouts.ran + 1})
     run.store.put_model(run.keys.history, before.model_copy(update={"best_version": 7, "rollouts": more}))
     assert write_report(run) == before
+
+
+def test_an_epochs_end_that_leaves_a_memory_alone_is_no_candidate() -> None:
+    training = Training.of(
+        train__num_epochs=3, train__steps_per_epoch=1, optimizer__use_slow_update=False, evaluation__eval_test=False
+    )
+    training()
+    history = training.run.store.get_model(training.run.keys.history, History)
+    assert [moment.kind for moment in history.moments] == ["step", "step", "slow_update", "step"]
+    assert [moment.decision.memory_only for moment in history.moments] == [False, False, True, False]
+    view = view_of(training.run, history)
+    assert re.search(r"The gate accepted \d of 3 candidates\.", outcome(view))
+    page = render(view)
+    assert re.search(r"<dt>Candidates accepted</dt><dd class=\"figure\">\d of 3</dd>", page)
+    assert re.search(r"Of 3 candidates, \d were accepted\.", page)
+    assert "memory only" in page
+    watched = ProgressReader(training.run.store, training.run.keys).read(datetime.now(UTC))
+    assert watched is not None
+    assert watched.moments[2].candidate is None
 
 
 def without_outcome(page: str) -> str:

@@ -45,6 +45,8 @@ class GateDecision(Document):
     """The candidate's scores by the type of task, where items have one and all were measured."""
     screen: Screening | None = Field(default=None, exclude_if=lambda found: found is None)
     """The candidate on its step's batch, where that ran before the selection split."""
+    memory_only: bool = Field(default=False, exclude_if=lambda only: not only)
+    """True of an epoch's end that made no candidate: it left the optimizer a memory."""
     contenders: tuple[Contender, ...] = Field(default=(), exclude_if=lambda found: not found)
     """All candidates of a step that made several, of which this is the verdict on the chosen one."""
 

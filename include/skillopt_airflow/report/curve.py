@@ -92,3 +92,9 @@ class Curve(Protocol):
     def test(self) -> Mapping[str, CurveScore]:
         """Skills by name on the test split; empty if that was not measured."""
         ...
+
+
+def accepted_of(moments: Sequence[CurveMoment]) -> tuple[int, int]:
+    """Count the candidates that were accepted, and all; an epoch's end that left a memory alone has none."""
+    verdicts = [moment.decision.action.accepted for moment in moments if not moment.decision.memory_only]
+    return sum(verdicts), len(verdicts)

@@ -15,7 +15,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.gate import Action
-from skillopt_airflow.report.curve import Curve, CurveMoment, CurveScore
+from skillopt_airflow.report.curve import Curve, CurveMoment, CurveScore, accepted_of
 
 # Okabe and Ito's palette (2008), which people with colour vision deficiencies tell apart; each also has a marker.
 GREEN, VERMILLION, ORANGE, PURPLE, BLUE, SKY = "#007a5a", "#c04e00", "#b87700", "#a0527f", "#0060a0", "#8cc4ea"
@@ -256,10 +256,10 @@ def _test(axes: Axes, view: Curve) -> None:
 
 
 def _described(view: Curve) -> str:
-    accepted = sum(moment.decision.action.accepted for moment in view.moments)
+    accepted, candidates = accepted_of(view.moments)
     text = (
         f"The seed skill scores {view.seed.score:.4f} on the selection split, the best skill {view.best.score:.4f}. "
-        f"Of {len(view.moments)} candidates, {accepted} were accepted."
+        f"Of {candidates} candidates, {accepted} were accepted."
     )
     on_test = [f"{name} {score.score:.4f}" for name, score in view.test.items()]
     return f"{text} On the test split: {', '.join(on_test)}." if on_test else text

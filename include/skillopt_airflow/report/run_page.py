@@ -8,6 +8,7 @@ from jinja2 import Template
 
 from skillopt_airflow.core.gate import Action, GateDecision
 from skillopt_airflow.report import plots, summary
+from skillopt_airflow.report.curve import accepted_of
 from skillopt_airflow.report.html_pages import html_environment
 from skillopt_airflow.report.view import ReportView, diff_lines
 
@@ -20,6 +21,7 @@ SYMBOLS = {
 }
 EARLY = "▽"
 SCREENED_OUT = "⊘"
+NO_CANDIDATE = "–"
 MINIBATCHES_WITH_NAME = 4
 LEAD = '<p class="lead">'
 """Begins the outcome on the page."""
@@ -53,6 +55,7 @@ def render(view: ReportView) -> str:
         outcome=summary.outcome(view),
         cuts=summary.cuts(view),
         independence=summary.independence(view),
+        accepted=accepted_of(view.moments),
         total=summary.total(view.costs),
         seconds=summary.total_seconds(moment.seconds for moment in view.moments),
         skill_lines=list(skill_lines(view)),
@@ -86,6 +89,8 @@ def _template() -> Template:
 def verdict(decision: GateDecision) -> VerdictSign:
     """Return the page's name and symbol for the gate's verdict."""
     action = decision.action
+    if decision.memory_only:
+        return VerdictSign(NO_CANDIDATE, "memory only", "")
     if decision.screened_out is not None:
         return VerdictSign(SCREENED_OUT, "screened out", action.value)
     if decision.bound is not None:

@@ -9,6 +9,7 @@ from skillopt_airflow.core.density import density, tokens_of
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import StepSeconds
 from skillopt_airflow.core.skill import SkillDocument
+from skillopt_airflow.report.curve import accepted_of
 from skillopt_airflow.report.view import ReportView
 
 SECONDS = 60
@@ -165,10 +166,8 @@ def _looked(view: ReportView) -> str:
 
 
 def _gated(view: ReportView) -> str:
-    accepted = sum(moment.decision.action.accepted for moment in view.moments)
-    if not view.moments:
-        return "No candidate was made."
-    return f"The gate accepted {accepted} of {len(view.moments)} candidates."
+    accepted, candidates = accepted_of(view.moments)
+    return f"The gate accepted {accepted} of {candidates} candidates." if candidates else "No candidate was made."
 
 
 def _ended(view: ReportView) -> str:

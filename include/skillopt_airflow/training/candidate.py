@@ -110,7 +110,8 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         candidate = run.document(keys.candidate_skill)
         rules = rules_among(run.config.evaluation, contenders)
         evaluation, decision = _screen_and_judge(run, moment, before, candidate, rules)
-        found = _findings(run, candidate, evaluation) | {"contenders": contenders}
+        memory_only = moment.kind == "slow_update" and not run.config.optimizer.use_slow_update
+        found = _findings(run, candidate, evaluation) | {"contenders": contenders, "memory_only": memory_only}
         decision = decision.model_copy(update=found)
         number = before.newest + 1
         state = advance(

@@ -77,7 +77,7 @@ class MomentProgress(Value):
     epoch: int
     decision: GateDecision
     candidate: CandidateScore | None
-    """None if it was not measured, or rejected early, or screened out."""
+    """None if there was none, or it was not measured, or rejected early, or screened out."""
     score_after: float
     """Score of the current skill after the moment."""
     best_score: float
