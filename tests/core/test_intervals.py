@@ -34,8 +34,9 @@ def test_an_interval_holds_what_was_seen_and_stays_in_range(groups: list[list[fl
         assert low - 1e-12 <= mean(scores) <= high + 1e-12
 
 
-def test_of_wins_and_losses_it_is_bonett_and_prices() -> None:
-    # 4 wins and 1 loss of 10, and one more of each: 5/12 and 2/12, a spread of 7/12 - (3/12)^2.
+def test_of_wins_and_losses_it_is_bonett_and_prices_with_the_variance_of_a_sample() -> None:
+    # 4 wins and 1 loss of 10, and one more of each: 5/12 and 2/12, a spread of 7/12 - (3/12)^2 over 11 where theirs has
+    # 12.
     error = math.sqrt((7 / 12 - 9 / 144) / 11)
     expected = 0.25 - 1.959964 * error, 0.25 + 1.959964 * error
     assert of_difference(alone([1.0] * 4 + [-1.0] + [0.0] * 5)) == pytest.approx(expected, abs=1e-6)

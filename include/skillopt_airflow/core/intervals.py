@@ -26,7 +26,8 @@ def of_difference(groups: Groups) -> tuple[float, float]:
     """Return the interval of the mean of differences between -1 and 1; [-1, 1] with fewer than two groups.
 
     A group counts as its sum. The two more have a sum of the usual size, the root mean square of those that are not 0,
-    one with either sign. In groups of one with differences of -1, 0 and 1 it is Bonett and Price's interval.
+    one with either sign. In groups of one with differences of -1, 0 and 1 it is Bonett and Price's interval, but with a
+    sample's variance: of n groups it is wider by a factor of sqrt((n + 2) / (n + 1)).
     """
     if len(groups) < 2:
         return -1.0, 1.0
