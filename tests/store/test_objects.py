@@ -129,10 +129,22 @@ def test_an_endpoint_that_does_not_answer_is_named(unreachable_client: "S3Client
         ObjectStore(unreachable_client, "bucket").get_bytes("key")
 
 
-@pytest.mark.parametrize(("status", "passes"), [(500, True), (503, True), (400, False)])
-def test_what_may_be_asked_again_is_told_apart(unreachable_client: "S3Client", status: int, passes: bool) -> None:
+@pytest.mark.parametrize(
+    ("code", "status", "passes"),
+    [
+        ("InternalError", 500, True),
+        ("SlowDown", 503, True),
+        ("TooManyRequests", 429, True),
+        ("OperationAborted", 409, True),
+        ("RequestTimeout", 400, True),
+        ("InvalidRequest", 400, False),
+    ],
+)
+def test_what_may_be_asked_again_is_told_apart(
+    unreachable_client: "S3Client", code: str, status: int, passes: bool
+) -> None:
     with Stubber(unreachable_client) as stub:
-        stub.add_client_error("get_object", "SlowDown", http_status_code=status)
+        stub.add_client_error("get_object", code, http_status_code=status)
         with pytest.raises(StoreError, match="s3://bucket/key") as raised:
             ObjectStore(unreachable_client, "bucket").get_bytes("key")
     assert isinstance(raised.value, StoreUnavailable) == passes

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 _MISSING = {"NoSuchKey", "404"}
 _LOST_RACE = {"PreconditionFailed", "412", "ConditionalRequestConflict"}
+_PASSING = {"OperationAborted", "RequestTimeout"}
 
 
 STORAGE_CONNECTION = "the Airflow connection that storage.conn_id names"
@@ -247,7 +248,8 @@ class ObjectStore:
                 f"access to {where} was denied ({code}): check the credentials of {self._connection}, "
                 "and their rights on the bucket"
             )
-        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if status >= 500 or status == 429 or code in _PASSING:
             return StoreUnavailable(f"the object store cannot serve {where} now: {error}")
         return StoreError(f"the object store refused {where}: {error}")
 
