@@ -11,14 +11,14 @@ import pytest
 
 from skillopt_airflow.core.budget import Spent
 from skillopt_airflow.core.budget_ledger import LEASE_SECONDS, RENEWED_SECONDS, BudgetLedger
-from skillopt_airflow.core.errors import BudgetUsedUp, StoreError
+from skillopt_airflow.core.errors import BudgetUsedUp, Conflict, StoreError
 from skillopt_airflow.core.wire_formats.wire_format import Tokens
 from skillopt_airflow.gateway.allowance import Allowance, BudgetSpent
 from skillopt_airflow.gateway.remaining_budget import RemainingBudget
 from skillopt_airflow.optimizer.readiness import check_answers
 from skillopt_airflow.store.objects import ObjectStore
 from skillopt_airflow.training import budget_lease
-from skillopt_airflow.training.budget_lease import BudgetLease, BudgetPart
+from skillopt_airflow.training.budget_lease import BudgetLease, BudgetPart, reserve_job, settle_job
 from skillopt_airflow.training.budgeted_models import BudgetedOptimizer, Turns
 from skillopt_airflow.training.run import TrainingRun
 from tests.gateway.scripted_provider import ScriptedProvider, completion
@@ -143,6 +143,27 @@ def test_the_stored_calls_are_read_once_and_again_after_a_death(limited: Limited
         call_until(part, 1)
     again.settle()
     assert len(reads) == 2
+
+
+def test_a_batch_job_counts_once_though_the_answer_to_its_settling_is_lost(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, calls = limited(max_calls=20), [call("target", "rollout", 40)] * 7
+    reserve_job(run, "job", 7)
+    run.usage.append("searchqa", run.account, calls, run.timeline[0])
+    replace = run.store.replace
+
+    def losing(key: str, body: bytes, etag: str) -> None:
+        replace(key, body, etag)
+        monkeypatch.undo()
+        # As botocore, which has tried again by itself, and met what it wrote.
+        raise Conflict(key)
+
+    monkeypatch.setattr(run.store, "replace", losing)
+    settle_job(run, "job", calls)
+    assert not ledger(run).leases
+    with BudgetLease(run, "work").part(share=1) as part:
+        assert part.budget.calls == 13
 
 
 def test_many_at_the_same_time_make_exactly_the_calls_of_the_budget(limited: Limited) -> None:

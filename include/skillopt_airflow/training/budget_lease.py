@@ -211,9 +211,14 @@ def reserve_job(run: "TrainingRun", job: str, requests: int) -> RemainingBudget:
 
 def settle_job(run: "TrainingRun", job: str, calls: Iterable[ModelCall]) -> None:
     """Count what a batch job has spent, instead of what was reserved for it; raise StoreError."""
+
+    def change(ledger: BudgetLedger) -> tuple[BudgetLedger, None]:
+        # Without its lease the job is settled already, by a write whose answer was lost, or has expired.
+        return (ledger.ended(job, total) if job in ledger.leases else ledger.doubted()), None
+
     if is_limited(run.config.budget):
         total = spent(calls, run.prices)
-        changed_ledger(run, lambda ledger: (ledger.ended(job, total), None))
+        changed_ledger(run, change)
 
 
 def changed_ledger(run: "TrainingRun", change: Callable[[BudgetLedger], tuple[BudgetLedger, Result]]) -> Result:
