@@ -177,6 +177,29 @@ def test_after_a_merge_that_died_every_row_counts_once_and_the_next_one_finishes
     assert len(parts_of(store, FOLDER)) == 1
 
 
+@pytest.mark.parametrize("after", range(1, 6))
+def test_what_a_merge_that_died_has_replaced_does_not_come_back_when_its_part_is_merged(
+    store: ObjectStore, after: int
+) -> None:
+    rest = [after]
+
+    def die() -> None:
+        rest[0] -= 1
+        if rest[0] < 0:
+            raise Interrupted
+
+    mine = [put(store, f"mine-{number}", number) for number in range(4)]
+    try:
+        merge_these(Watched(store, die), FOLDER, mine)
+    except Interrupted:
+        assert after < 5
+    for last in (12, 24, 36):
+        for number in range(max(4, last - 12), last):
+            put(store, f"other-{number}", number)
+        merge_parts(store, FOLDER)
+        assert read(store) == list(range(last))
+
+
 def test_merged_parts_are_no_larger_than_a_task_can_hold(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "LARGE_ROWS", 50)
     for number in range(40):

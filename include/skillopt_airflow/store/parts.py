@@ -192,8 +192,10 @@ def replace_parts(store: ObjectStore, partition: str, group: Sequence[Part], row
     Raises:
         Conflict: somebody else merged the same parts, or merges some of them; nothing has changed then.
     """
-    names = sorted(part.name for part in group)
     if len(rows):
+        # What a merge that died has replaced is still there, and would count again without the part that says so.
+        listed = {key.rpartition("/")[2] for key in parts_of(store, partition)}
+        names = sorted({part.name for part in group} | (_replaced(group) & listed))
         merged, key = rows.replace_schema_metadata({_REPLACES: json.dumps(names)}), keys.merged_part(partition, names)
         store.create(key, to_parquet(merged))
         if _is_merged_otherwise(store, partition, group, key):
