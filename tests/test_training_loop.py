@@ -1098,16 +1098,23 @@ def test_a_gate_that_is_decided_again_does_not_set_the_run_back(plain: Training)
     assert {key: training.store.objects[key] for key in before} == before
 
 
-def test_a_step_that_ends_otherwise_leaves_behind_what_followed_from_it() -> None:
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_step_that_ends_otherwise_leaves_behind_what_followed_from_it(under_way: bool) -> None:
     training = Training.of(train__num_epochs=1)
     training()
     run = training.run
     first, *later = run.timeline[1:]
+    assert run.state(first).best.version == 1
+    if under_way:
+        for moment in later:
+            training.store.delete(run.keys.moment(moment).state)
     # As if its task were cleared, and the optimizer proposed something else; nothing has a score yet.
     training.store.put_text(run.keys.moment(first).candidate_skill, run.skill(0).text + "\n- Another rule.\n")
     state = decide_again(run, first)
     assert not any(training.store.exists(run.keys.moment(moment).state) for moment in later)
+    assert not any(training.store.exists(run.keys.moment(moment).reflected_items) for moment in later)
     assert run.newest_state() == state
+    assert training.store.get_text(run.keys.best_skill) == run.skill(0).text
     with pytest.raises(ObjectMissing):
         run.state(run.timeline[-1])
 

@@ -129,8 +129,9 @@ def gate(run: TrainingRun, moment: Moment) -> RunState:
         state = state.model_copy(update={"stopped": why_stop(run, moment)})
         _leave_behind(run, moment, state)
         store.put_model(keys.gate, decision)
-        if decision.action is Action.ACCEPT_NEW_BEST and run.is_newest(moment):
-            store.put_text(run.keys.best_skill, candidate.text)
+        if run.is_newest(moment):
+            # Not only an accepted candidate: a gate that is done again may take back the best skill of before.
+            store.put_text(run.keys.best_skill, run.skill(state.best.version).text)
         log.info("%s: %s, %s", moment.name, decision.action, decision.reason)
         if state.stopped:
             log.warning("the run stops here: %s", state.stopped)
@@ -163,14 +164,16 @@ def _findings(run: TrainingRun, candidate: SkillDocument, evaluation: Evaluation
 
 
 def _leave_behind(run: TrainingRun, moment: Moment, state: RunState) -> None:
-    """Take back the states of later moments if they follow from another outcome of this one."""
+    """Take back the states of later moments, and what their reflections were about, if this one ends otherwise."""
     from skillopt_airflow.store.run_states import same
 
-    if run.is_newest(moment) or same(run.state(moment), state):
+    # The next moment may have begun without a state of its own.
+    if not run.committed(moment) or same(run.state(moment), state):
         return
     later = run.timeline[run.timeline.index(moment) + 1 :]
-    for one in reversed(later):
-        run.store.delete(run.keys.moment(one).state)
+    for keys in map(run.keys.moment, reversed(later)):
+        run.store.delete(keys.reflected_items)
+        run.store.delete(keys.state)
     log.warning(
         "%s has another outcome than before, so what followed from it does not count: clear the training's task of "
         "this part, with all that comes after it",
