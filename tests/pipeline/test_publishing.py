@@ -58,6 +58,25 @@ def test_a_training_publishes_under_the_rules_that_it_settled(
     assert ruled[0].draws == 3
 
 
+def test_a_publication_with_the_id_of_its_training_is_another_than_the_trainings_own(
+    run: TrainingRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(publishing, "open_run", lambda ref: run)
+    monkeypatch.setattr(
+        training_publishing, "plan_publication", lambda run, artifacts, name, rules: names.append(name)
+    )
+    for dag_of, run_id in (
+        (train_dag, run.ref.run),
+        (publishing.publish_dag, run.ref.run),
+        (publishing.publish_dag, "manual__a"),
+    ):
+        context = {"dag": dag_of("searchqa", TrainConfig()), "run_id": run_id}
+        monkeypatch.setattr(publishing, "get_current_context", lambda context=context: context)
+        publishing.plan_publication.function({})
+    assert names == [run.ref.run, f"publish-{run.ref.run}", "manual__a"]
+
+
 def test_a_finished_run_is_published_under_the_rules_of_the_form(run: TrainingRun) -> None:
     asked = FORM | {"publishing.draws": 2, "publishing.gate_policy": "mcnemar"}
     asked["overrides"] = {"publishing": {"approval": True}, "budget.max_calls": 9, "sandbox.memory": "1g"}

@@ -167,7 +167,8 @@ class PublicationApproval(Approval):
         from skillopt_airflow.training.approval import publication_body
         from skillopt_airflow.training.publication import PublishContest
 
-        run, name = open_run(self.reference), _name(context)
+        run = open_run(self.reference)
+        name = _publication(context, run)
         contest = run.store.get_model(run.keys.publication(name).contest, PublishContest)
         return publication_body(run, name) if contest.rules.approval else ""
 
@@ -219,8 +220,9 @@ def plan_publication(run: JsonObject) -> list[JsonObject]:
     from skillopt_airflow.training.publication import plan_publication
 
     opened = open_run(run)
+    name = _publication(get_current_context(), opened)
     # A run's own rules: its training settled them, or `open_finished` did, whatever benchmark.yaml says by now.
-    return plan_publication(opened, opened.published, _name(get_current_context()), opened.config.publishing)
+    return plan_publication(opened, opened.published, name, opened.config.publishing)
 
 
 @task(trigger_rule="none_failed")
@@ -230,7 +232,7 @@ def gate_publication(run: JsonObject) -> None:
 
     opened = open_run(run)
     with wrong_input_fails():
-        withheld = gate_publication(opened, _name(get_current_context()))
+        withheld = gate_publication(opened, _publication(get_current_context(), opened))
     if withheld:
         _tell(opened, withheld)
         raise AirflowSkipException(f"nothing is published: {withheld}")
@@ -245,7 +247,7 @@ def publish(benchmark: str, run: JsonObject) -> JsonObject:
     opened, context = open_run(run), get_current_context()
     artifacts = opened.published
     try:
-        published = publish_best(opened, artifacts, _name(context))
+        published = publish_best(opened, artifacts, _publication(context, opened))
     except Conflict as error:
         # Trying again would meet the same champion, with which nothing was compared.
         target = f" and target = {opened.config.model.target}" if opened.for_another_model else ""
@@ -325,6 +327,17 @@ def _name(context: "Context") -> str:
     from skillopt_airflow.store.keys import run_name
 
     return run_name(str(context["run_id"]))
+
+
+def _publication(context: "Context", run: "TrainingRun") -> str:
+    """Return the name of the DAG run's attempt to publish a run."""
+    from skillopt_airflow.store.keys import run_name
+
+    name = _name(context)
+    if name == run.ref.run and context["dag"].dag_id == publish_dag_id(run.ref.benchmark):
+        # Ids are unique within a DAG alone, and by this one the training calls its own attempt.
+        return run_name(f"publish-{name}")
+    return name
 
 
 def _tell(run: "TrainingRun", withheld: str) -> None:
