@@ -25,6 +25,7 @@ from skillopt_airflow.pipeline import airflow_connections, epochs, tasks
 from skillopt_airflow.pipeline.night_dag import regate_dag
 from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.training import candidate, epoch_end, steps
+from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from tests.pipeline.own_airflow import dags_of, printed
 from tests.training.in_process import Training
@@ -159,6 +160,27 @@ def test_what_a_dag_run_does_not_go_through_is_skipped_at_once(
     with pytest.raises(DownstreamTasksSkipped) as skipped:
         tasks.gate.function({}, ref.get("part", 2))
     assert set(LATER) - set(skipped.value.tasks) == {name for name in LATER if name.partition(".")[0] in kept}
+
+
+@pytest.mark.parametrize("chunks", [0, 3])
+def test_a_gate_that_is_done_again_and_stops_the_run_skips_what_was_mapped_behind_it(
+    monkeypatch: pytest.MonkeyPatch, chunks: int
+) -> None:
+    training = Training.of()
+    training.prepare()
+    run = TrainingRun(RunRef.model_validate(training.run.ref.model_dump() | {"epoch": 1}), training.models)
+    following = run.step(2)
+    assert following is not None
+    if chunks:
+        batch = Chunk(stage="rollout", skill=run.keys.skill(0), split=Split.TRAIN, draw=0, item_ids=("a",))
+        store_plan(run, following, "rollout", [batch] * chunks)
+    monkeypatch.setattr(tasks, "open_run", lambda _: run)
+    monkeypatch.setattr(candidate, "gate", lambda run, moment: SimpleNamespace(stopped="the budget is spent"))
+    behind(monkeypatch, *LATER)
+    for at, mapped in ((1, chunks), (2, 0)):
+        with pytest.raises(DownstreamTasksSkipped) as skipped:
+            tasks.gate.function({}, at)
+        assert skipped.value.tasks == [*sorted(LATER), *(("step_02.rollout", index) for index in range(mapped))]
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -63,9 +63,7 @@ def test_a_publication_with_the_id_of_its_training_is_another_than_the_trainings
 ) -> None:
     names: list[str] = []
     monkeypatch.setattr(publishing, "open_run", lambda ref: run)
-    monkeypatch.setattr(
-        training_publishing, "plan_publication", lambda run, artifacts, name, rules: names.append(name)
-    )
+    monkeypatch.setattr(training_publishing, "plan_publication", lambda run, artifacts, name, rules: names.append(name))
     for dag_of, run_id in (
         (train_dag, run.ref.run),
         (publishing.publish_dag, run.ref.run),

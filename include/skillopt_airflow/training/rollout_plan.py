@@ -122,11 +122,7 @@ def store_plan(
     there were fewer of once out of the DAG run for good, also when there are more again. With `if_missing`, a first
     plan returns none if every item that is of use has a score already.
     """
-    key = run.keys.moment(moment).plan(name)
-    try:
-        before = run.store.get_model(key, RolloutPlan).chunks
-    except ObjectMissing:
-        before = ()
+    key, before = run.keys.moment(moment).plan(name), stored_chunks(run, moment, name)
     missing = max(least, len(before)) - len(chunks)
     filling = [chunk.model_copy(update={"item_ids": (), "contested": False}) for chunk in (*chunks, *before)[:1]]
     filled = (*chunks, *(filling * missing))
@@ -134,6 +130,14 @@ def store_plan(
     if if_missing and not before and all(_is_done(run, chunk) for chunk in chunks):
         return []
     return [ChunkRef(plan=key, index=index).model_dump() for index in range(len(filled))]
+
+
+def stored_chunks(run: TrainingRun, moment: Moment, name: str) -> tuple[Chunk, ...]:
+    """Return the chunks of a plan; none if it is not stored."""
+    try:
+        return run.store.get_model(run.keys.moment(moment).plan(name), RolloutPlan).chunks
+    except ObjectMissing:
+        return ()
 
 
 def _is_done(run: TrainingRun, chunk: Chunk) -> bool:
