@@ -200,7 +200,7 @@ class RunKeys:
         return f"{self.folder}scores/{name}.parquet"
 
     def publication(self, name: str) -> PublicationKeys:
-        """Return the keys of an attempt to publish; `name` is that of the DAG run that makes it."""
+        """Return the keys of an attempt to publish, by the name that its DAG run gives it."""
         return PublicationKeys(f"{self.folder}publish/{name}/")
 
     def budget(self, account: str) -> str:
