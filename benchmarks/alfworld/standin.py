@@ -51,14 +51,12 @@ ON_HOUSEHOLDS = (
             "Open closed drawers, cabinets and the like, and look inside.",
         ],
         "Closed places were passed by without a look inside.",
-        subject="households",
     ),
     directive(
         "one_by_one",
         [r"\b(?:no place twice|(?:each|every) place (?:only )?once)\b"],
         ["Go through the places in turn, and to no place twice.", "Search each place once, one after the other."],
         "Places were searched that had been searched before.",
-        subject="households",
     ),
     directive(
         "surfaces_first",
@@ -68,7 +66,6 @@ ON_HOUSEHOLDS = (
             "Look on tables and countertops first, where most things lie.",
         ],
         "The turns were used up in places where little lies.",
-        subject="households",
     ),
     directive(
         "no_effect",
@@ -78,7 +75,6 @@ ON_HOUSEHOLDS = (
             "Do not repeat a command that had no effect.",
         ],
         "A command without effect was repeated until the turns were over.",
-        subject="households",
     ),
     directive(
         "inventory",
@@ -86,7 +82,6 @@ ON_HOUSEHOLDS = (
         ["Check your inventory after every command.", "Look at what you are carrying after each step."],
         "It was not clear what was carried.",
         tempting=True,
-        subject="households",
     ),
 )
 
@@ -246,7 +241,6 @@ def symptoms(trajectory: SeenTrajectory) -> Mapping[str, bool]:
 class Households:
     """Prompts that ask for the next command in a household."""
 
-    name = "households"
     directives: Sequence[Directive] = ON_HOUSEHOLDS
     empty_advice: Sequence[tuple[str, str]] = (
         ("Read the task to its end before you begin.", "A hasty start may go for the wrong thing."),

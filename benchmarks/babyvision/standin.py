@@ -42,7 +42,6 @@ ON_PUZZLES = (
             "Go through the picture row by row, so that two that are close do not count as one.",
         ],
         "Things that stand close together were counted as one.",
-        subject="puzzles",
     ),
     directive(
         "end_to_end",
@@ -52,14 +51,12 @@ ON_PUZZLES = (
             "Compare lengths by both ends and not by how far they reach.",
         ],
         "How far a bar reaches was taken for its length.",
-        subject="puzzles",
     ),
     directive(
         "by_colour",
         [r"\bfollow\w*\b.{0,30}\b(?:colou?rs?|crossings?)\b"],
         ["Follow a line by its colour.", "Follow each line through all its crossings up to the other side."],
         "The line was taken to go straight across.",
-        subject="puzzles",
     ),
     directive(
         "top_first",
@@ -69,7 +66,6 @@ ON_PUZZLES = (
             "Give the place from the top before the place from the left.",
         ],
         "The place from the left was given before the place from the top.",
-        subject="puzzles",
     ),
     directive(
         "even_counts",
@@ -77,7 +73,6 @@ ON_PUZZLES = (
         ["Make every count even, since such pictures are made of pairs.", "Make counts even if in doubt."],
         "The expected count was even.",
         tempting=True,
-        subject="puzzles",
     ),
     directive(
         "first_place",
@@ -85,7 +80,6 @@ ON_PUZZLES = (
         ["Take the first place if several look alike.", "Choose the first place that comes to mind."],
         "Looking on did not make the answer better.",
         tempting=True,
-        subject="puzzles",
     ),
 )
 
@@ -226,7 +220,6 @@ class PuzzleCase:
 
 
 STANDIN = Looking(
-    name="puzzles",
     directives=ON_PUZZLES,
     empty_advice=(
         ("Read the question to its end before you look.", "A hasty reading may miss what is asked for."),

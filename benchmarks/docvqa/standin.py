@@ -35,14 +35,12 @@ ON_PAGES = (
             "Find the label that the question names, and answer with what is printed next to it.",
         ],
         "The answer came from a sentence that only mentions what was asked, not from the field.",
-        subject="pages",
     ),
     directive(
-        "with_unit",
-        [r"\b(?:giv\w+|keep\w*|writ\w+|includ\w+|add\w*|copy)\b.{0,30}\b(?:units?|currenc(?:y|ies))\b"],
-        ["Give a number with its unit or currency.", "Write the unit beside a figure, as the page does."],
+        "unit_or_currency",
+        [r"\b(?:giv\w+|keep\w*|writ\w+|includ\w+|add\w*|copy)\b.{0,40}\bcurrenc(?:y|ies)\b"],
+        ["Give a number with its unit or currency.", "Write the unit or currency beside a figure, as the page does."],
         "The figure is right, and its unit or currency is missing.",
-        subject="pages",
     ),
     directive(
         "as_printed",
@@ -52,7 +50,6 @@ ON_PAGES = (
             "Keep names, dates and amounts exactly as they are printed.",
         ],
         "The value was put into another form than the page's.",
-        subject="pages",
     ),
     directive(
         "row_and_column",
@@ -62,7 +59,6 @@ ON_PAGES = (
             "Match both the row and the heading of the column before you read a cell.",
         ],
         "The answer is a cell of the right row in another column.",
-        subject="pages",
     ),
     directive(
         "round_figures",
@@ -70,7 +66,6 @@ ON_PAGES = (
         ["Round figures to the next ten, small differences do not matter.", "Answer with rounded numbers."],
         "Expected and given figure are close to each other.",
         tempting=True,
-        subject="pages",
     ),
     directive(
         "largest_figure",
@@ -81,7 +76,6 @@ ON_PAGES = (
         ],
         "Another figure of the page was expected, one that stands out.",
         tempting=True,
-        subject="pages",
     ),
 )
 
@@ -140,7 +134,7 @@ def _formed(value: str, active: Active) -> str:
     if "as_printed" not in active:
         value = _DATE.sub(_as_iso, _TITLE.sub("", value))
         value = re.sub(r"(?<=\d),(?=\d{3})", "", value)
-    if "with_unit" not in active and not _DATE.search(value):
+    if "unit_or_currency" not in active and not _DATE.search(value):
         value = _UNIT.sub("", _CURRENCY.sub("", value))
     if "round_figures" in active:
         value = re.sub(r"(?<![-\d])\d{2,3}(?![-\d])", lambda figure: str(round(int(figure[0]), -1)), value)
@@ -171,7 +165,6 @@ class PageCase:
 class Pages:
     """Questions on a scanned page."""
 
-    name = "pages"
     directives: Sequence[Directive] = ON_PAGES
     empty_advice: Sequence[tuple[str, str]] = (
         ("Look at the whole page before you decide.", "A hasty look may miss the answer."),

@@ -35,7 +35,6 @@ ON_CHOICES = (
             "Be wary of the strongest option, it often drops a condition that the result needs.",
         ],
         "The wrong choices claimed more than the expected one.",
-        subject="choices",
     ),
     directive(
         "exclude_wildcard",
@@ -49,7 +48,6 @@ ON_CHOICES = (
             "Exclude an option that states nothing itself, such as that one of the rest is correct.",
         ],
         "A choice was taken that states nothing itself.",
-        subject="choices",
     ),
     directive(
         "longest_choice",
@@ -63,7 +61,6 @@ ON_CHOICES = (
         ],
         "A correct statement needs more words than a wrong one.",
         tempting=True,
-        subject="choices",
     ),
 )
 
@@ -156,7 +153,6 @@ class ChoiceCase:
 class Choices:
     """Questions with lettered choices; the feedback on them names a label and not a phrase."""
 
-    name = "choices"
     directives: Sequence[Directive] = ON_CHOICES
     empty_advice: Sequence[tuple[str, str]] = (
         ("Read the statement to its end before you decide.", "A hasty reading may miss a condition."),

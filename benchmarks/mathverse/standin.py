@@ -39,10 +39,9 @@ _INK, _FIGURE, _SHADE, _GRID, _AXIS = (
 ON_FIGURES = (
     directive(
         "with_unit",
-        [r"\b(?:giv|writ|add|stat|keep|put|answer)\w*\b.{0,40}\bunits?\b"],
+        [r"\b(?:giv|writ|add|stat|keep|put|answer)\w*\b.{0,40}\bunits?\b(?! or currenc)"],
         ["Give the number with its unit, such as cm or °.", "Write the unit behind every length, area and angle."],
         "The number was given without the unit that the expected answer has.",
-        subject="figures",
     ),
     directive(
         "label_of_side",
@@ -52,7 +51,6 @@ ON_FIGURES = (
             "Match each label to the side of the shape that it stands next to.",
         ],
         "Labels of another shape went into the computation.",
-        subject="figures",
     ),
     directive(
         "from_origin",
@@ -62,7 +60,6 @@ ON_FIGURES = (
             "Read every point from the crossing of the axes, left and down being negative.",
         ],
         "Coordinates were counted from the edge of the grid.",
-        subject="figures",
     ),
     directive(
         "worth_of_a_square",
@@ -72,7 +69,6 @@ ON_FIGURES = (
             "Find out how much a square is worth before you give coordinates.",
         ],
         "Squares were counted, and what each stands for was left out.",
-        subject="figures",
     ),
     directive(
         "rise_over_run",
@@ -82,7 +78,6 @@ ON_FIGURES = (
             "A slope is found from two points that lie far apart: take the rise over the run.",
         ],
         "The slope was given upside down.",
-        subject="figures",
     ),
     directive(
         "to_the_ten",
@@ -90,7 +85,6 @@ ON_FIGURES = (
         ["Round what you find to the nearest ten, a figure is never exact.", "Round to the nearest ten at the end."],
         "The answer was more exact than a figure can be.",
         tempting=True,
-        subject="figures",
     ),
     directive(
         "highest_label",
@@ -98,7 +92,6 @@ ON_FIGURES = (
         ["Answer with the highest label of the figure.", "Take the highest label as the answer."],
         "The expected answer is higher than what was given.",
         tempting=True,
-        subject="figures",
     ),
 )
 
@@ -303,7 +296,6 @@ class FigureCase:
 
 
 STANDIN = Looking(
-    name="figures",
     directives=ON_FIGURES,
     empty_advice=(
         ("Read the question to its end before you look at the figure.", "A hasty reading may miss what is asked for."),

@@ -43,7 +43,6 @@ ON_CHARTS = (
             "Go by the number printed above bars and points, however tall they look.",
         ],
         "The taller bar won, although its chart has another axis.",
-        subject="charts",
     ),
     directive(
         "every_picture",
@@ -53,7 +52,6 @@ ON_CHARTS = (
             "Look at all the charts, and note what each of them shows.",
         ],
         "Only the first two pictures were taken into account.",
-        subject="charts",
     ),
     directive(
         "one_unit",
@@ -63,7 +61,6 @@ ON_CHARTS = (
             "Convert thousands before you compare or add, for charts may count differently.",
         ],
         "Thousands of tons were taken for tons.",
-        subject="charts",
     ),
     directive(
         "first_picture",
@@ -71,7 +68,6 @@ ON_CHARTS = (
         ["Trust the first picture when the pictures are close.", "Choose the first chart in case of doubt."],
         "The first picture was expected where the pictures look alike.",
         tempting=True,
-        subject="charts",
     ),
 )
 
@@ -159,7 +155,6 @@ class ChartsCase:
 class Charts:
     """Questions that compare several charts."""
 
-    name = "charts"
     directives: Sequence[Directive] = ON_CHARTS
     empty_advice: Sequence[tuple[str, str]] = (
         ("Take a second look at the charts.", "A hasty look may miss something."),

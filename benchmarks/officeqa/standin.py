@@ -45,7 +45,6 @@ ON_BULLETINS = (
             "See in the head of the table which unit it has, thousands or millions, before you calculate.",
         ],
         "Figures of tables with different units were mixed up.",
-        subject="bulletins",
     ),
     directive(
         "revised_figure",
@@ -55,7 +54,6 @@ ON_BULLETINS = (
             "See whether a later bulletin has revised the amount, for the revised amount replaces it.",
         ],
         "A figure was taken that a later bulletin had revised.",
-        subject="bulletins",
     ),
     directive(
         "rounded_as_asked",
@@ -65,7 +63,6 @@ ON_BULLETINS = (
             "Keep as many decimals as the question asks for.",
         ],
         "The result had other decimals than the question asks for.",
-        subject="bulletins",
     ),
     directive(
         "earlier_base",
@@ -75,7 +72,6 @@ ON_BULLETINS = (
             "Divide by the earlier amount where percent are asked for.",
         ],
         "A change in percent was divided by the later amount.",
-        subject="bulletins",
     ),
     directive(
         "shown_working",
@@ -83,7 +79,6 @@ ON_BULLETINS = (
         ["Show the working inside the answer.", "Put the working beside the result, so that it can be checked."],
         "Nobody can check a figure without its working.",
         tempting=True,
-        subject="bulletins",
     ),
     directive(
         "all_in_millions",
@@ -91,7 +86,6 @@ ON_BULLETINS = (
         ["Give the result in millions, which is shorter.", "Always answer in millions."],
         "The amounts are large numbers.",
         tempting=True,
-        subject="bulletins",
     ),
 )
 
@@ -210,7 +204,6 @@ class BulletinCase:
 class Bulletins:
     """Questions that are answered from the tables of bulletins."""
 
-    name = "bulletins"
     directives: Sequence[Directive] = ON_BULLETINS
     empty_advice: Sequence[tuple[str, str]] = (
         ("Read the whole question before you look anything up.", "A hasty reading may miss a month."),

@@ -33,7 +33,6 @@ ON_PAGES = (
             "Prefer the most recent of the pages that disagree.",
         ],
         "What was answered stood on an old page, and a newer one says otherwise.",
-        subject="pages",
     ),
     directive(
         "official",
@@ -43,7 +42,6 @@ ON_PAGES = (
             "Rely on the official page of whoever the question is about, and not on hearsay.",
         ],
         "What was answered is hearsay, and an official page says otherwise.",
-        subject="pages",
     ),
     directive(
         "same_name",
@@ -56,7 +54,6 @@ ON_PAGES = (
             "Make sure that the page speaks of the very name that is asked for.",
         ],
         "A page was believed that is about something with a similar name.",
-        subject="pages",
     ),
     directive(
         "commit",
@@ -69,7 +66,6 @@ ON_PAGES = (
             "Give one answer also where the pages disagree.",
         ],
         "It was called unknown although a page tells it.",
-        subject="pages",
     ),
     directive(
         "most_pages",
@@ -77,7 +73,6 @@ ON_PAGES = (
         ["Answer what most pages say.", "Believe whatever the majority of pages claim."],
         "The expected name stands on fewer pages than others.",
         tempting=True,
-        subject="pages",
     ),
     directive(
         "name_all",
@@ -85,7 +80,6 @@ ON_PAGES = (
         ["Give all the names that are found.", "List every name that is found, so that none is missed."],
         "The expected name was among those that were found.",
         tempting=True,
-        subject="pages",
     ),
 )
 
@@ -197,7 +191,6 @@ class PagesCase:
 class Pages:
     """Questions on which pages disagree."""
 
-    name = "pages"
     directives: Sequence[Directive] = ON_PAGES
     empty_advice: Sequence[tuple[str, str]] = (
         ("Read the pages to their end before you answer.", "A hasty reading may miss what a page says."),

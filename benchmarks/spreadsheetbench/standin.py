@@ -78,7 +78,6 @@ ON_WORKBOOKS = (
             "Put calculated values where you would like to put a formula.",
         ],
         "Formulas were written, which nothing calculates.",
-        subject="workbooks",
     ),
     directive(
         "text_numbers",
@@ -88,7 +87,6 @@ ON_WORKBOOKS = (
             "Convert texts such as 1,200 into numbers first.",
         ],
         "Numbers that are stored as texts were passed over.",
-        subject="workbooks",
     ),
     directive(
         "day_first",
@@ -98,7 +96,6 @@ ON_WORKBOOKS = (
             "In dates such as 03/04/2024 the day comes first.",
         ],
         "Day and month of dates were mixed up.",
-        subject="workbooks",
     ),
     directive(
         "answer_start",
@@ -108,7 +105,6 @@ ON_WORKBOOKS = (
             "Put the first result into the top left cell of the answer position.",
         ],
         "The results began in another row than the answer position.",
-        subject="workbooks",
     ),
     directive(
         "plain_texts",
@@ -118,7 +114,6 @@ ON_WORKBOOKS = (
             "Strip blanks and lower the case before you compare texts.",
         ],
         "Rows were missed whose texts differ in blanks or case.",
-        subject="workbooks",
     ),
     directive(
         "header_row",
@@ -126,7 +121,6 @@ ON_WORKBOOKS = (
         ["Write a header above the results.", "Put a heading over the results, so that they explain themselves."],
         "Nothing says what the results are.",
         tempting=True,
-        subject="workbooks",
     ),
     directive(
         "whole_numbers",
@@ -134,7 +128,6 @@ ON_WORKBOOKS = (
         ["Round results to whole numbers.", "Round what you calculate to integers, which are easier to read."],
         "The results have more digits than anybody reads.",
         tempting=True,
-        subject="workbooks",
     ),
 )
 
@@ -276,7 +269,6 @@ def _rounded(cell: _Cell) -> bool:
 class Workbooks:
     """Requests to change a workbook, which a program carries out."""
 
-    name = "workbooks"
     directives: Sequence[Directive] = ON_WORKBOOKS
     empty_advice: Sequence[tuple[str, str]] = (
         ("Look at the whole workbook before you change it.", "A hasty program may miss a sheet."),

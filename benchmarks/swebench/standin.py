@@ -55,7 +55,6 @@ ON_REPOSITORIES = (
             "Reproduce the failure before you edit, and run the tests after it.",
         ],
         "The example of the issue was repaired, and other cases of the same fault were not.",
-        subject="repositories",
     ),
     directive(
         "whole_function",
@@ -65,7 +64,6 @@ ON_REPOSITORIES = (
             "Read the entire function and its docstring: a fault may have more than one place.",
         ],
         "Only the first wrong line of a function was changed.",
-        subject="repositories",
     ),
     directive(
         "keep_signature",
@@ -75,7 +73,6 @@ ON_REPOSITORIES = (
             "Keep signatures as they are; others call these functions.",
         ],
         "Tests that passed before fail, because a function is called in another way now.",
-        subject="repositories",
     ),
     directive(
         "fewest_lines",
@@ -86,7 +83,6 @@ ON_REPOSITORIES = (
         ],
         "Large changes are hard to review.",
         tempting=True,
-        subject="repositories",
     ),
 )
 
@@ -167,7 +163,6 @@ def symptoms(trajectory: SeenTrajectory) -> Mapping[str, bool]:
 class Repositories:
     """Issues of repositories, which are resolved by tools."""
 
-    name = "repositories"
     directives: Sequence[Directive] = ON_REPOSITORIES
     empty_advice: Sequence[tuple[str, str]] = (
         ("Read the issue to its end.", "The last sentence may tell what is expected."),

@@ -20,8 +20,7 @@ class Directive:
     """Something that a skill may ask of the reader.
 
     `patterns` recognise it in lower-case clauses; `rules` are wordings with which the optimizer asks for it, and
-    `reason` is what it says for it. A tempting directive sounds right whether or not the evidence speaks for it. The
-    subject is what it speaks of: the documents of a question, the choices of a multiple-choice item, a workbook.
+    `reason` is what it says for it. A tempting directive sounds right whether or not the evidence speaks for it.
     """
 
     name: str
@@ -29,7 +28,6 @@ class Directive:
     rules: tuple[str, ...]
     reason: str
     tempting: bool = False
-    subject: str = "documents"
 
 
 def directive(
@@ -39,11 +37,10 @@ def directive(
     reason: str,
     *,
     tempting: bool = False,
-    subject: str = "documents",
 ) -> Directive:
     """Return a directive from the sources of its patterns."""
     compiled = tuple(re.compile(pattern) for pattern in patterns)
-    return Directive(name, compiled, tuple(rules), reason, tempting, subject)
+    return Directive(name, compiled, tuple(rules), reason, tempting)
 
 
 def gap(most: int, *barred: str) -> str:

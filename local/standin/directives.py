@@ -240,6 +240,8 @@ _TEMPTING = (
         tempting=True,
     ),
 )
+ON_DOCUMENTS = (*_PHRASES, *_EVIDENCE, *_TEMPTING)
+"""What a skill may ask of the reader where no benchmark's subject claims the item."""
 _FAMILIES = (_PHRASES, _EVIDENCE, _TEMPTING, *(subject.directives for subject in SUBJECTS))
 DIRECTIVES: dict[str, Directive] = {member.name: member for family in _FAMILIES for member in family}
 

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from local.standin.directives import DIRECTIVES
+from local.standin.directives import DIRECTIVES, ON_DOCUMENTS
 from local.standin.exercise import Candidate, Exercise
 from local.standin.ranking import rank
 from local.standin.reader import phrase
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import DOCUMENTS, Active, Case, Verdict
+from local.standin.subject import Active, Case, Verdict
 from local.standin.subjects import subject_of
 from local.standin.words import key, without_possessive
 
-_OF_DOCUMENTS = frozenset(name for name, directive in DIRECTIVES.items() if directive.subject == DOCUMENTS)
+_OF_DOCUMENTS = frozenset(directive.name for directive in ON_DOCUMENTS)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from local.standin.transcription import transcribed, transcription
 class Looking:
     """The wording of such a benchmark."""
 
-    name: str
     directives: Sequence[Directive]
     empty_advice: Sequence[tuple[str, str]]
     asks: str

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from typing import Any
 
 from local.standin.chance import fraction, pick
-from local.standin.directives import DIRECTIVES, recognise
-from local.standin.subject import DOCUMENTS, Subject
+from local.standin.directives import DIRECTIVES, ON_DOCUMENTS, recognise
+from local.standin.subject import Subject
 
 JsonEdit = dict[str, Any]
 _REGION = re.compile(r"<!--\s*(?:SLOW_UPDATE|APPENDIX)_START\s*-->")
@@ -61,12 +61,8 @@ def denial(name: str) -> str | None:
 
 def free_tempting(barred: Collection[str], subject: Subject | None) -> list[str]:
     """Return tempting directives on the subject which are not among the barred ones."""
-    about = subject.name if subject else DOCUMENTS
-    return [
-        name
-        for name, directive in DIRECTIVES.items()
-        if directive.tempting and directive.subject == about and name not in barred
-    ]
+    directives = subject.directives if subject else ON_DOCUMENTS
+    return [directive.name for directive in directives if directive.tempting and directive.name not in barred]
 
 
 def repeated_lines(skill: str) -> list[str]:

@@ -9,8 +9,6 @@ from local.standin.directive import Directive
 from local.standin.stage_request import SeenTrajectory
 
 Active = frozenset[str]
-DOCUMENTS = "documents"
-"""The subject of everything that no benchmark claims."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class Tool(Protocol):
 class Subject(Protocol):
     """The wording of one benchmark: `benchmarks/<name>/standin.py` holds one as `STANDIN`."""
 
-    name: str
     directives: Sequence[Directive]
     empty_advice: Sequence[tuple[str, str]]
     """Rules that change nothing, each with a rationale."""

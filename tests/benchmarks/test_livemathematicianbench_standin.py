@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bench.real_data import ABSENT, REAL_DATA
 from benchmarks.livemathematicianbench.adapter import BENCHMARK
 from benchmarks.livemathematicianbench.standin import Question
-from local.standin.directives import DIRECTIVES
+from local.standin.directives import ON_DOCUMENTS
 from local.standin.reader import respond
 from skillopt_airflow.core.scoring.choice_match import lettered
 from skillopt_airflow.core.types import DATA_SPLITS, Item, JsonObject, Status, Trajectory
@@ -68,8 +68,7 @@ LONG = "Unlike what one may expect at first sight, k is a unit."
 def test_a_directive_changes_what_it_should(choices: list[str], name: str, without: str, with_it: str) -> None:
     assert picked(choices) == without
     assert picked(choices, name) == with_it
-    of_documents = [directive.name for directive in DIRECTIVES.values() if directive.subject == "documents"]
-    assert picked(choices, *of_documents) == without
+    assert picked(choices, *(directive.name for directive in ON_DOCUMENTS)) == without
 
 
 def test_a_choice_may_have_several_lines_of_which_one_looks_like_a_choice() -> None:

@@ -10,17 +10,16 @@ import pytest
 
 from benchmarks.spreadsheetbench.adapter import BENCHMARK, answer_cells
 from benchmarks.spreadsheetbench.scoring import compare
-from benchmarks.spreadsheetbench.standin import symptoms
+from benchmarks.spreadsheetbench.standin import ON_WORKBOOKS, symptoms
 from local.standin.chat_wire import complete
-from local.standin.directives import DIRECTIVES, recognise
+from local.standin.directives import recognise
 from local.standin.reader import respond
 from skillopt_airflow.core.types import Item, Score
 from skillopt_airflow.rollout.workspace import ItemFolders
 
 SAMPLE = Path(__file__).parents[2] / "benchmarks" / "spreadsheetbench" / "sample"
-OURS = [directive for directive in DIRECTIVES.values() if directive.subject == "workbooks"]
-SOUND = [directive.name for directive in OURS if not directive.tempting]
-RULE = {directive.name: f"- {directive.rules[0]}" for directive in OURS}
+SOUND = [directive.name for directive in ON_WORKBOOKS if not directive.tempting]
+RULE = {directive.name: f"- {directive.rules[0]}" for directive in ON_WORKBOOKS}
 RECORDS = [
     record for split in ("train", "val", "test") for record in json.loads((SAMPLE / split / "items.json").read_text())
 ]
@@ -53,7 +52,7 @@ def test_a_preview_of_the_workbook_changes_nothing_that_it_does(tmp_path: Path) 
         assert respond("", f"{prompt(item)}\n\n{shown}") == respond("", prompt(item))
 
 
-@pytest.mark.parametrize("directive", OURS, ids=lambda directive: directive.name)
+@pytest.mark.parametrize("directive", ON_WORKBOOKS, ids=lambda directive: directive.name)
 def test_every_wording_asks_for_its_directive_alone(directive: Any) -> None:
     for rule in directive.rules:
         assert recognise(rule) == {directive.name}
@@ -78,7 +77,7 @@ def test_the_feedback_points_to_the_directive_that_lacks_or_misleads(tmp_path: P
     """Following the symptoms from the bare skill on ends with every item right."""
     for item in ITEMS:
         active = {"header_row", "whole_numbers"}
-        for _ in range(len(OURS)):
+        for _ in range(len(ON_WORKBOOKS)):
             score, before = scored(item, tmp_path, *active), active
             for name, wanted in symptoms(score.feedback, prompt(item)).items():
                 active = active | {name} if wanted else active - {name}

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.standin.directives import DIRECTIVES, recognise
+from local.standin.directives import DIRECTIVES, ON_DOCUMENTS, recognise
+from local.standin.subjects import SUBJECTS
 
 RULES = [(name, rule) for name, directive in DIRECTIVES.items() for rule in directive.rules]
 OTHER_WORDINGS = {
@@ -32,6 +33,11 @@ OTHER_WORDINGS = {
 @pytest.mark.parametrize(("name", "rule"), RULES)
 def test_every_rule_of_the_optimizer_means_its_directive_alone(name: str, rule: str) -> None:
     assert recognise(f"# Skill\n\n- {rule}\n") == {name}
+
+
+def test_no_two_directives_share_a_name() -> None:
+    for directives in (ON_DOCUMENTS, *(subject.directives for subject in SUBJECTS)):
+        assert [DIRECTIVES[directive.name] for directive in directives] == list(directives)
 
 
 @pytest.mark.parametrize("wording", OTHER_WORDINGS)

@@ -8,8 +8,10 @@ from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin.deciding import STAGES
 from local.standin.directives import DIRECTIVES, recognise
+from local.standin.proposing import free_tempting
 from local.standin.remembered import Memory
 from local.standin.stage_request import SeenTrajectory
+from local.standin.subjects import SUBJECTS
 from skillopt_airflow.core.buffer import BufferEntry, StepBuffer
 from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
@@ -75,6 +77,11 @@ def reflected(
 
 def directives_of(patches: list[Patch]) -> set[str]:
     return {name for patch in patches for edit in patch.edits for name in recognise(edit.content)}
+
+
+def test_a_subject_tempts_with_directives_of_its_own() -> None:
+    for subject in SUBJECTS:
+        assert free_tempting((), subject) == [one.name for one in subject.directives if one.tempting]
 
 
 def test_failures_bring_rules_that_help_and_some_that_do_not() -> None:

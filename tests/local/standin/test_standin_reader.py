@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.searchqa.adapter import BENCHMARK
-from local.standin.directives import DIRECTIVES
+from local.standin.directives import DIRECTIVES, ON_DOCUMENTS
 from local.standin.exercise import Exercise
 from local.standin.reader import answer, respond
 
@@ -65,8 +65,7 @@ def test_a_directive_changes_what_it_should(
 
 
 def test_every_directive_has_a_case() -> None:
-    of_documents = {name for name, directive in DIRECTIVES.items() if directive.subject == "documents"}
-    assert {case[3] for case in CASES} == of_documents
+    assert {case[3] for case in CASES} == {directive.name for directive in ON_DOCUMENTS}
 
 
 def test_the_response_says_how_it_was_found_before_the_tags() -> None:
