@@ -206,7 +206,7 @@ def stage_program(root: Path, target: Path, files: Callable[[Path], Files] = pro
         shutil.copyfile(path, copy)
 
 
-def stage_context(root: Path, target: Path, architecture: str, cache: Path, name: str = "sandbox") -> None:
+def stage_context(root: Path, target: Path, architecture: str, cache: Path, name: str) -> None:
     """Stage the whole build context: Dockerfile, program, the packages for the image's Python, or a CLI.
 
     What has to be compiled is kept in the cache, and takes minutes the first time.

@@ -150,11 +150,6 @@ class Situation:
         )
 
 
-def _sort_and_number(place: str) -> tuple[str, int]:
-    sort, _, number = place.partition(" ")
-    return sort, int(number)
-
-
 def next_command(now: Situation, active: Active) -> str:
     """Return what the stand-in does next."""
     if "inventory" in active and now.count % 2 == 1:

@@ -36,9 +36,6 @@ _TASK = """Resolve this issue in the repository {repo}, whose files lie in {fold
 Change the source files so that the issue is resolved. What counts is the state of the files at the end: tests that you
 do not see judge it, and those of the repository must still pass. Changes of tests and of their configuration do not
 count. There is no network, and nothing can be installed; `python` has the repository's packages."""
-_BY_TOOLS = """
-
-Use the tools shell, view and edit, and call submit when you are done."""
 
 
 class SWEBench:

@@ -110,11 +110,6 @@ def _reading(_: _Way) -> _Reading:
     return _Reading()
 
 
-def text_in(picture: bytes, layout: int = _BLOCK, enlarged: int = 1) -> str:
-    """Return the lines on a picture; arguments and errors are those of `words_in`."""
-    return "\n".join(" ".join(word.text for word in line) for line in lines_of(words_in(picture, layout, enlarged)))
-
-
 def lines_of(words: Sequence[Word]) -> list[list[Word]]:
     """Return the words by line."""
     return [list(line) for _, line in groupby(words, key=lambda word: word.line)]

@@ -31,7 +31,6 @@ from skillopt_airflow.training.night import (
     DECLINES,
     HARM,
     LedgerRow,
-    declined,
     demote,
     ledger,
     news_of,
@@ -66,6 +65,10 @@ CHAMPION = f"""{FORMER}- Weigh titles more than running text: a page about the a
 """
 TARGET = "openai-chat:stand-in-target"
 ALPHA = 0.05
+
+
+def declined(row: LedgerRow) -> bool:
+    return row.judgement.verdict in DECLINES
 
 
 @dataclass

@@ -57,7 +57,7 @@ def minibatches(slices: Sequence[Sequence[Rollout]], size: int, seed: str, failu
     return cut
 
 
-def minibatch_seed(train: TrainGroup, step: int, proposal: int = 1) -> str:
+def minibatch_seed(train: TrainGroup, step: int, proposal: int) -> str:
     """Return the seed by which a step's items are shuffled for a proposal (1-based)."""
     return f"{train.seed}-step-{step}" + (f"-proposal-{proposal}" if proposal > 1 else "")
 

@@ -156,12 +156,6 @@ def task_types(rows: pa.Table) -> list[str]:
     return sorted({name for texts in pc.unique(rows["task_types"]).to_pylist() for name in json.loads(texts)})
 
 
-def place_of(rows: pa.Table, item_id: str) -> int | None:
-    """Return the place of an item, None if no row is of it."""
-    place = int(pc.index(rows["item_id"], item_id).as_py())
-    return None if place < 0 else place
-
-
 def _shown(rows: pa.Table, show: Outcome | Change) -> pa.ChunkedArray:
     """Return which rows are shown; null counts as no."""
     success, difference = pc.equal(rows["hard"], 1.0), rows["difference"]

@@ -296,7 +296,7 @@ def _same(key: RolloutKey) -> Mask:
     return mask
 
 
-def _small(file: pq.ParquetFile, mask: Mask, more: Sequence[str] = ()) -> pa.Table:
+def _small(file: pq.ParquetFile, mask: Mask, more: Sequence[str]) -> pa.Table:
     """Return the rows of the mask without what was said, with the small columns and those asked for besides."""
     table = file.read(columns=[*_SMALL, *more])
     return table.filter(mask(table))

@@ -130,11 +130,6 @@ def verdict_after(nights: Sequence[Night], alpha: float, date: str) -> LedgerRow
     return LedgerRow(night=nights[place], judgement=_judge(nights[: place + 1], alpha))
 
 
-def declined(row: LedgerRow) -> bool:
-    """Return whether the champion became worse than one of its rivals, or than it was published with."""
-    return row.judgement.verdict in DECLINES
-
-
 def tells(
     run: TrainingRun, row: LedgerRow, nights: Sequence[Night], verdicts: Mapping[NightVerdict, str] = DECLINES
 ) -> bool:

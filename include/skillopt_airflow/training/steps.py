@@ -183,7 +183,7 @@ def _chooses_rate(run: TrainingRun) -> bool:
     return rules.lr_control_mode == "autonomous" and rules.skill_update_mode != "full_rewrite_minibatch"
 
 
-def step_minibatches(run: TrainingRun, moment: Moment, proposal: int = 1) -> list[Minibatch]:
+def step_minibatches(run: TrainingRun, moment: Moment, proposal: int) -> list[Minibatch]:
     """Return the minibatches of the step's rollouts, grouped for a proposal; the same for every task that asks."""
     gradient = run.config.gradient
     seed = minibatch_seed(run.config.train, moment.step, proposal)

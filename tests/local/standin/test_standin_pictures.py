@@ -14,7 +14,7 @@ from local.standin import chat_wire, messages_wire, responses_wire, sight
 from local.standin.acting import act
 from local.standin.conversation import Conversation
 from local.standin.picture_parts import named
-from local.standin.sight import lines_of, text_in, words_in
+from local.standin.sight import lines_of, words_in
 from local.standin.stage_request import SeenTrajectory
 from local.standin.transcription import transcribed, transcription
 from skillopt_airflow.core.errors import ModelError
@@ -111,9 +111,9 @@ def test_an_agent_that_is_told_to_looks_at_each_picture_once() -> None:
 
 
 def test_print_is_read_line_by_line() -> None:
-    assert text_in(PICTURES[0]) == "Invoice 4711\nTotal 12.50"
     first, second = lines_of(words_in(PICTURES[0]))
     assert [word.text for word in first] == ["Invoice", "4711"]
+    assert [word.text for word in second] == ["Total", "12.50"]
     assert first[0].left < first[1].left
     assert first[0].top < second[0].top
     assert abs(first[0].left - words_in(PICTURES[0], enlarged=2)[0].left) <= 3
@@ -137,7 +137,7 @@ def test_a_picture_is_read_once_by_all_threads(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(sight.subprocess, "run", counted)
     picture = printed("Read me once")
-    threads = [threading.Thread(target=text_in, args=(picture,)) for _ in range(3)]
+    threads = [threading.Thread(target=words_in, args=(picture,)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -147,10 +147,10 @@ def test_a_picture_is_read_once_by_all_threads(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_damaged_picture_and_a_missing_reader_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelError, match="cannot be opened"):
-        text_in(PICTURES[0][:200])
+        words_in(PICTURES[0][:200])
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ModelError, match="apt-get install tesseract-ocr"):
-        text_in(printed("Nobody reads this"))
+        words_in(printed("Nobody reads this"))
 
 
 def test_a_server_answers_what_cannot_be_seen_with_an_error(standin_url: str) -> None:

@@ -87,7 +87,7 @@ def worst_case(
     candidate: Evaluation,
     current: Evaluation,
     rules: EvaluationGroup,
-    confirmation: tuple[Evaluation, Evaluation] | None = None,
+    confirmation: tuple[Evaluation, Evaluation] | None,
 ) -> Evidence:
     """Return the evidence with every item lost, fresh draws included, that only the candidate has no score for."""
     lost = missing_as_lost(candidate, current)

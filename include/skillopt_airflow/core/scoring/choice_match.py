@@ -92,7 +92,7 @@ def lettered(choices: JsonValue, key: str = "choices") -> dict[str, str]:
     return texts
 
 
-def check_distinct(texts: Collection[str], key: str = "choices") -> None:
+def check_distinct(texts: Collection[str], key: str) -> None:
     """Refuse choices that an answer could not tell apart.
 
     Raises:
