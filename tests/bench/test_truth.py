@@ -1,10 +1,13 @@
 """The simulations of bench/truth.py, with fewer trials; what they promise of the project's gates and intervals."""
 
+import math
+
 import pytest
 
 from bench import tables, truth, truth_publishing
-from bench.truth import OFTEN_A_LITTLE, TESTS, covered, found, rates
+from bench.truth import OFTEN_A_LITTLE, TESTS, covered, found, log_sign_evidence, rates
 from bench.truth_worlds import WORLDS
+from skillopt_airflow.core.betting import log_evidence
 from skillopt_airflow.core.gate_policies import POLICIES
 
 SURE = ("paired_se", "mcnemar", "confirm", "e_process")
@@ -26,6 +29,13 @@ def test_candidates_that_change_nothing_are_accepted_as_rarely_as_promised(world
         assert {name: share for name, share in shares.items() if name in SURE and share > most(trials)} == {}
         assert 0.3 <= shares["paper"] <= 0.6
         assert shares["no_regression"] < shares["paper"]
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (7, 0), (0, 7), (20, 5), (100, 80), (600, 400)])
+def test_the_evidence_of_signs_is_what_bettors_with_shares_from_0_to_1_make_of_them(wins: int, losses: int) -> None:
+    shares = [(place + 0.5) / 50 for place in range(50)]
+    capitals = [wins * math.log1p(share) + losses * math.log1p(-share) for share in shares]
+    assert log_sign_evidence(wins, losses) == pytest.approx(log_evidence(capitals), abs=0.02)
 
 
 def test_failed_rollouts_of_losses_publish_nothing() -> None:
