@@ -10,7 +10,7 @@ from zlib import crc32
 from local.standin.conversation import Call, Reply
 from local.standin.directive import Directive, directive
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool
+from local.standin.subject import Active, Subject, Tool
 from local.standin.symptom_case import SymptomCase
 
 _ASKS = "Carry out a task in a household, by one text command at a time."
@@ -233,7 +233,7 @@ def symptoms(trajectory: SeenTrajectory) -> Mapping[str, bool]:
     return {"surfaces_first": True}
 
 
-class Households:
+class Households(Subject):
     """Prompts that ask for the next command in a household."""
 
     directives: Sequence[Directive] = ON_HOUSEHOLDS
@@ -252,10 +252,6 @@ class Households:
         now = Situation.of_prompt(prompt)
         command = "look" if now is None else next_command(now, active)
         return f"<think>By the rules: {', '.join(sorted(active)) or 'none'}.</think><action>{command}</action>"
-
-    def shown_by(self, trajectory: SeenTrajectory) -> bool:
-        """Return whether the trajectory is one of a household."""
-        return self.speaks_of(trajectory.prompt)
 
     def case(self, trajectory: SeenTrajectory) -> SymptomCase:
         """Return the symptoms of the trajectory."""

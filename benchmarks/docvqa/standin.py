@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from local.standin.directive import PREFER, Directive, directive
 from local.standin.sight import lines_of, words_in
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool, Verdict
+from local.standin.subject import Active, Subject, Tool, Verdict
 from local.standin.transcription import transcribed, transcription
 from skillopt_airflow.core.scoring.anls import Anls
 
@@ -162,7 +162,7 @@ class PageCase:
         return Verdict(bool(hard), soft)
 
 
-class Pages:
+class Pages(Subject):
     """Questions on a scanned page."""
 
     directives: Sequence[Directive] = ON_PAGES
@@ -183,10 +183,6 @@ class Pages:
             return ""
         pages = [page_text(picture) for picture in pictures]
         return f"{transcription(pages)}<answer>{found(asks['question'], chr(10).join(pages), active)}</answer>"
-
-    def shown_by(self, trajectory: SeenTrajectory) -> bool:
-        """Return whether the trajectory is of such a question."""
-        return self.speaks_of(trajectory.prompt)
 
     def case(self, trajectory: SeenTrajectory) -> PageCase | None:
         """Return the question with the text that the target read."""

@@ -8,7 +8,7 @@ from string import ascii_uppercase
 from local.standin.chance import fraction
 from local.standin.directive import LEAVE_OUT, PREFER, Directive, directive
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool, Verdict
+from local.standin.subject import Active, Subject, Tool, Verdict
 from local.standin.words import content_stems
 
 _EXPECTED = re.compile(r"^expected (?P<label>[A-Z])\b")
@@ -150,7 +150,7 @@ class ChoiceCase:
         return Verdict(right, float(right))
 
 
-class Choices:
+class Choices(Subject):
     """Questions with lettered choices; the feedback on them names a label and not a phrase."""
 
     directives: Sequence[Directive] = ON_CHOICES

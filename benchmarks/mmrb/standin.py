@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from local.standin.directive import PREFER, Directive, directive
 from local.standin.sight import Word, image_of, words_in
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool, Verdict
+from local.standin.subject import Active, Subject, Tool, Verdict
 from local.standin.transcription import transcribed, transcription
 from skillopt_airflow.core.pictures import marked
 
@@ -152,7 +152,7 @@ class ChartsCase:
         return Verdict(right, float(right))
 
 
-class Charts:
+class Charts(Subject):
     """Questions that compare several charts."""
 
     directives: Sequence[Directive] = ON_CHARTS
@@ -177,10 +177,6 @@ class Charts:
         numbers = [int(re.sub(r"\D", "", name)) for name in marked(prompt)]
         pairs = zip(numbers, pictures, strict=False)
         return [picture for _, picture in sorted(pairs, key=lambda pair: pair[0])]
-
-    def shown_by(self, trajectory: SeenTrajectory) -> bool:
-        """Return whether the trajectory is of such a question."""
-        return self.speaks_of(trajectory.prompt)
 
     def case(self, trajectory: SeenTrajectory) -> ChartsCase | None:
         """Return the question with what the target saw."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from local.standin.conversation import Call, Reply
 from local.standin.directive import Directive, directive
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool, Verdict
+from local.standin.subject import Active, ActsInShell, Tool, Verdict
 
 _ASKS = "Question on treasury bulletins:"
 _QUESTION = re.compile(rf"{_ASKS} (?P<question>.*?)\n\n", re.DOTALL)
@@ -201,7 +201,7 @@ class BulletinCase:
         return Verdict(right, float(right))
 
 
-class Bulletins:
+class Bulletins(ActsInShell):
     """Questions that are answered from the tables of bulletins."""
 
     directives: Sequence[Directive] = ON_BULLETINS
@@ -227,10 +227,6 @@ class Bulletins:
             return f'grep -rlF {shlex.quote(month)} "$CORPUS" | head -n 5'
         first, behind = (f"--- PAGE {number} ---" for number in (asked["page"], asked["page"] + 1))
         return f'sed -n "/^{first}$/,/^{behind}$/p" "$CORPUS"/{asked["document"]}'
-
-    def shown_by(self, trajectory: SeenTrajectory) -> bool:
-        """Return whether the optimizer sees a trajectory of this benchmark."""
-        return self.speaks_of(trajectory.prompt)
 
     def case(self, trajectory: SeenTrajectory) -> BulletinCase | None:
         """Return the trajectory as a case, by the notes of its last reply."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from local.standin.conversation import Call, Reply
 from local.standin.directive import PREFER, Directive, directive
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool, Verdict
+from local.standin.subject import Active, Subject, Tool, Verdict
 from skillopt_airflow.core.scoring.text_match import normalise
 
 _ASKS = "What a search finds on this question may be old, wrong, or about something else."
@@ -188,7 +188,7 @@ class PagesCase:
         return Verdict(right, float(right))
 
 
-class Pages:
+class Pages(Subject):
     """Questions on which pages disagree."""
 
     directives: Sequence[Directive] = ON_PAGES
@@ -205,10 +205,6 @@ class Pages:
     def respond(self, active: Active, prompt: str, pictures: Sequence[bytes]) -> str:
         """Return who it is by the pages in the prompt."""
         return _reply(answer(prompt, found_in(prompt), active))
-
-    def shown_by(self, trajectory: SeenTrajectory) -> bool:
-        """Return whether the trajectory is one of this benchmark."""
-        return self.speaks_of(trajectory.prompt)
 
     def case(self, trajectory: SeenTrajectory) -> PagesCase | None:
         """Return the pages of the prompt, or those that tools found; None if nobody said what was expected."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from local.standin.conversation import Call, Reply
 from local.standin.directive import Directive, directive
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool
+from local.standin.subject import Active, ActsInShell, Tool
 from local.standin.symptom_case import SymptomCase
 
 _POSITION = re.compile(r"^Answer position: (?:'?(?P<sheet>[^'!\n]+)'?!)?(?P<column>[A-Z]+)(?P<row>\d+)", re.MULTILINE)
@@ -266,7 +266,7 @@ def _rounded(cell: _Cell) -> bool:
     return found.is_integer() and 0.0 < abs(expected - found) <= 0.5
 
 
-class Workbooks:
+class Workbooks(ActsInShell):
     """Requests to change a workbook, which a program carries out."""
 
     directives: Sequence[Directive] = ON_WORKBOOKS
@@ -290,10 +290,6 @@ class Workbooks:
         names = _NAMES.search(task)
         assert names is not None, task
         return _IN_SHELL.format(given=names["given"], made=names["made"], code=json.loads(call.arguments)["code"])
-
-    def shown_by(self, trajectory: SeenTrajectory) -> bool:
-        """Return whether the trajectory is about a workbook."""
-        return self.speaks_of(trajectory.prompt)
 
     def case(self, trajectory: SeenTrajectory) -> SymptomCase:
         """Return the symptoms of the trajectory."""

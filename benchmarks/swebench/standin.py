@@ -13,7 +13,7 @@ from functools import cache
 from local.standin.conversation import Call, Reply
 from local.standin.directive import Directive, directive
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Tool
+from local.standin.subject import Active, ActsInShell, Tool
 from local.standin.symptom_case import SymptomCase
 
 from .make_sample import NAMES, Bug, bugs, sources
@@ -160,7 +160,7 @@ def symptoms(trajectory: SeenTrajectory) -> Mapping[str, bool]:
     return found or {"fewest_lines": False}
 
 
-class Repositories:
+class Repositories(ActsInShell):
     """Issues of repositories, which are resolved by tools."""
 
     directives: Sequence[Directive] = ON_REPOSITORIES
@@ -187,10 +187,6 @@ class Repositories:
             lines = f"{arguments['first']},{arguments['last']}p"
             return f"sed -n {lines} {shlex.quote(arguments['path'])}; echo '[no more {_READ}'"
         return _EDIT.format(**arguments) if call.name == "edit" else f"git diff --stat; echo '{_SUBMITTED}.'"
-
-    def shown_by(self, trajectory: SeenTrajectory) -> bool:
-        """Return whether the trajectory is one in a repository."""
-        return self.speaks_of(trajectory.prompt)
 
     def case(self, trajectory: SeenTrajectory) -> SymptomCase:
         """Return the symptoms of the trajectory."""

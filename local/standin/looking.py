@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from local.standin.directive import Directive
 from local.standin.stage_request import SeenTrajectory
-from local.standin.subject import Active, Case, Tool
+from local.standin.subject import Active, Case, Subject, Tool
 from local.standin.transcription import transcribed, transcription
 
 
 @dataclass(frozen=True)
-class Looking:
+class Looking(Subject):
     """The wording of such a benchmark."""
 
     directives: Sequence[Directive]
@@ -33,10 +33,6 @@ class Looking:
         """Return what is seen, then the answer."""
         seen = [self.see(picture) for picture in pictures]
         return transcription(seen) + self.reply(self._question(prompt), "\n".join(seen), active)
-
-    def shown_by(self, trajectory: SeenTrajectory) -> bool:
-        """Return whether the prompt is one of this benchmark."""
-        return self.speaks_of(trajectory.prompt)
 
     def case(self, trajectory: SeenTrajectory) -> Case | None:
         """Return the item by what the target wrote down of its pictures; None if nobody said what was expected."""

@@ -53,6 +53,7 @@ class Subject(Protocol):
 
     def shown_by(self, trajectory: SeenTrajectory) -> bool:
         """Return whether the optimizer sees a trajectory of this benchmark."""
+        return self.speaks_of(trajectory.prompt)
 
     def case(self, trajectory: SeenTrajectory) -> Case | None:
         """Return such a trajectory as a case; None if it cannot be tried again."""
