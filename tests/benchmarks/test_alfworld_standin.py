@@ -1,8 +1,7 @@
 import pytest
 
 from benchmarks.alfworld.adapter import BENCHMARK
-from benchmarks.alfworld.standin import ON_HOUSEHOLDS, STANDIN, symptoms, use_tool
-from local.standin.directives import recognise
+from benchmarks.alfworld.standin import STANDIN, symptoms, use_tool
 from local.standin.stage_request import SeenTrajectory
 from skillopt_airflow.core.sessions import Episode, Observation
 from skillopt_airflow.core.types import Message
@@ -101,9 +100,3 @@ def test_a_task_that_was_done_points_to_nothing():
     done = failed("Nothing happens.").model_copy(update={"feedback": "The task is done: won after 3 actions."})
     assert symptoms(done) == {}
     assert not STANDIN.case(done).verdict(frozenset()).right
-
-
-def test_each_rule_asks_for_its_directive_alone():
-    for directive in ON_HOUSEHOLDS:
-        for rule in directive.rules:
-            assert recognise(rule) == {directive.name}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,6 @@ from benchmarks.sealqa.adapter import BENCHMARK
 from benchmarks.sealqa.make_sample import FOLDER, main
 from benchmarks.sealqa.standin import ON_PAGES, STANDIN, answer, found_in
 from local.served import served
-from local.standin.directives import recognise
 from local.standin.server import StandInServer
 from local.standin.stage_request import SeenTrajectory
 from skillopt_airflow.core.types import DATA_SPLITS
@@ -46,12 +44,6 @@ def test_the_seed_is_bad_on_the_sample_and_a_trained_skill_is_not() -> None:
         assert SAMPLE.accuracy(*(one for one in SOUND if one != name)) <= trained - 0.1
     for name in TEMPTING:
         assert SAMPLE.accuracy(*SOUND, name) <= trained - 0.2
-
-
-@pytest.mark.parametrize("directive", ON_PAGES, ids=lambda directive: directive.name)
-def test_every_wording_asks_for_its_directive_alone(directive: Any) -> None:
-    for rule in directive.rules:
-        assert recognise(rule) == {directive.name}
 
 
 def test_a_trajectory_is_tried_again_by_its_pages() -> None:

@@ -74,12 +74,6 @@ def test_the_seed_skill_asks_for_none_of_them_and_a_tempting_one_spoils():
     assert repair(bug, GOOD | {"fewest_lines"})[1] == bug.mistake
 
 
-@pytest.mark.parametrize("rule", ON_REPOSITORIES, ids=[rule.name for rule in ON_REPOSITORIES])
-def test_each_wording_of_a_rule_asks_for_it_alone(rule: Any):
-    for text in rule.rules:
-        assert recognise(f"# Skill\n\n- {text}\n") == {rule.name}
-
-
 def test_what_went_wrong_points_to_the_directive():
     def seen(bug: Bug, feedback: str, *said: str) -> SeenTrajectory:
         task = BENCHMARK.task({"problem_statement": bug.problem, "repo": bug.repository})
