@@ -2,15 +2,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.searchqa.adapter import BENCHMARK
-from local.standin import chat_wire as chat
 from local.standin.deciding import STAGES
 from local.standin.directives import DIRECTIVES, recognise, siblings, spoken_of
 from local.standin.proposing import denial
 from local.standin.remembered import Memory
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.optimizer.sections import json_section, section
+from tests.local.standin.towns import rollouts
 
 RULE = {name: directive.rules[0] for name, directive in DIRECTIVES.items()}
 SEED = f"# Skill\n\n- {RULE['first_document']}\n"
@@ -22,22 +20,13 @@ def in_region(skill: str, guidance: str) -> str:
 
 
 def compared(skill: str, count: int = 8) -> list[dict[str, Any]]:
-    """Clues on invented towns: half of the pages repeat the clue, in the other half the first one leads astray."""
     entries: list[dict[str, Any]] = []
-    for index in range(count):
-        town, country = f"Strelsa{chr(97 + index)}", f"Ruritani{chr(97 + index)}"
-        first = "Zenda, Zenda" if index % 2 else f"{country}, {country}, {country}, {country}, near {town}"
-        context = f"[DOC] [TLE] x [PAR] {first} [DOC] [TLE] {town} [PAR] {town} is in {country}. [DOC] [TLE] {town}"
-        question = f"{country} has this capital"
-        item = BENCHMARK.item({"id": f"q{index}", "question": question, "context": context, "answers": [town]})
-        messages = [message.model_dump() for message in BENCHMARK.messages(item.public, skill)]
-        content = chat.complete({"messages": messages})["choices"][0]["message"]["content"]
-        said = {"role": "assistant", "content": content}
-        answer = BENCHMARK.answer(content)
-        score = BENCHMARK.score(item, Trajectory(item_id=item.id, status=Status.OK, answer=answer))
-        outcome = {"hard": score.hard, "soft": score.soft, "answer": answer}
-        shown = {"feedback": score.feedback, "messages": [messages[1], said]}
-        entries.append({"item_id": item.id, "before": outcome, "after": outcome, **shown})
+    for rollout in rollouts(skill, count):
+        seen, score = rollout.trajectory, rollout.score
+        assert score is not None
+        outcome = {"hard": score.hard, "soft": score.soft, "answer": seen.answer}
+        shown = {"feedback": score.feedback, "messages": [message.model_dump() for message in seen.messages[1:]]}
+        entries.append({"item_id": seen.item_id, "before": outcome, "after": outcome, **shown})
     return entries
 
 

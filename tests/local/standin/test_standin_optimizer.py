@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin.deciding import STAGES
 from local.standin.directives import DIRECTIVES, recognise
@@ -17,11 +16,12 @@ from skillopt_airflow.core.errors import ModelError
 from skillopt_airflow.core.pictures import NO_PICTURES, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.training_groups import OptimizerGroup
-from skillopt_airflow.core.types import Edit, Patch, Rollout, Status, Trajectory
+from skillopt_airflow.core.types import Edit, Patch
 from skillopt_airflow.optimizer.aggregate import merge
 from skillopt_airflow.optimizer.minibatches import minibatches
 from skillopt_airflow.optimizer.reflect import ReflectContext, reflect
 from skillopt_airflow.optimizer.select import select
+from tests.local.standin.towns import rollouts
 
 SEED = "# Skill\n\n- Take the answer from the first document.\n- Copy it as the document spells it."
 BUDGET = 4
@@ -41,23 +41,6 @@ class InProcess:
         return output_type.model_validate_json(call["function"]["arguments"])
 
 
-def rollouts(skill: str) -> list[Rollout]:
-    """Clues on invented towns: half of the pages repeat the clue, in the other half the first one leads astray."""
-    made = []
-    for index in range(16):
-        town, country = f"Strelsa{chr(97 + index)}", f"Ruritani{chr(97 + index)}"
-        first = "Zenda, Zenda" if index % 2 else f"{country}, {country}, {country}, {country}, near {town}"
-        context = f"[DOC] [TLE] x [PAR] {first} [DOC] [TLE] {town} [PAR] {town} is in {country}. [DOC] [TLE] {town}"
-        question = f"{country} has this capital"
-        item = BENCHMARK.item({"id": f"q{index}", "question": question, "context": context, "answers": [town]})
-        messages = BENCHMARK.messages(item.public, skill)
-        completion = chat.complete({"messages": [message.model_dump() for message in messages]})
-        answer = BENCHMARK.answer(completion["choices"][0]["message"]["content"])
-        trajectory = Trajectory(item_id=item.id, status=Status.OK, messages=tuple(messages), answer=answer)
-        made.append(Rollout(trajectory=trajectory, score=BENCHMARK.score(item, trajectory)))
-    return made
-
-
 def reflected(
     skill: str,
     *,
@@ -68,7 +51,7 @@ def reflected(
     seeds: int = 12,
 ) -> list[Patch]:
     """Patches for many minibatches of the same rollouts."""
-    done = rollouts(skill)
+    done = rollouts(skill, 16)
     batches = [batch for seed in range(seeds) for batch in minibatches([done], 8, str(seed), failure_only=False)]
     known = buffer if buffer is not None else StepBuffer()
     context = ReflectContext(skill=skill, budget=budget, buffer=known, meta_skill=meta_skill, rounds=rounds)

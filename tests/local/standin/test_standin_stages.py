@@ -4,15 +4,14 @@ from typing import Any
 import pytest
 
 from benchmarks.livemathematicianbench.standin import ON_CHOICES
-from benchmarks.searchqa.adapter import BENCHMARK
 from local.standin import chat_wire as chat
 from local.standin.deciding import STAGES
 from local.standin.directives import DIRECTIVES, recognise
 from local.standin.rewriting import tidied
 from local.standin.stage_request import Sections
 from skillopt_airflow.core.errors import ModelError
-from skillopt_airflow.core.types import Status, Trajectory
 from skillopt_airflow.optimizer.sections import json_section, section
+from tests.local.standin.towns import rollouts, titled
 
 RULE = {name: directive.rules[0] for name, directive in DIRECTIVES.items()}
 ECHOING = f"# Skill\n\n- {RULE['echo_question']}\n- {RULE['quoted']}\n- {RULE['question_words']}"
@@ -22,19 +21,12 @@ REGION = "\n<!-- SLOW_UPDATE_START -->\n- Stay calm.\n<!-- SLOW_UPDATE_END -->"
 
 
 def searchqa(skill: str, count: int = 8) -> list[dict[str, Any]]:
-    """Trajectories on invented towns, whose name stands in every title and whose country is repeated."""
     shown: list[dict[str, Any]] = []
-    for index in range(count):
-        town, country = f"Strelsa{chr(97 + index)}", f"Ruritani{chr(97 + index)}"
-        context = f"[DOC] [TLE] {town} [PAR] {country}, {country}, {country} [DOC] [TLE] {town} [PAR] in {country}, too"
-        public = {"question": f"{country} has this capital", "context": context}
-        item = BENCHMARK.item({"id": f"q{index}", "answers": [town], **public})
-        messages = [message.model_dump() for message in BENCHMARK.messages(item.public, skill)]
-        content = complete(messages)
-        trajectory = Trajectory(item_id=item.id, status=Status.OK, answer=BENCHMARK.answer(content))
-        score = BENCHMARK.score(item, trajectory)
-        said = {"role": "assistant", "content": content}
-        shown.append({"item_id": item.id, **score.model_dump(), "messages": [*messages[1:], said]})
+    for rollout in rollouts(skill, count, titled):
+        seen, score = rollout.trajectory, rollout.score
+        assert score is not None
+        messages = [message.model_dump() for message in seen.messages[1:]]
+        shown.append({"item_id": seen.item_id, **score.model_dump(), "messages": messages})
     return shown
 
 
