@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import boto3
 import yaml
 from rich.progress import Progress
 
+from local import objectstore
 from local.airflow_api import AirflowApi
 from local.demo import steps_done
-from local.environment import REGION, UNCHECKED_KEY, airflow_url, s3_url
+from local.environment import airflow_url
 from local.home import ADMIN, PROJECT, Home, Settings
 from skillopt_airflow.core.documents import read_document
 from skillopt_airflow.core.errors import PlatformError
@@ -44,13 +44,7 @@ class Checkout:
         self.root = root
         self.home = Home.at(root / ".local")
         self.api = AirflowApi(airflow_url(settings), ADMIN, settings.password)
-        self._s3 = boto3.client(
-            "s3",
-            endpoint_url=s3_url(settings),
-            region_name=REGION,
-            aws_access_key_id=UNCHECKED_KEY,
-            aws_secret_access_key=UNCHECKED_KEY,
-        )
+        self._s3 = objectstore.client(settings)
 
     def wait_for(self, benchmark: str) -> None:
         """Wait until Airflow has the DAGs of a training."""

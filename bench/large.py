@@ -2,21 +2,16 @@
 
 import json
 import multiprocessing
-import os
 import resource
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import large_run, tables
 from bench.large_run import Place
-from skillopt_airflow.core.errors import PlatformError
+from local.objectstore import server_in
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.store.keys import trajectories_of
@@ -29,7 +24,6 @@ SIZES = (200, 100_000)
 WORKERS = 2
 CHUNKS_EACH = 10
 """Chunks of a process; a task has one."""
-START_SECONDS = 60.0
 MEGABYTE = 1024 * 1024
 TEXTS = ("messages", "answer")
 """Columns of the texts themselves."""
@@ -59,7 +53,7 @@ def measure() -> None:
     """
     columns = []
     for items in SIZES:
-        with tempfile.TemporaryDirectory(prefix="skillopt-large-") as name, s3_server(Path(name)) as endpoint:
+        with tempfile.TemporaryDirectory(prefix="skillopt-large-") as name, server_in(Path(name)) as endpoint:
             data = Path(name) / "data"
             large_run.write_data(data, items)
             columns.append(_figures(Place(endpoint, str(data), "large"), items))
@@ -148,51 +142,3 @@ def _timed(stage: Callable[..., Any], place: Place) -> Measured:
 
 def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MEGABYTE
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def s3_server(folder: Path) -> Iterator[str]:
-    """Yield the address of an S3 server that keeps its objects in the folder."""
-    port = free_port()
-    own = {
-        "BIND_HOST": "127.0.0.1",
-        "GATEWAY_PORT": str(port),
-        "SERVICES": "s3",
-        # Both listen on all addresses, whatever BIND_HOST says.
-        "IOT_MTLS_ENABLED": "0",
-        "SFTP_ENABLED": "0",
-        "S3_PERSIST": "1",
-        "PERSIST_STATE": "1",
-        "STATE_DIR": str(folder / "state"),
-        "S3_DATA_DIR": str(folder / "s3"),
-        "LOG_LEVEL": "WARNING",
-    }
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "ministack"], env=os.environ | own, cwd=folder, stdout=log, stderr=log
-        )
-    try:
-        _wait(server, port)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _wait(server: "subprocess.Popen[bytes]", port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise PlatformError("the S3 server did not start")

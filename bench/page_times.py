@@ -19,7 +19,8 @@ import httpx
 from botocore.config import Config
 
 from bench import page_data, tables
-from bench.large import free_port, s3_server
+from local.home import free_ports
+from local.objectstore import server_in
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
@@ -73,7 +74,7 @@ def measure() -> None:
     Raises:
         PlatformError: the S3 server or Airflow's database does not start, or a page is not answered.
     """
-    with tempfile.TemporaryDirectory() as folder, s3_server(Path(folder)) as address:
+    with tempfile.TemporaryDirectory() as folder, server_in(Path(folder)) as address:
         fill(address)
         target = quote(_target(0), safe="")
         asked = [
@@ -158,7 +159,7 @@ def api_server(address: str) -> Iterator[ApiServer]:
         PlatformError: it does not start.
     """
     with tempfile.TemporaryDirectory() as home:
-        port = free_port()
+        (port,) = free_ports(1)
         connection = f"aws://{KEY}:{KEY}@/?region_name=us-east-1&endpoint_url={quote(address, safe='')}"
         own = {
             "AIRFLOW_HOME": home,

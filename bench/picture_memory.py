@@ -21,9 +21,10 @@ import yaml
 from PIL import Image
 
 from bench import tables
-from bench.large import MEGABYTE, alone, s3_server
+from bench.large import MEGABYTE, alone
 from bench.large_run import LocalConnections, Place
 from bench.local_runtime import LocalRuntime
+from local.objectstore import server_in
 from local.served import served
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig, nest
@@ -106,7 +107,7 @@ def measure() -> None:
 def _figures(items: int) -> dict[str, str]:
     with (
         tempfile.TemporaryDirectory(prefix="skillopt-pictures-") as name,
-        s3_server(Path(name)) as endpoint,
+        server_in(Path(name)) as endpoint,
         served(ThreadingHTTPServer(("127.0.0.1", 0), _Model)) as server,
     ):
         folder = Path(name) / NAME

@@ -11,8 +11,9 @@ from statistics import mean
 from bench import large_run, many_benchmarks, scale_airflow, scale_items, scale_limits, scale_nights, tables
 from bench.checkout import PLACE, add_benchmark, copy_tracked
 from bench.counted_store import CountedPlace, Used
-from bench.large import MEGABYTE, s3_server
+from bench.large import MEGABYTE
 from bench.scale_limits import BENCHMARKS, GOAL, TRAIN, Line, line_through, over_items
+from local.objectstore import server_in
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import Split
@@ -60,7 +61,7 @@ def measure() -> None:
 
 def _nights() -> Mapping[int, Mapping[str, Used]]:
     storage = StorageGroup()
-    with tempfile.TemporaryDirectory(prefix="skillopt-scale-") as name, s3_server(Path(name)) as endpoint:
+    with tempfile.TemporaryDirectory(prefix="skillopt-scale-") as name, server_in(Path(name)) as endpoint:
         data = Path(name) / "data"
         large_run.write_data(data, 200)
         place = CountedPlace(endpoint, str(data), "large")

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from bench import large_run
 from bench.counted_store import CountedPlace, Used
-from bench.large import alone, s3_server
+from bench.large import alone
 from bench.large_run import Place
+from local.objectstore import server_in
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import JsonObject
 
@@ -53,7 +54,7 @@ def carry_out(items: int) -> Training:
         PlatformError: the server does not start, or a stage failed.
     """
     storage = StorageGroup()
-    with tempfile.TemporaryDirectory(prefix="skillopt-scale-") as name, s3_server(Path(name)) as endpoint:
+    with tempfile.TemporaryDirectory(prefix="skillopt-scale-") as name, server_in(Path(name)) as endpoint:
         data = Path(name) / "data"
         large_run.write_data(data, items)
         place = CountedPlace(endpoint, str(data), "large")

@@ -11,11 +11,12 @@ from urllib.parse import urlencode
 import yaml
 
 from bench import page_times, tables
-from bench.large import WORKERS, s3_server
+from bench.large import WORKERS
 from bench.large_run import CONTEXT_CHARS, REPLY_CHARS, VOCABULARY, Place, words
 from bench.page_times import Answered, Asked
 from bench.stored_run import AT_ONCE, BATCH, SEED, StoredRun, store_rollouts, store_run
 from local.home import PROJECT
+from local.objectstore import server_in
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.core.types import Item, Message, Rollout, Score, Split, Status, Trajectory
@@ -51,7 +52,7 @@ def measure() -> None:
     Raises:
         PlatformError: the S3 server or Airflow's database does not start, or a page is not answered.
     """
-    with tempfile.TemporaryDirectory(prefix="skillopt-trajectories-") as folder, s3_server(Path(folder)) as address:
+    with tempfile.TemporaryDirectory(prefix="skillopt-trajectories-") as folder, server_in(Path(folder)) as address:
         own, *pages = page_times.answers(address, _asked(fill(address)))
     tables.write("trajectories", "Pages of trajectories", NOTE, HEADER, [_row(one, own.megabytes) for one in pages])
 

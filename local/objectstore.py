@@ -1,6 +1,12 @@
 """The S3 server and its buckets."""
 
+import os
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -10,14 +16,17 @@ from botocore.config import Config
 
 from local import services
 from local.environment import LOG_BUCKET, REGION, UNCHECKED_KEY, s3_url
-from local.home import Home, Settings
+from local.home import Home, Settings, free_ports
+from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import StorageGroup
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 NAME = "s3"
+COMMAND = (sys.executable, "-m", "ministack")
 START_SECONDS = 60.0
+END_SECONDS = 10.0
 
 
 def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled: Event) -> None:
@@ -26,22 +35,8 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
     Raises:
         PlatformError: it does not start; the text has the last lines of its log.
     """
-    own = {
-        "BIND_HOST": "127.0.0.1",
-        "GATEWAY_PORT": str(settings.ports.s3),
-        "SERVICES": "s3",
-        # Both listen on all addresses, whatever BIND_HOST says.
-        "IOT_MTLS_ENABLED": "0",
-        "SFTP_ENABLED": "0",
-        "S3_PERSIST": "1",
-        "PERSIST_STATE": "1",
-        "STATE_DIR": str(home.s3 / "state"),
-        "S3_DATA_DIR": str(home.s3 / "data"),
-        "TMPDIR": str(home.s3),
-        "LOG_LEVEL": "WARNING",
-    }
-    service = services.Service(NAME, (sys.executable, "-m", "ministack"), variables | own)
-    services.ensure(home, service, lambda: is_ready(settings), cancelled, START_SECONDS)
+    service = services.Service(NAME, COMMAND, variables | own_variables("127.0.0.1", settings.ports.s3, home.s3))
+    services.ensure(home, service, lambda: is_ready(s3_url(settings)), cancelled, START_SECONDS)
     s3 = client(settings)
     present = {bucket["Name"] for bucket in s3.list_buckets()["Buckets"]}
     storage = StorageGroup()
@@ -49,10 +44,57 @@ def ensure(home: Home, settings: Settings, variables: dict[str, str], cancelled:
         s3.create_bucket(Bucket=bucket)
 
 
-def is_ready(settings: Settings) -> bool:
+def own_variables(host: str, port: int, folder: Path) -> dict[str, str]:
+    """Return the environment of a server that keeps its objects in a folder."""
+    return {
+        "BIND_HOST": host,
+        "GATEWAY_PORT": str(port),
+        "SERVICES": "s3",
+        # Both listen on all addresses, whatever BIND_HOST says.
+        "IOT_MTLS_ENABLED": "0",
+        "SFTP_ENABLED": "0",
+        "S3_PERSIST": "1",
+        "PERSIST_STATE": "1",
+        "STATE_DIR": str(folder / "state"),
+        "S3_DATA_DIR": str(folder / "data"),
+        "TMPDIR": str(folder),
+        "LOG_LEVEL": "WARNING",
+    }
+
+
+@contextmanager
+def server_in(folder: Path) -> Iterator[str]:
+    """Yield the address of a server of its own, for a measurement or a test; its objects are in `s3` in the folder.
+
+    Raises:
+        PlatformError: it does not start; the text has its log.
+    """
+    own, (port,) = folder / "s3", free_ports(1)
+    own.mkdir()
+    address, log = f"http://127.0.0.1:{port}", own / "log"
+    environment = os.environ | own_variables("127.0.0.1", port, own)
+    with log.open("wb") as output:
+        server = subprocess.Popen(COMMAND, env=environment, cwd=own, stdout=output, stderr=output)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not is_ready(address):
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise PlatformError(f"the S3 server did not start:\n{log.read_text()}")
+            time.sleep(0.05)
+        yield address
+    finally:
+        server.terminate()
+        try:
+            server.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def is_ready(address: str) -> bool:
     """Return whether the server answers."""
     try:
-        return httpx.get(f"{s3_url(settings)}/_ministack/health", timeout=5, trust_env=False).is_success
+        return httpx.get(f"{address}/_ministack/health", timeout=5, trust_env=False).is_success
     except httpx.TransportError:
         return False
 

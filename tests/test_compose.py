@@ -26,6 +26,7 @@ from botocore.config import Config
 from local import image
 from local.airflow_api import AirflowApi
 from local.engine import install_packages
+from local.objectstore import own_variables
 from skillopt_airflow.core.resource_groups import StorageGroup
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
@@ -111,8 +112,7 @@ def write_secrets(folder: Path) -> None:
 @contextmanager
 def on_the_host(folder: Path) -> Iterator[Any]:
     """The object store and the stand-in, at the address of this machine that the containers reach."""
-    own = {"BIND_HOST": HOST, "GATEWAY_PORT": str(S3_PORT), "SERVICES": "s3", "IOT_MTLS_ENABLED": "0"}
-    own |= {"SFTP_ENABLED": "0", "S3_DATA_DIR": str(folder / "s3"), "LOG_LEVEL": "WARNING"}
+    own = own_variables(HOST, S3_PORT, folder)
     commands = (["-m", "ministack"], ["-m", "local.standin", "--host", HOST, "--port", str(MODEL_PORT)])
     with ExitStack() as stack:
         for command in commands:

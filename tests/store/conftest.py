@@ -1,24 +1,18 @@
 """A real S3 server of the tests' own, over HTTP on a free port."""
 
-import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from botocore.config import Config
 
+from local.home import free_ports
+from local.objectstore import server_in
 from skillopt_airflow.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
-START_SECONDS = 60
 
 
 @pytest.fixture
@@ -31,30 +25,8 @@ def aws_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder: Path = tmp_path_factory.mktemp("s3")
-    port = free_port()
-    settings = {
-        "BIND_HOST": "127.0.0.1",
-        "GATEWAY_PORT": str(port),
-        "S3_PERSIST": "1",
-        "PERSIST_STATE": "1",
-        "STATE_DIR": str(folder / "state"),
-        "S3_DATA_DIR": str(folder / "data"),
-    }
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "ministack"], env=os.environ | settings, cwd=folder, stdout=log, stderr=log
-        )
-        try:
-            wait_for_port(server, port, folder / "log")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            try:
-                server.wait(10)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
+    with server_in(tmp_path_factory.mktemp("s3")) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -92,18 +64,4 @@ def make_client(endpoint: str, **options: Any) -> "S3Client":
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for_port(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise RuntimeError(f"the S3 server did not start:\n{log.read_text()}")
+    return free_ports(1)[0]
