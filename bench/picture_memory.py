@@ -3,11 +3,9 @@
 import os
 import random
 import resource
-import subprocess
-import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,8 +21,8 @@ from PIL import Image
 from bench import tables
 from bench.large import MEGABYTE, alone
 from bench.large_run import LocalConnections, Place
-from bench.local_runtime import LocalRuntime
 from local.objectstore import server_in
+from local.rollout_process import ProcessRuntime
 from local.served import served
 from skillopt_airflow.benchmarks import LIST_VARIABLE
 from skillopt_airflow.core.config import TrainConfig, nest
@@ -32,7 +30,6 @@ from skillopt_airflow.core.errors import PlatformError
 from skillopt_airflow.core.resource_groups import ModelGroup, StorageGroup
 from skillopt_airflow.core.types import JsonObject, canonical_json
 from skillopt_airflow.gateway.upstream import Upstream
-from skillopt_airflow.sandbox.staging import ContainerFolder
 from skillopt_airflow.training.connections import Connections
 from skillopt_airflow.training.run import RunRef, TrainingRun
 from skillopt_airflow.training.workload import ChunkWorkload
@@ -178,28 +175,11 @@ class _FirstChunk:
         from skillopt_airflow.sandbox.container_loop import run_workload
 
         work = ChunkWorkload(place.open(), self.refs[0], "bench")
-        run_workload(work, lambda folder: nullcontext(LocalRuntime(work, folder, _Process)), threading.Event())
+        run_workload(work, lambda folder: nullcontext(ProcessRuntime(work, folder)), threading.Event())
         tally = work.tally()
         if tally.scored != tally.planned:
             raise PlatformError(f"the chunk has {tally}")
         return tally.planned, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / MEGABYTE
-
-
-@dataclass
-class _Process:
-    """The program in a process of this machine."""
-
-    folder: ContainerFolder
-    socket: Path
-
-    def run(self, on_start: Callable[[], None]) -> str:
-        command = [sys.executable, "-m", "skillopt_airflow.rollout", str(self.folder.inputs), str(self.folder.outputs)]
-        on_start()
-        done = subprocess.run([*command, "--gateway", str(self.socket)], check=False)
-        return f"the program ended with {done.returncode} before it finished the item"
-
-    def kill(self) -> bool:
-        return False
 
 
 class _Model(BaseHTTPRequestHandler):

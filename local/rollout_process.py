@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from local.home import IMPORT_PATH
 from skillopt_airflow.core.types import Item, ModelCall
+from skillopt_airflow.sandbox.container_loop import Sandbox
 from skillopt_airflow.sandbox.corpus_cache import beside_the_worker
 from skillopt_airflow.sandbox.docker_container import lines
 from skillopt_airflow.sandbox.gateway_container import task_gateway
@@ -54,14 +55,16 @@ class RolloutProcess:
 
 @dataclass
 class ProcessRuntime:
-    """The `Runtime` of one process for all items."""
+    """The `Runtime` of one process at a time, or of another sandbox that needs no engine."""
 
     workload: Workload
     folder: TaskFolder
-    _processes: list[RolloutProcess] = field(default_factory=list)
+    make: Callable[[ContainerFolder, str], Sandbox] = RolloutProcess
+    """Makes a sandbox of its folder and the gateway's socket."""
+    _made: list[Sandbox] = field(default_factory=list)
 
     def at_once(self) -> int:
-        """Return 1: the program has all items."""
+        """Return how many run at the same time."""
         return 1
 
     def serving(self, on_call: Callable[[ModelCall], None]) -> AbstractContextManager[None]:
@@ -69,18 +72,18 @@ class ProcessRuntime:
         return task_gateway(self.workload, self.folder, on_call)
 
     @contextmanager
-    def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[RolloutProcess]:
+    def sandbox(self, number: int, items: Sequence[Item], files: Files) -> Iterator[Sandbox]:
         """Stage the program's inputs, and remove its folders afterwards."""
         with self.folder.container(str(number), self.workload, items, files) as staged:
             staged.corpus = beside_the_worker(self.workload, self.folder)
-            process = RolloutProcess(staged, str(self.folder.socket))
-            self._processes.append(process)
-            yield process
+            made = self.make(staged, str(self.folder.socket))
+            self._made.append(made)
+            yield made
 
     def remove_all(self) -> None:
-        """End the program."""
-        for process in self._processes:
-            process.kill()
+        """End what runs."""
+        for made in self._made:
+            made.kill()
 
 
 def _environment() -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from bench.local_runtime import LocalRuntime
+from local.rollout_process import ProcessRuntime
 from skillopt_airflow.core.errors import ModelUnavailable
 from skillopt_airflow.pipeline import preflight_task, rollout_chunk
 from skillopt_airflow.pipeline.preflight_task import Preflight
@@ -23,8 +23,8 @@ CONTEXT = {"ti": SimpleNamespace(try_number=1, max_tries=2), "run_id": "manual"}
 
 class InThreads:
     @contextmanager
-    def opened(self, workload: Any, folder: Any, attempt: int) -> Iterator[LocalRuntime]:
-        yield LocalRuntime(workload, folder, Sandbox)
+    def opened(self, workload: Any, folder: Any, attempt: int) -> Iterator[ProcessRuntime]:
+        yield ProcessRuntime(workload, folder, Sandbox)
 
 
 class ThreadPreflight(InThreads, Preflight): ...

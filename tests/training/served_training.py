@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.local_runtime import LocalRuntime
+from local.rollout_process import ProcessRuntime
 from skillopt_airflow.core.resource_groups import ModelGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.gateway.upstream import Upstream
@@ -45,7 +45,7 @@ class Sandbox:
     """The program in a thread."""
 
     folder: ContainerFolder
-    socket: Any
+    socket: str
 
     def __post_init__(self) -> None:
         self._end: Callable[[], object] | None = None
@@ -57,7 +57,7 @@ class Sandbox:
             self._end = lambda: loop.call_soon_threadsafe(task.cancel)
             on_start()
             await program.run(
-                self.folder.inputs, self.folder.outputs, str(self.socket), self.folder.corpus or program.CORPUS
+                self.folder.inputs, self.folder.outputs, self.socket, self.folder.corpus or program.CORPUS
             )
 
         with suppress(asyncio.CancelledError):
@@ -89,7 +89,7 @@ class ServedTraining(Training):
 
     def run_program(self, ref: JsonObject) -> ChunkWorkload:
         work = ChunkWorkload(self.run, ref, "in-process")
-        run_workload(work, lambda folder: nullcontext(LocalRuntime(work, folder, Sandbox)), threading.Event())
+        run_workload(work, lambda folder: nullcontext(ProcessRuntime(work, folder, Sandbox)), threading.Event())
         return work
 
 
