@@ -1,7 +1,7 @@
 # The image of the model gateway, for where it cannot run inside the task: in a pod, or beside an engine that is far
 # away. local/image.py stages its context: `packages` (docker/gateway-requirements.txt, installed for the base's Python,
-# so that the build needs no network) and `program` (core, models and
-# sandbox of include/skillopt_airflow).
+# so that the build needs no network) and `program` (core, gateway and the
+# transfer of a pod's files, of include/skillopt_airflow).
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
 # The official images of Python come without the bytecode of its library, and a read-only container cannot keep it.
