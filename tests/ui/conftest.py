@@ -15,6 +15,7 @@ from skillopt_airflow.ui import reports
 from tests.platform_control import RunningPlatform
 from tests.ui.accessibility import axe_source
 from tests.ui.airflow_pages import WIDE, Page
+from tests.ui.shelf import Tables, airflow_tables
 
 PACKAGES = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 """The programs, and which packages of Debian have them."""
@@ -25,6 +26,13 @@ ARGUMENTS = (
     "--disable-dev-shm-usage",
     "--window-size=1400,1000",
 )
+
+
+@pytest.fixture
+def tables() -> Iterator[Tables]:
+    """Airflow's tables in memory."""
+    with airflow_tables() as tables:
+        yield tables
 
 
 @pytest.fixture(scope="module")

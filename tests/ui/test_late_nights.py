@@ -1,22 +1,15 @@
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from skillopt_airflow.ui.late_nights import late_dags
-from tests.ui.shelf import Tables, airflow_tables
+from tests.ui.shelf import Tables
 
 DAG = "regate_a"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 EVENING, MORNING = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC)
 SCHEDULED = {"run_type": "scheduled", "logical_date": EVENING, "data_interval_start": EVENING}
-
-
-@pytest.fixture
-def tables() -> Iterator[Tables]:
-    with airflow_tables() as tables:
-        yield tables
 
 
 def late(tables: Tables, hours: float = 6) -> bool:

@@ -16,7 +16,7 @@ from skillopt_airflow.ui import skill_page
 from skillopt_airflow.ui.plugin import app
 from tests.store.test_matrix_table import example
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
-from tests.ui.shelf import Shelf, Tables, airflow_tables
+from tests.ui.shelf import Shelf, Tables
 from tests.ui.users import log_in
 
 TARGET = "openai-chat:org/model"
@@ -26,12 +26,6 @@ ROUTE = "/skills/searchqa"
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
     return Shelf(monkeypatch)
-
-
-@pytest.fixture
-def tables() -> Iterator[Tables]:
-    with airflow_tables() as tables:
-        yield tables
 
 
 @pytest.fixture

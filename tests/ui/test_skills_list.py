@@ -18,7 +18,7 @@ from skillopt_airflow.ui import skills_list
 from skillopt_airflow.ui.plugin import SkillOptPlugin, app
 from tests.training.in_process import InProcessConnections, configured
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
-from tests.ui.shelf import Shelf, Tables, airflow_tables
+from tests.ui.shelf import Shelf, Tables
 from tests.ui.users import log_in
 
 TARGET = "openai-chat:org/model"
@@ -28,12 +28,6 @@ TARGET = "openai-chat:org/model"
 def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
     monkeypatch.setattr("skillopt_airflow.pipeline.triggered.base_target", lambda benchmark: TARGET)
     return Shelf(monkeypatch)
-
-
-@pytest.fixture
-def tables() -> Iterator[Tables]:
-    with airflow_tables() as tables:
-        yield tables
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import pytest
 from fastapi.testclient import TestClient
 from jinja2 import DictLoader
@@ -8,16 +6,10 @@ from skillopt_airflow.pipeline.addresses import epoch_dag_id, train_dag_id
 from skillopt_airflow.ui import pages, skills_list
 from skillopt_airflow.ui.training_runs import MOST_TRAININGS, training_dag_run, trainings_under_way
 from tests.ui.hostile_texts import HOSTILE, assert_harmless, plain
-from tests.ui.shelf import Shelf, Tables, airflow_tables
+from tests.ui.shelf import Shelf, Tables
 from tests.ui.users import log_in
 
 DAG = train_dag_id("searchqa")
-
-
-@pytest.fixture
-def tables() -> Iterator[Tables]:
-    with airflow_tables() as found:
-        yield found
 
 
 @pytest.mark.parametrize("asked", ["one", "one__epoch_01", "one__epoch_02_part_3"])

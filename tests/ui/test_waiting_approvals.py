@@ -1,17 +1,10 @@
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from skillopt_airflow.store.keys import run_name
 from skillopt_airflow.ui.waiting_approvals import WaitingApproval, waiting_approvals
-from tests.ui.shelf import SINCE, Tables, airflow_tables
-
-
-@pytest.fixture
-def tables() -> Iterator[Tables]:
-    with airflow_tables() as tables:
-        yield tables
+from tests.ui.shelf import SINCE, Tables
 
 
 def test_what_waits_in_the_asked_dags(tables: Tables) -> None:
