@@ -1,7 +1,7 @@
 """The nights' DAG in a time zone; what its tasks do is tested on the platform, but for the news."""
 
 from contextlib import nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,6 +81,22 @@ def test_nights_before_are_those_of_the_schedule(
     night = configured("searchqa", {"regate.schedule": schedule, "regate.timezone": timezone})
     begin = datetime(2026, 11, day, hour, tzinfo=ZoneInfo(timezone))
     assert list(islice(nights_before(begin, night), 3)) == dates
+
+
+@pytest.mark.parametrize(
+    ("schedule", "timezone", "begin"),
+    [
+        ("0 2 * * *", "Europe/Berlin", datetime(2027, 3, 30, 2)),
+        ("30 2 * * *", "America/New_York", datetime(2027, 3, 16, 2, 30)),
+        ("@daily", "America/Havana", datetime(2027, 3, 16)),
+    ],
+)
+def test_nights_before_are_found_where_the_clock_skips_the_schedule_s_hour(
+    schedule: str, timezone: str, begin: datetime
+) -> None:
+    night = configured("searchqa", {"regate.schedule": schedule, "regate.timezone": timezone})
+    found = islice(nights_before(begin.replace(tzinfo=ZoneInfo(timezone)), night), 4)
+    assert list(found) == [f"{begin - timedelta(days=days):%Y-%m-%d}" for days in (1, 2, 3, 4)]
 
 
 def test_a_night_without_a_date_says_which_one_to_give(monkeypatch: pytest.MonkeyPatch) -> None:

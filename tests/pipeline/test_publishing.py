@@ -52,7 +52,8 @@ def test_a_training_publishes_under_the_rules_that_it_settled(
     )
     # The form of a benchmark.yaml that was edited meanwhile, with more epochs than the run has room for.
     edited = {"train.num_epochs": 50, "publishing.draws": 1, "publishing.approval": True, "overrides": {}}
-    monkeypatch.setattr(publishing, "get_current_context", lambda: {"run_id": "manual__a", "params": edited})
+    context = {"dag": train_dag("searchqa", TrainConfig()), "run_id": "manual__a", "params": edited}
+    monkeypatch.setattr(publishing, "get_current_context", lambda: context)
     publishing.plan_publication.function({})
     assert ruled == [run.record.config.publishing]
     assert ruled[0].draws == 3

@@ -311,10 +311,16 @@ def test_a_missing_engine_is_named(workload):
     assert fake.trajectories == []
 
 
-def test_stored_rows_need_no_container(workload):
+def test_stored_rows_need_no_container_and_no_image(workload):
+    class Imageless(FakeWorkload):
+        @property
+        def image(self):
+            raise ImageMissing("the engine has lost it")
+
     fake = workload(None, count=0)
-    seconds = FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9").execute({})
-    assert seconds == {"wall": 0.0, "model": 0.0, "container": 0.0}
+    operator = FakeOperator(fake=fake, docker_url="tcp://127.0.0.1:9")
+    fake.__class__ = Imageless
+    assert operator.execute({}) == {"wall": 0.0, "model": 0.0, "container": 0.0}
 
 
 @pytest.mark.engine

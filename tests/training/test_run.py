@@ -6,19 +6,35 @@ import pytest
 
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.types import Split
+from skillopt_airflow.training.run import TrainingRun
 from tests.training.in_process import Training
 
 
-def settings_of(benchmark: str, **options: Any) -> str:
+def prepared(benchmark: str, **options: Any) -> TrainingRun:
     training = Training.of(benchmark, evaluation__val_limit=None, evaluation__test_limit=None, **options)
     training.prepare()
-    return training.run.rollout_key(Split.VAL, SkillDocument("# Skill\n"), 0).settings_sha256
+    return training.run
+
+
+def settings_of(benchmark: str, **options: Any) -> str:
+    return of(prepared(benchmark, **options))
+
+
+def of(run: TrainingRun) -> str:
+    return run.rollout_key(Split.VAL, SkillDocument("# Skill\n"), 0).settings_sha256
 
 
 @pytest.mark.parametrize("limit", [{"sandbox__code_timeout": 5}, {"sandbox__memory": "1g"}], ids=str)
 def test_the_limits_of_code_shape_rollouts_of_benchmarks_that_run_some(limit: dict[str, Any]) -> None:
     assert settings_of("spreadsheetbench", **limit) != settings_of("spreadsheetbench")
     assert settings_of("searchqa", **limit) == settings_of("searchqa")
+
+
+def test_a_run_from_before_the_limits_counted_finds_its_rollouts() -> None:
+    run = prepared("spreadsheetbench", sandbox__code_timeout=5, sandbox__memory="1g")
+    former = run.record.model_copy(update={"counts_limits": False})
+    run.store.put_model(run.keys.config, former)
+    assert of(TrainingRun(run.ref, run.connections, run.store)) == settings_of("spreadsheetbench")
 
 
 def test_an_agents_cli_runs_code_whatever_the_benchmark() -> None:

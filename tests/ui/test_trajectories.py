@@ -373,6 +373,11 @@ def test_a_publication_for_another_model_shows_the_rollouts_of_that_model(
     tab = trajectories.DAG_RUN_ROUTE.format(dag_id="publish_searchqa", run_id="later")
     assert get(browser, tab).xpath("string(//h1)") == "Trajectories: End, publication later for c:d"
     assert get(browser, tab, moment="steps/step_0000").xpath("string(//h1)").startswith("Trajectories: Beginning")
+    # The training calls its own publication by its id.
+    other = TrainingRun(published.ref, published.connections, published.store)
+    plan_publication(other, other.published, "publish-run", PublishingGroup())
+    tab_of_same_id = trajectories.DAG_RUN_ROUTE.format(dag_id="publish_searchqa", run_id="run")
+    assert get(browser, tab_of_same_id).xpath("string(//h1)") == "Trajectories: End, publication publish-run"
     log_in(monkeypatch, ["publish_searchqa"])
     assert browser.get(tab).status_code == 403
     log_in(monkeypatch)

@@ -331,13 +331,11 @@ def _name(context: "Context") -> str:
 
 def _publication(context: "Context", run: "TrainingRun") -> str:
     """Return the name of the DAG run's attempt to publish a run."""
-    from skillopt_airflow.store.keys import run_name
+    from skillopt_airflow.store.keys import publication_name
 
-    name = _name(context)
-    if name == run.ref.run and context["dag"].dag_id == publish_dag_id(run.ref.benchmark):
-        # Ids are unique within a DAG alone, and by this one the training calls its own attempt.
-        return run_name(f"publish-{name}")
-    return name
+    if context["dag"].dag_id == publish_dag_id(run.ref.benchmark):
+        return publication_name(str(context["run_id"]), run.ref.run)
+    return _name(context)
 
 
 def _tell(run: "TrainingRun", withheld: str) -> None:

@@ -1,7 +1,7 @@
 """The conf of a DAG run, checked and made a complete configuration."""
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -153,7 +153,11 @@ def nights_before(begin: datetime, config: TrainConfig) -> Iterator[str]:
 
     nights, moment = CronDataIntervalTimetable(config.regate.schedule, config.regate.timezone), coerce_datetime(begin)
     while True:
-        moment = nights.infer_manual_data_interval(run_after=moment).start
+        start = nights.infer_manual_data_interval(run_after=moment).start
+        if start == moment:
+            # So it is where the clock skips the schedule's hour, and an hour before lies within the night before.
+            start = nights.infer_manual_data_interval(run_after=moment - timedelta(hours=1)).end
+        moment = start
         yield night_date(moment, config)
 
 

@@ -42,11 +42,14 @@ class RolloutTask(ABC):
             SandboxError: or EngineUnavailable or ImageMissing, as the runtime says; or that the task was stopped.
         """
         workload = self.workload(context)
-        # The run pinned the image when it started; the argument is what its configuration names.
-        self.image = workload.image
         attempt = context["ti"].try_number if "ti" in context else 1
-        seconds = run_workload(workload, lambda folder: self.opened(workload, folder, attempt), self._stopped)
-        return self.result(workload, seconds)
+
+        def runtime(folder: TaskFolder) -> AbstractContextManager[Runtime]:
+            # The run pinned the image when it started; the argument is what its configuration names.
+            self.image = workload.image
+            return self.opened(workload, folder, attempt)
+
+        return self.result(workload, run_workload(workload, runtime, self._stopped))
 
     def on_kill(self) -> None:
         """Remove the sandboxes at once: they have nothing to save, and a supervisor waits only seconds."""

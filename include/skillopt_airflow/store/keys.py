@@ -26,6 +26,15 @@ def run_name(dag_run_id: str) -> str:
     return f"{slug[: MAX_RUN_NAME - 9]}-{sha256(dag_run_id)[:8]}"
 
 
+def publication_name(dag_run_id: str, run: str) -> str:
+    """Return the name of an attempt of the publish DAG to publish a run, which may have the DAG run's id.
+
+    That names the attempt of the training itself.
+    """
+    name = run_name(dag_run_id)
+    return run_name(f"publish-{name}") if name == run else name
+
+
 def scoring_name(dag_run_id: str) -> str:
     """Return the name of a run of the evaluation DAG; a training may have the same id."""
     return run_name(f"evaluate-{dag_run_id}")
@@ -200,7 +209,7 @@ class RunKeys:
         return f"{self.folder}scores/{name}.parquet"
 
     def publication(self, name: str) -> PublicationKeys:
-        """Return the keys of an attempt to publish, by the name that its DAG run gives it."""
+        """Return the keys of an attempt to publish; see `publication_name` for the name that its DAG run gives it."""
         return PublicationKeys(f"{self.folder}publish/{name}/")
 
     def budget(self, account: str) -> str:

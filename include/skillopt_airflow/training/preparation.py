@@ -234,9 +234,9 @@ def check_same_inputs(run: TrainingRun, items: Items, seed: SkillDocument, image
     changed += ["the seed skill"] if run.skill(0).sha256 != seed.sha256 else []
     # Not by `run.record`, which is settled anew.
     former = run.store.get_model(run.keys.config, RunRecord)
-    program = rollout_program(run.config, image, benchmarks.folder(run.ref.benchmark))
+    program = rollout_program(former.config, image, benchmarks.folder(run.ref.benchmark))
     same = former.program == program if former.program else former.image == image
-    changed += [] if same else ["the program of its rollouts (adapter.py, the task or the sandbox image)"]
+    changed += [] if same else ["the program of its rollouts (its task or adapter, or the sandbox image)"]
     changed += ["the corpus"] if former.corpus != corpus else []
     changed += ["the benchmark's guidance"] if former.guidance != benchmarks.guidance(run.ref.benchmark) else []
     if changed:
@@ -270,6 +270,7 @@ def settle(
         config=config,
         image=image,
         program=rollout_program(config, image, benchmarks.folder(run.ref.benchmark)),
+        counts_limits=True,
         steps_in_epoch=0 if begun.is_import else schedule.steps_in_epoch(len(items.get(Split.TRAIN, ())), config.train),
         prices=dict(prices),
         guidance=benchmarks.guidance(run.ref.benchmark),

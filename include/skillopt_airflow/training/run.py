@@ -95,6 +95,9 @@ class RunRecord(Document):
     """Digest of the sandbox image."""
     program: str = ""
     """Program that its rollouts are stored under; empty if it is the image, in a run begun before this was a field."""
+    counts_limits: bool = Field(default=False, exclude_if=lambda counts: not counts)
+    """Whether its rollouts are stored under the limits of the target's code; not in a run begun before this was a
+    field."""
     steps_in_epoch: int
     """0 if the run was imported."""
     prices: dict[Role, ModelPrice | None]
@@ -374,7 +377,7 @@ class TrainingRun:
         shaping |= judge_settings(self.config) | search_settings(self.config, self.record.created)
         shaping |= {"corpus": self.record.corpus} if self.record.corpus else {}
         sandbox = self.config.sandbox
-        if needs_container_each(self.benchmark, self.config):
+        if self.record.counts_limits and needs_container_each(self.benchmark, self.config):
             # A repository's memory is below, by default, too.
             limits = {"code_timeout"} if isinstance(self.benchmark, JudgesRepository) else {"code_timeout", "memory"}
             shaping |= sandbox.model_dump(mode="json", include=limits, exclude_defaults=True)

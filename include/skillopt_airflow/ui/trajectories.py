@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse
 
 from skillopt_airflow.core.errors import DataError, ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.params import run_storage
-from skillopt_airflow.store.keys import run_name
+from skillopt_airflow.store.keys import publication_name, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui import run_rollouts, skill_rollouts, trajectory_item, trajectory_list
@@ -59,7 +59,7 @@ def _rolled_out(dag_id: str, run_id: str, row: DagRunRow, asked: TrajectoryQuery
     run, storage = str(row.conf.get("run")), run_storage(benchmark_config(benchmark), row.conf)
     if run != run_name(run):
         raise DataError(f"{dag_id}, run {run_id}: its conf names no run of {benchmark}")
-    own = {} if asked.moment else {"moment": "final", "stage": f"{PUBLICATION}{run_name(run_id)}"}
+    own = {} if asked.moment else {"moment": "final", "stage": f"{PUBLICATION}{publication_name(run_id, run)}"}
     return RunRef(benchmark=benchmark, run=run, storage=storage), asked.changed(**own)
 
 
