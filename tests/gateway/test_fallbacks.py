@@ -102,16 +102,6 @@ def test_a_wrong_request_is_not_asked_again(rig, status):
     assert len(one.provider.requests) == 1
 
 
-def test_an_empty_account_is_no_overload(rig):
-    error = {"message": "no credits", "type": "insufficient_quota", "code": "credit_balance_exhausted"}
-    one = rig(lambda asked: Reply(429, json.dumps({"error": error}).encode()))
-
-    response = one.post()
-
-    assert (response.status_code, response.json()["error"]) == (402, error)
-    assert one.outcomes() == [(402, 1)]
-
-
 def test_a_server_that_is_not_there_is_a_bad_gateway(rig):
     one = rig(answer, base_url="http://127.0.0.1:9/v1", max_attempts=1)
 

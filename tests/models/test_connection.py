@@ -32,6 +32,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, status: int) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.status = status
+        self.location = "https://elsewhere/v1/models"
         self.seen: list[tuple[str, str | None]] = []
 
 
@@ -43,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(self.server.status)
         self.send_header("Content-Length", "0")
         if 300 <= self.server.status < 400:
-            self.send_header("Location", "https://elsewhere/v1/models")
+            self.send_header("Location", self.server.location)
         self.end_headers()
 
     def log_message(self, *args: object) -> None:
@@ -138,6 +139,13 @@ def test_a_redirect_that_no_call_would_follow(connect: Connect, serve: Callable[
     message = f"connection model_test: {host} redirects to https://elsewhere/v1; correct its host"
     with pytest.raises(ModelConnectionError, match=f"^{re.escape(message)}$"):
         check(connect(host=host, password="secret-key"))
+
+
+def test_a_list_of_models_at_another_path_of_the_server(connect: Connect, serve: Callable[[int], Server]) -> None:
+    server = serve(307)
+    server.location = "/v1/models/"
+    check(connect(host=f"http://127.0.0.1:{server.server_port}/v1", password="secret-key"))
+    assert len(server.seen) == 1
 
 
 @pytest.mark.parametrize("status", [401, 403])

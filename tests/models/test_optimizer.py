@@ -4,13 +4,13 @@ from contextlib import contextmanager
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPError, ModelQuotaExceededError
+from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPError
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
 
-from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
+from skillopt_airflow.core.errors import ModelError, ModelOutputError
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.models.optimizer import OUTPUT_RETRIES, PydanticAIOptimizer
 from skillopt_airflow.optimizer.reflect import Reflection
@@ -112,16 +112,6 @@ def test_an_http_error_is_the_providers_and_no_answer(status: int) -> None:
     assert not isinstance(raised.value, ModelOutputError)
     (call,) = calls
     assert (call.http_status, call.prompt_tokens) == (status, 0)
-
-
-def test_an_empty_account_is_no_overload() -> None:
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise ModelHTTPError.for_category(ModelQuotaExceededError, status_code=429, model_name="m")
-
-    with optimizer(respond) as (connected, calls), pytest.raises(ModelError) as raised:
-        connected.ask("rank", "i", "p", Ranking)
-    assert not isinstance(raised.value, ModelUnavailable)
-    assert [call.http_status for call in calls] == [402]
 
 
 REFUSALS = (

@@ -7,15 +7,13 @@ from skillopt_airflow.core.types import Trajectory
 
 UNREADABLE = "unreadable"
 """In the place of a status, where what came is no answer."""
-EMPTY_ACCOUNT = 402
-"""Also what OpenAI's 429 of the type insufficient_quota counts as: no pause fills an account."""
 FIRST_ITEMS = 8
 """Items of a chunk after which the others are not tried, if all of these failed alike."""
 ADDRESS = "its host, which for most servers ends in /v1"
 ADVICE: Mapping[int, str] = {
     400: "correct the name of its model, or the settings under model.* that this server does not take",
     401: "correct its password",
-    EMPTY_ACCOUNT: "its account has to be topped up",
+    402: "its account has to be topped up",
     403: "correct its password, or give its key the right to use the model",
     404: f"correct the name of its model, or {ADDRESS}",
     405: f"correct {ADDRESS}",

@@ -8,7 +8,6 @@ from typing import Literal
 
 import httpx
 
-from skillopt_airflow.core.http_failures import EMPTY_ACCOUNT
 from skillopt_airflow.core.wire_formats.wire_format import WireFormat
 from skillopt_airflow.gateway.backends import Backend
 from skillopt_airflow.gateway.rate_limit import OVERLOADED
@@ -52,7 +51,7 @@ class Reply:
     """The result of a try."""
 
     status: int = 0
-    """The server's, or the one that says what it means; 0 if no usable answer came."""
+    """The server's; 0 if no usable answer came."""
     media_type: str = "application/json"
     body: bytes = b""
     """The whole answer, or the beginning of a stream."""
@@ -101,8 +100,6 @@ async def _fetch(
             text = await _beginning(response, MAX_ERROR_BYTES)
             # A client would follow a redirect, or take another status for a success.
             status = response.status_code if 400 <= response.status_code < 600 else 502
-            if status == 429 and b'"insufficient_quota"' in text:
-                status = EMPTY_ACCOUNT
             return Reply(status, media_type, text, retry_after=retry_after(response))
         if media_type.startswith(EVENT_STREAM):
             chunks = response.aiter_bytes()

@@ -197,9 +197,11 @@ def _check(connected: Connected, upstream: Upstream) -> None:
     except ModelConnectionError as error:
         raise connected.error(f"{error}; correct its azure_auth") from error
     if response.has_redirect_location:
-        # The gateway follows none: the key is for this host alone.
-        elsewhere = response.headers["location"].removesuffix("/models")
-        raise connected.error(f"{connected.host} redirects to {elsewhere}; correct its host")
+        # The gateway follows none: the key is for this server alone. Within it, other paths may still answer.
+        elsewhere = response.url.join(response.headers["location"])
+        if (elsewhere.scheme, elsewhere.netloc) != (response.url.scheme, response.url.netloc):
+            address = str(elsewhere).removesuffix("/models")
+            raise connected.error(f"{connected.host} redirects to {address}; correct its host")
     if response.status_code in (401, 403):
         what = "password" if upstream.identity is None else "azure_auth, or the identity's role on the resource"
         raise connected.error(f"{connected.host} refuses the key ({response.status_code}); correct its {what}")

@@ -12,7 +12,6 @@ from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
     ModelAPIError,
     ModelHTTPError,
-    ModelQuotaExceededError,
     ModelTimeoutError,
     UnexpectedModelBehavior,
     UserError,
@@ -23,7 +22,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from skillopt_airflow.core.budget import Role
 from skillopt_airflow.core.errors import ModelError, ModelOutputError, ModelUnavailable
-from skillopt_airflow.core.http_failures import EMPTY_ACCOUNT, may_pass
+from skillopt_airflow.core.http_failures import may_pass
 from skillopt_airflow.core.pictures import NO_PICTURES, Picture, Pictures
 from skillopt_airflow.core.protocols import Output
 from skillopt_airflow.core.types import JsonObject, ModelCall
@@ -119,7 +118,7 @@ class PydanticAIOptimizer(MeteredModel):
                 output = self._portal.call(partial(agent.run, prompt, usage=metered.usage)).output
                 metered.status = 200
             except ModelHTTPError as error:
-                metered.status = _status(error)
+                metered.status = error.status_code
                 kind = _NoTools if with_tools and _refuses_tools(error) else _kind(error)
                 raise kind(f"{stage}: the {self.role} model answered {error.status_code}: {error.message}") from error
             except ModelAPIError as error:
@@ -161,12 +160,8 @@ def _refuses_tools(error: ModelHTTPError) -> bool:
 def is_unavailable(error: Exception) -> bool:
     """Return whether the server cannot be reached, or has no answer now, by the error of the provider's client."""
     if isinstance(error, ModelHTTPError):
-        return may_pass(_status(error))
+        return may_pass(error.status_code)
     return isinstance(error, ModelAPIError)
-
-
-def _status(error: ModelHTTPError) -> int:
-    return EMPTY_ACCOUNT if isinstance(error, ModelQuotaExceededError) else error.status_code
 
 
 def _kind(error: Exception) -> type[ModelError]:

@@ -307,7 +307,8 @@ def _named(requirements: bytes, item_id: str) -> Iterator[str]:
         if package is None or package.url is not None or not all(HASH.fullmatch(one) for one in hashes):
             raise ImageMissing(
                 f"the packages of item {item_id} are not fetched: {line.strip()[:200]!r} in its requirements.txt is "
-                "not the name of a package, with or without a version, markers and hashes"
+                "not the name of a package, with or without a version, markers and hashes; an index of packages goes "
+                "into the worker's environment, as PIP_EXTRA_INDEX_URL"
             )
         yield " ".join([str(package), *(f"--hash={one}" for one in hashes)])
 
