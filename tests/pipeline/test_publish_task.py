@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.errors import StoreError
 from skillopt_airflow.core.run_history import History
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.core.types import JsonObject
 from skillopt_airflow.pipeline import publishing
+from skillopt_airflow.pipeline.training import train_dag
 from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.training.publication import gate_publication, plan_publication
 from tests.store.test_artifacts import provenance
@@ -30,8 +32,8 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Training:
     training.run_containers(plan_publication(training.run, training.run.published, NAME, PublishingGroup()))
     assert gate_publication(training.run, NAME) == ""
     monkeypatch.setattr(publishing, "open_run", lambda ref: training.run)
-    events = Events()
-    monkeypatch.setattr(publishing, "get_current_context", lambda: {"run_id": NAME, "outlet_events": events})
+    context = {"dag": train_dag("searchqa", TrainConfig()), "run_id": NAME, "outlet_events": Events()}
+    monkeypatch.setattr(publishing, "get_current_context", lambda: context)
     return training
 
 
