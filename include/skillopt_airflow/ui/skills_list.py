@@ -242,7 +242,10 @@ def by_target(
     placed: dict[tuple[str, str], list[WaitingApproval]] = {}
     there = {(entry.benchmark, entry.target) for entry in entries}
     for name, one in waiting:
-        place = (name, one.target or _trained_for(name, configs[name], one.run) or _own_target(name, entries))
+        target = one.target
+        if not target and one.dag_id != rollback_dag_id(name):
+            target = _trained_for(name, configs[name], one.run)
+        place = (name, target or _own_target(name, entries))
         # What is to be published for a model that has nothing yet is shown at the benchmark's first line.
         placed.setdefault(place if place in there else (name, _first(entries, name)), []).append(one)
     return placed
