@@ -632,7 +632,6 @@ def test_notes_enter_the_skill_without_the_gate_and_are_measured_with_the_next_c
         optimizer__use_skill_aware_reflection=True,
         optimizer__use_slow_update=False,
         train__num_epochs=1,
-        train__speculative_rollout=True,
     )
     final = training()
     run = training.run
@@ -646,7 +645,7 @@ def test_notes_enter_the_skill_without_the_gate_and_are_measured_with_the_next_c
     # Only its notes are new, whatever the gate said, and the scores are those of the text without them.
     assert noted.with_region("APPENDIX", "") == (measured if accepts else run.skill(before.current.version))
     assert after.current.evaluation == (after.best if accepts else before.current).evaluation
-    # The next step starts from it, also where its batch was rolled out in advance.
+    # The next step starts from it.
     assert run.state_before(second).current.sha256 == noted.sha256
     batch = run.stored(Split.TRAIN, noted, 0, [item for part in run.slices(second) for item in part])
     assert all(rollout.score is not None for rollout in batch.values())

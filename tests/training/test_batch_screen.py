@@ -179,15 +179,16 @@ def test_a_screen_of_another_candidate_does_not_count(screened_out: Training) ->
     assert (decision.action, decision.screen) == ("indecisive", None)
 
 
-def test_the_next_batch_is_rolled_out_ahead_beside_the_screen() -> None:
+def test_the_next_batch_is_rolled_out_ahead_of_the_screen() -> None:
     kept = {"train__speculative_rollout": True, "train__steps_per_epoch": 2, "optimizer__use_slow_update": False}
     out, on = (Training.of(reply=reply, **SMALL | kept) for reply in (misled, None))
     out(), on()
     first, second = (history_of(training.run).steps[0].decision for training in (out, on))
     assert (first.screened_out is None, second.action.accepted) == (False, True)
     for training, wasted in ((out, 0), (on, BATCH)):
-        plan = training.store.get_model(training.run.keys.step(1).plan("screen"), RolloutPlan)
-        assert {chunk.stage for chunk in plan.chunks} == {"screen", "speculate"}
+        plans = [training.run.keys.step(1).plan(name) for name in ("ahead", "screen")]
+        stages = [chunk.stage for plan in plans for chunk in training.store.get_model(plan, RolloutPlan).chunks]
+        assert stages == ["speculate", "screen"]
         counts = history_of(training.run).rollouts
         assert (counts.speculated, counts.wasted) == (training.rollouts["speculate"], wasted) == (BATCH, wasted)
         assert training.rollouts["rollout"] == BATCH + wasted

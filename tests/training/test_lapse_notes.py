@@ -7,8 +7,7 @@ import pytest
 from local.standin.directives import DIRECTIVES
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.training.choice import proposals, settle
-from skillopt_airflow.training.lapse_notes import note_rows, skill_if_rejected
-from skillopt_airflow.training.speculation import speculation
+from skillopt_airflow.training.lapse_notes import note_rows
 from tests.training.in_process import Training
 
 pytestmark = pytest.mark.slow
@@ -52,7 +51,6 @@ def test_a_step_that_finds_no_lapse_when_it_is_done_again_has_no_notes() -> None
     assert noted.has_new_notes
     assert not note_rows(run, second)
     assert run.state(second).current.version == noted.version
-    assert skill_if_rejected(run, second) == run.keys.skill(noted.version)
 
 
 def test_a_proposal_without_notes_gets_none_of_the_one_that_was_the_best_before() -> None:
@@ -69,17 +67,4 @@ def test_a_proposal_without_notes_gets_none_of_the_one_that_was_the_best_before(
     chosen = next(one.proposal for one in settle(run, moment).contenders if one.chosen)
     assert chosen == 2
     assert not training.store.exists(mine.notes)
-    assert skill_if_rejected(run, moment) == run.keys.skill(before)
-
-
-def test_a_batch_ahead_does_not_begin_with_the_notes_of_an_earlier_attempt() -> None:
-    training = noting(train__proposals=2, train__steps_per_epoch=2, train__speculative_rollout=True)
-    training()
-    run, moment = training.run, training.run.timeline[1]
-    assert training.store.exists(run.keys.moment(moment).noted_skill)
-    assert speculation(run, moment) == []
-    # As if both were done again, and without notes.
-    for proposal in proposals(run, moment):
-        training.store.delete(proposal.keys.noted_skill)
-    skills = {chunk.skill for chunk in speculation(run, moment)}
-    assert skills == {run.keys.skill(run.state_before(moment).current.version)}
+    assert not training.store.exists(mine.noted_skill)

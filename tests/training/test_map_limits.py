@@ -68,13 +68,9 @@ def test_the_demand_of_skills_on_items() -> None:
     assert scoring_demand(config, 2, [41, 41]).chunks == 2 * 2 * 3 * 2
 
 
-# The slow update that a step follows.
-SCREENED = {
-    "evaluation__screen": "batch",
-    "train__speculative_rollout": True,
-    "train__num_epochs": 3,
-    "train__steps_per_epoch": 1,
-}
+# A slow update that a step follows.
+FOLLOWED = {"train__num_epochs": 3, "train__steps_per_epoch": 1}
+SCREENED = {"evaluation__screen": "batch", "train__speculative_rollout": True} | FOLLOWED
 
 
 @pytest.mark.slow
@@ -82,7 +78,7 @@ SCREENED = {
     "knobs",
     [
         {},
-        {"train__speculative_rollout": True, "evaluation__draws": 2, "publishing__draws": 2},
+        {"train__speculative_rollout": True, "evaluation__draws": 2, "publishing__draws": 2} | FOLLOWED,
         {"evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
         SCREENED,
         SCREENED | {"train__rollouts_per_item": 3},
@@ -103,6 +99,7 @@ def test_no_plan_of_a_training_is_larger_than_its_demand(knobs: dict[str, Any]) 
     most = {demand.kind: demand.chunks for demand in demands}
     kinds = {
         "rollout": "a step's batch",
+        "ahead": "a step's batch",
         "screen": "a step's screen",
         "longitudinal": "the comparison of two epochs",
         "test": "the test of two skills",

@@ -63,27 +63,27 @@ def test_the_batch_behind_a_slow_update_is_rolled_out_beside_its_evaluation() ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noted", [True, False])
-def test_no_batch_is_rolled_out_ahead_of_the_choice_among_notes(noted: bool) -> None:
+@pytest.mark.parametrize("gated", [True, False])
+def test_no_batch_is_rolled_out_ahead_of_notes_that_enter_without_the_gate(gated: bool) -> None:
     def reply(stage: str, prompt: str, tool: str) -> Any:
         if stage != "reflect_skill_aware":
             return None
         edit = {"op": "append", "content": f"- Nothing that helps, {len(prompt)}.", "rationale": "r"}
-        return {"failure_patterns": [], "edits": [edit], "notes": [f"Mind {len(prompt)}."] if noted else []}
+        return {"failure_patterns": [], "edits": [edit], "notes": [f"Mind {len(prompt)}."]}
 
     training = Training.of(
         reply=reply,
         train__num_epochs=1,
         train__steps_per_epoch=2,
-        train__proposals=2,
         train__preflight=False,
         train__speculative_rollout=True,
         optimizer__use_skill_aware_reflection=True,
+        optimizer__skill_aware_notes_gate=gated,
     )
     training()
     assert training.actions() == ["reject", "reject"]
     assert training.rollouts["rollout"] + training.rollouts["speculate"] == 16
-    assert training.rollouts["speculate"] == (0 if noted else 8)
+    assert training.rollouts["speculate"] == (8 if gated else 0)
 
 
 @pytest.mark.slow

@@ -34,8 +34,8 @@ class TrainGroup(Group):
     preflight: bool = True
     """Try target, optimizer and both buckets once, in seconds, before the first batch that is paid for."""
     speculative_rollout: bool | Literal["auto"] = "auto"
-    """Roll out the next batch with the present skill while a candidate is evaluated; wasted if it is accepted. auto
-    does so where two of the last three steps rejected theirs and the budget has room for the rest of the run."""
+    """Roll out the next batch with the present skill while a candidate is made and evaluated; wasted if it is accepted.
+    auto does so where two of the last three steps rejected theirs and the budget has room for the rest of the run."""
 
     @property
     def batch_draws(self) -> range:

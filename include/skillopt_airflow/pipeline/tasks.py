@@ -58,6 +58,14 @@ def plan(run: JsonObject) -> list[JsonObject]:
     return _batch_or_end(open_run(run), 1)
 
 
+@task(trigger_rule="none_failed")
+def plan_ahead(run: JsonObject, at: int) -> list[JsonObject]:
+    """Return the chunks of the next step's batch under the present skill, none if no rejection is expected."""
+    from skillopt_airflow.training.steps import plan_ahead
+
+    return plan_ahead(*_moment(run, at))
+
+
 @task(execution_timeout=timedelta(hours=1), trigger_rule="none_failed")
 def update(run: JsonObject, at: int, screened: bool, calls: int | None = None) -> list[JsonObject]:
     """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.

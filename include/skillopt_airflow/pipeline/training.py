@@ -92,10 +92,14 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     screened = config.evaluation.screen == "batch"
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", THIS_RUN, batch)
+        # While the optimizer thinks, the target would have nothing to do.
+        ahead = tasks.plan_ahead(THIS_RUN, position)
         calls = calls_of_optimizer(config)
         update = tasks.update.override(**asks_optimizer(config))(THIS_RUN, position, screened, calls)
-        chain(rollout, update)
-        return evaluate_and_gate(screen(update, position, config) if screened else update, position, config)
+        gate = evaluate_and_gate(screen(update, position, config) if screened else update, position, config)
+        chain(rollout, [ahead, update])
+        chain(rollouts(config, "speculate", THIS_RUN, ahead), gate)
+        return gate
 
 
 def epoch_end(steps: Any, config: TrainConfig) -> None:

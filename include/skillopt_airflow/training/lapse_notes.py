@@ -32,14 +32,6 @@ def store_notes(run: TrainingRun, keys: "MomentKeys", skill: SkillDocument, note
         run.store.delete(key)
 
 
-def skill_if_rejected(run: TrainingRun, moment: Moment) -> str:
-    """Return the key of the skill that the next moment starts from if this one's candidate is rejected."""
-    keys = run.keys.moment(moment)
-    if notes_enter(run.config.optimizer) and run.store.exists(keys.noted_skill):
-        return keys.noted_skill
-    return run.keys.skill(run.state_before(moment).current.version)
-
-
 def note_rows(run: TrainingRun, moment: Moment) -> tuple[EditReport, ...]:
     """Return the outcome of each note that the moment added without the gate."""
     if not notes_enter(run.config.optimizer):

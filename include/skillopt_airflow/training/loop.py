@@ -81,6 +81,7 @@ class TrainingLoop:
     def _step(self, moment: Moment) -> None:
         name, screened = moment.name, self.config.evaluation.screen == "batch"
         self._rollouts(f"{name}/rollout", self._plan(moment, "plan", steps.rollout))
+        self._rollouts(f"{name}/speculate", self._plan(moment, "plan_ahead", steps.plan_ahead))
         planned = self._plan(moment, "update", partial(steps.update, screened=screened))
         if screened:
             self._rollouts(f"{name}/screen_rollout", planned)

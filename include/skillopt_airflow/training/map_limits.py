@@ -48,9 +48,9 @@ def step_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand
     if rules.use_gate and policy_of(rules).needs_fresh_draws:
         demands.append(Demand("a confirmation", _chunks(config, val, skills=2), ("evaluation.val_limit",)))
     if rules.screens:
-        demands.append(Demand("a step's screen", _chunks(config, in_batch) + ahead, of_batch))
+        demands.append(Demand("a step's screen", _chunks(config, in_batch), of_batch))
     if not config.model.batch:
-        # Where there is a screen, the next batch runs beside that, but still beside the evaluation of an epoch's end.
+        # At an epoch's end the next batch is part of the evaluation's plan.
         evaluated = _chunks(config, val, rules.draws, train.proposals) + ahead
         more = ("evaluation.draws", *(["train.proposals"] if train.proposals > 1 else []), "evaluation.val_limit")
         demands.append(Demand("the evaluation of a candidate", evaluated, more))

@@ -35,6 +35,8 @@ Stage = Literal[
 ]
 
 
+AHEAD = "ahead"
+"""The plan of a step that has the next step's batch."""
 CALLS_PER_CONTAINER = 64
 """Model calls in flight that one container and its gateway carry without keeping each other waiting."""
 

@@ -1,4 +1,4 @@
-"""Speculation: the next step's batch is rolled out under the present skill while a candidate is measured.
+"""Speculation: the next step's batch is rolled out under the present skill while a candidate is made and measured.
 
 It is wasted if the candidate is accepted, because the next step then starts from another skill.
 """
@@ -7,10 +7,9 @@ import math
 
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment
-from skillopt_airflow.core.training_groups import TrainGroup
+from skillopt_airflow.core.training_groups import OptimizerGroup, TrainGroup
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.choice import proposals
-from skillopt_airflow.training.lapse_notes import notes_enter, skill_if_rejected
+from skillopt_airflow.training.lapse_notes import notes_enter
 from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import affords_rest
@@ -23,11 +22,9 @@ REJECTED = 2
 def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
     """Return the batch of the step that follows at once, under the skill that it starts from after a rejection."""
     following = run.timeline[run.timeline.index(moment) + 1]
-    if following.kind != "step" or not _pays(run, moment):
+    if following.kind != "step" or adds_notes(moment, run.config.optimizer) or not _pays(run, moment):
         return []
-    skill = _start_of_next(run, moment)
-    if skill is None:
-        return []
+    skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(following) for item in part]
     return chunks_of(run.config, "speculate", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
 
@@ -38,15 +35,9 @@ def first_speculation(train: TrainGroup) -> float:
     return REJECTED + 1 if wanted == "auto" else 1 if wanted else math.inf
 
 
-def _start_of_next(run: TrainingRun, moment: Moment) -> str | None:
-    """Return the key of the skill that the next step starts from; None if it depends on which proposal is chosen."""
-    made = proposals(run, moment)
-    if len(made) == 1:
-        return skill_if_rejected(run, moment)
-    # The moment's own notes, if there are any, are those of a proposal that was chosen before the step was done again.
-    if notes_enter(run.config.optimizer) and any(run.store.exists(one.keys.noted_skill) for one in made):
-        return None
-    return run.keys.skill(run.state_before(moment).current.version)
+def adds_notes(moment: Moment, rules: OptimizerGroup) -> bool:
+    """Return whether the moment may change the skill also by a rejection."""
+    return moment.kind == "step" and notes_enter(rules)
 
 
 def _pays(run: TrainingRun, moment: Moment) -> bool:

@@ -26,13 +26,13 @@ from skillopt_airflow.optimizer.rewrite import rewrite
 from skillopt_airflow.optimizer.select import select as select_edits
 from skillopt_airflow.optimizer.transcripts import Exhibits
 from skillopt_airflow.store.objects import model_bytes
-from skillopt_airflow.training.batch_screen import passes, screen_chunks, screens
+from skillopt_airflow.training.batch_screen import passes, screen_chunks
 from skillopt_airflow.training.candidate import store_candidate
 from skillopt_airflow.training.choice import Proposal, proposals, to_measure
 from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.item_files import contents, pictures, shown_items
 from skillopt_airflow.training.lapse_notes import notes_enter, store_notes
-from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import AHEAD, Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.speculation import speculation
 from skillopt_airflow.training.stage_models import Assistants, optimizing
@@ -53,6 +53,11 @@ def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
     return chunks_of(run.config, "rollout", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
 
 
+def plan_ahead(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Plan the next step's batch under the present skill; return its chunks, none if no rejection is expected."""
+    return store_plan(run, moment, AHEAD, speculation(run, moment))
+
+
 def update(run: TrainingRun, moment: Moment, screened: bool = False, calls: int | None = None) -> list[JsonObject]:
     """Make candidates of the step's rollouts; return the chunks to evaluate them on, none of one that equals the skill.
 
@@ -67,8 +72,7 @@ def update(run: TrainingRun, moment: Moment, screened: bool = False, calls: int 
         list(pool.map(lambda proposal: _make(run, moment, proposal, workers // beside), made))
     skills = [proposal.keys.candidate_skill for proposal in to_measure(run, moment)]
     chunks = screen_chunks(run, moment, skills) if screened else evaluation_chunks(run, moment, skills)
-    ahead = speculation(run, moment) if chunks else []
-    return store_plan(run, moment, "screen" if screened else "evaluate", [*chunks, *ahead])
+    return store_plan(run, moment, "screen" if screened else "evaluate", chunks)
 
 
 def screen(run: TrainingRun, moment: Moment) -> list[JsonObject]:
@@ -77,10 +81,7 @@ def screen(run: TrainingRun, moment: Moment) -> list[JsonObject]:
     with timed(run.store, keys, "screening"):
         skills = [proposal.keys.candidate_skill for proposal in to_measure(run, moment)]
         passed = [skill for skill in skills if passes(run, moment, run.document(skill))]
-        chunks = evaluation_chunks(run, moment, passed)
-        # Where there is a screen, the next batch was rolled out beside that.
-        ahead = speculation(run, moment) if chunks and not screens(run, moment) else []
-        return store_plan(run, moment, "evaluate", [*chunks, *ahead])
+        return store_plan(run, moment, "evaluate", evaluation_chunks(run, moment, passed))
 
 
 def _make(run: TrainingRun, moment: Moment, proposal: Proposal, workers: int) -> None:
