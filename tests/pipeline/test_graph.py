@@ -35,6 +35,12 @@ def test_a_step_has_the_stages_of_the_algorithm() -> None:
     }
 
 
+def test_the_tag_of_a_kind_has_no_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKILLOPT_DAG_PREFIX", "my_team_")
+    dag = epoch_dag("searchqa", SMALL)
+    assert (dag.dag_id, dag.tags) == ("my_team_train_searchqa_epoch", {"skillopt", "train", "searchqa"})
+
+
 def test_confirmation_comes_between_evaluation_and_gate() -> None:
     config = TrainConfig.from_layers(SMALL.model_dump(), {"evaluation": {"gate_policy": "confirm"}})
     names = [name for name in stages(epoch_dag("searchqa", config), "step_01") if name not in BESIDE]

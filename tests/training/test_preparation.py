@@ -10,7 +10,7 @@ import pytest
 from skillopt_airflow.core.budget import ModelPrice
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.night_plan import prepare_night
+from skillopt_airflow.training.night_plan import NightDags, prepare_night
 from skillopt_airflow.training.preparation import prepare_scoring
 from skillopt_airflow.training.scorecard import ScoringRequest
 from tests.training.in_process import Training
@@ -79,7 +79,9 @@ def night(folder: Path, **knobs: Any) -> object:
     nights.publish(CHAMPION)
     training = Training.of(regate__fresh_uri=str(folder), **knobs)
     training.models.artifacts = nights.store
-    return prepare_night(training.run, training.config, DATE, TARGET, 1024, "regate_searchqa", ())
+    return prepare_night(
+        training.run, training.config, DATE, TARGET, 1024, NightDags("regate_searchqa", "publish_searchqa"), ()
+    )
 
 
 def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(tmp_path: Path) -> None:
@@ -89,7 +91,9 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
     training.models.artifacts = nights.store
 
     def prepared(base: str) -> object:
-        return prepare_night(training.run, training.config, DATE, base, 1024, "team_regate_searchqa", ())
+        return prepare_night(
+            training.run, training.config, DATE, base, 1024, NightDags("-", "team_publish_searchqa"), ()
+        )
 
     assert prepared(new) == "no_data: nothing is published, so there is no champion to check"
     nights.publish(CHAMPION)

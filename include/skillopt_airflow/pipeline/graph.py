@@ -10,6 +10,7 @@ from airflow.sdk.definitions.param import ParamsDict
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.pool_slots import MOST_AT_ONCE, calls_of_optimizer, calls_of_rollouts
+from skillopt_airflow.pipeline.addresses import prefixed
 from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
@@ -39,7 +40,7 @@ def dag_of(
         dag_id,
         catchup=False,
         doc_md=doc,
-        tags=["skillopt", dag_id.partition("_")[0], benchmark],
+        tags=["skillopt", dag_id.removeprefix(prefixed("")).partition("_")[0], benchmark],
         default_args=dict(TASK_DEFAULTS),
         render_template_as_native_obj=True,
         **({"schedule": None, "is_paused_upon_creation": False, "on_failure_callback": on_failure(config)} | kwargs),

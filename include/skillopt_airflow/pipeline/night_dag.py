@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.types import JsonObject
-from skillopt_airflow.pipeline.addresses import prefixed, regate_dag_id, rollback_dag_id
+from skillopt_airflow.pipeline.addresses import prefixed, publish_dag_id, regate_dag_id, rollback_dag_id
 from skillopt_airflow.pipeline.airflow_connections import open_run
 from skillopt_airflow.pipeline.alerts import when_late
 from skillopt_airflow.pipeline.failures import wrong_input_fails
@@ -109,7 +109,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         nights_before,
     )
     from skillopt_airflow.store.keys import night_name
-    from skillopt_airflow.training.night_plan import prepare_night
+    from skillopt_airflow.training.night_plan import NightDags, prepare_night
 
     context = get_current_context()
     # By the interval, since the logical date of a run by hand is the moment of the click.
@@ -125,8 +125,9 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         name = night_name(date, str(config.model.target))
         ref = RunRef(benchmark=benchmark, run=name, storage=config.storage, code=code_version(benchmark))
         run = open_run(ref)
-        base, dag_id, earlier = base_target(benchmark), regate_dag_id(benchmark), nights_before(begin, config)
-        prepared = prepare_night(run, config, date, base, most_mapped(), dag_id, earlier)
+        base, earlier = base_target(benchmark), nights_before(begin, config)
+        dags = NightDags(regate_dag_id(benchmark), publish_dag_id(benchmark))
+        prepared = prepare_night(run, config, date, base, most_mapped(), dags, earlier)
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)
     context["ti"].xcom_push("run", run.ref.model_dump())

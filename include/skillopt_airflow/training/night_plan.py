@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import Field
 
@@ -58,8 +58,21 @@ class Contest(Document):
         return [*enumerate(ROLES if self.previous is not None else ROLES[:2])]
 
 
+class NightDags(NamedTuple):
+    """Ids of a benchmark's DAGs."""
+
+    regate: str
+    publish: str
+
+
 def prepare_night(
-    run: TrainingRun, config: TrainConfig, date: str, base: str, most_chunks: int, dag_id: str, earlier: Iterable[str]
+    run: TrainingRun,
+    config: TrainConfig,
+    date: str,
+    base: str,
+    most_chunks: int,
+    dags: NightDags,
+    earlier: Iterable[str],
 ) -> list[JsonObject] | str:
     """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
 
@@ -69,7 +82,7 @@ def prepare_night(
         date: YYYY-MM-DD.
         base: the target that the benchmark is trained for when a run does not name another.
         most_chunks: the length of the longest plan that can be carried out.
-        dag_id: that of the nights' DAG, for the commands that are told.
+        dags: for the commands that are told.
         earlier: dates on which a night began before it by the schedule, the newest first.
 
     Raises:
@@ -81,14 +94,14 @@ def prepare_night(
     target, benchmark = str(config.model.target), run.ref.benchmark
     artifacts = _published_for(run, config, base)
     if artifacts is None:
-        _check_nowhere_published(run, config, dag_id)
+        _check_nowhere_published(run, config, dags.publish)
         return "no_data: nothing is published, so there is no champion to check"
     client, folder = run.connections.s3_client(config.storage), partition_uri(config.data, config.regate, date)
     records = read_partition(folder, benchmarks.folder(run.ref.benchmark), client)
     if records is None:
         return (
             f"no_data: {folder}/items.json (or {ENDINGS}) is not there, or empty; when it has come: "
-            f"{backfill_of(dag_id, [date], config, base)}"
+            f"{backfill_of(dags.regate, [date], config, base)}"
         )
     nights = NightTable(run.store, RegateKeys(config.storage.prefix, benchmark, target))
     settled = nights.read(date) is not None
@@ -112,7 +125,7 @@ def prepare_night(
         log.warning(
             "nights before this one were never settled, though their items are there: %s; to bring them: %s",
             ", ".join(lost),
-            backfill_of(dag_id, lost, config, base),
+            backfill_of(dags.regate, lost, config, base),
         )
     contest, texts = _contenders(run, date, artifacts, base)
     return plan_night(run, contest.model_copy(update={"lost": lost}), texts)
@@ -127,7 +140,7 @@ def _published_for(run: TrainingRun, config: TrainConfig, base: str) -> "Artifac
     return None
 
 
-def _check_nowhere_published(run: TrainingRun, config: TrainConfig, dag_id: str) -> None:
+def _check_nowhere_published(run: TrainingRun, config: TrainConfig, publish_dag_id: str) -> None:
     """Refuse a night whose target has no champion where other targets have one, which would go unchecked.
 
     Raises:
@@ -136,7 +149,7 @@ def _check_nowhere_published(run: TrainingRun, config: TrainConfig, dag_id: str)
     benchmark, storage, target = run.ref.benchmark, config.storage, str(config.model.target)
     folder = ArtifactKeys.of_benchmark(storage.prefix, benchmark)
     keys = run.connections.object_store(storage, storage.artifact_bucket).list_keys(folder)
-    publish_dag_id, commands = f"{dag_id.removesuffix(f'regate_{benchmark}')}publish_{benchmark}", []
+    commands = []
     for other in ArtifactKeys.targets(keys, storage.prefix, benchmark):
         artifacts = published_skills(run.connections, storage, benchmark, other)
         champion = artifacts.champion.read()
