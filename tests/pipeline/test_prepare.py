@@ -155,6 +155,25 @@ def test_a_finished_run_for_another_model_and_connection(finished: TrainingRun) 
     assert finished.config.model.target == "openai-chat:stand-in-target"
 
 
+def test_a_finished_run_for_a_model_that_samples_otherwise(
+    finished: TrainingRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claude = {"conn_type": "pydanticai", "password": "k", "extra": {"model": "anthropic:claude-opus-5"}}
+    monkeypatch.setenv("AIRFLOW_CONN_CLAUDE", json.dumps(claude))
+    monkeypatch.setattr(connection, "check", lambda conn_id, name: None)
+    model = finished.record.config.model.model_copy(update={"temperature": 0.0})
+    config = finished.record.config.model_copy(update={"model": model})
+    finished.store.put_model(finished.keys.config, finished.record.model_copy(update={"config": config}))
+    run, other = TrainingRun(finished.ref, finished.connections), {"model.target_conn_id": "claude"}
+    with pytest.raises(ConfigError, match=r"model\.temperature = 0\.0: Anthropic's own API takes no temperature"):
+        reopened(run, "anthropic:claude-opus-5", other)
+    ref = reopened(run, "anthropic:claude-opus-5", other | {"model.temperature": None})
+    assert TrainingRun(ref, run.connections).config.model.temperature is None
+    # What its own target did is done.
+    with pytest.raises(ConfigError, match=r"so model\.temperature cannot change"):
+        reopened(run, None, {"model.temperature": None})
+
+
 def test_a_price_that_was_not_known_when_the_run_began_can_be_given_when_it_is_published(finished: TrainingRun) -> None:
     judge = finished.record.config.model.model_copy(
         update={"judge": "openai-chat:nobody-knows-its-price", "judge_conn_id": "own"}

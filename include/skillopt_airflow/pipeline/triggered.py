@@ -35,6 +35,11 @@ JUDGE_CONN_ID = "skillopt_judge"
 """Connection of the judge, if there is one."""
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
 """Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
+OF_ANOTHER_TARGET = (
+    *("model.temperature", "model.max_tokens"),
+    *("model.reasoning_effort", "model.thinking", "model.thinking_budget"),
+)
+"""Knobs that a run may have with a value that another target's API refuses."""
 SHORT_FORM = 12
 """Fields that an error names, all of them."""
 
@@ -173,8 +178,8 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     Args:
         run: the run.
         target: another target model, as `provider:name`, or None for the run's own.
-        overrides: knobs by path: budget, sandbox, and `model.target_conn_id`; those of publishing and storage are read
-            elsewhere.
+        overrides: knobs by path: budget, sandbox, `model.target_conn_id` and, for another target, how it samples; those
+            of publishing and storage are read elsewhere.
 
     Raises:
         ConfigError: a knob of the training, which has been, one with a value that is not allowed, or an engine of which
@@ -183,7 +188,8 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     """
     asked = {} if overrides is None else dict(overrides)
     late = {path: value for path, value in asked.items() if path.partition(".")[0] in ("budget", "sandbox")}
-    late |= {path: value for path, value in asked.items() if path == "model.target_conn_id"}
+    of_target = ("model.target_conn_id", *(OF_ANOTHER_TARGET if target is not None else ()))
+    late |= {path: value for path, value in asked.items() if path in of_target}
     known = {path for path in asked if path.partition(".")[0] in ("publishing", "storage")}
     if others := sorted(asked.keys() - late.keys() - known):
         raise ConfigError(f"overrides: the run has ended, so {', '.join(others)} cannot change; budget and sandbox can")
