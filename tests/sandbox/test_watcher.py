@@ -280,6 +280,7 @@ def test_a_container_above_its_limits_fails_its_items(folder):
 
 def test_a_container_is_not_stopped_for_the_time_that_judging_takes(folder, monkeypatch):
     clock = [0.0]
+    monkeypatch.setattr(watcher_module, "STORE_SECONDS", 0.0)
     monkeypatch.setattr(watcher_module.time, "monotonic", lambda: clock[0])
     work = Work(count=3, limits=SandboxGroup(timeout=10))
     container = Container(folder, work)
@@ -365,3 +366,37 @@ def test_calls_are_stored_with_the_rows_and_at_the_end(folder):
 
     assert len(work.calls) == 6
     assert following.watcher.model_seconds == 1.0
+
+
+@pytest.mark.parametrize(("released", "parts"), [(None, [1, 2, 1]), (4, [1, 1, 1, 1])])
+def test_rows_for_which_nothing_waits_are_recorded_some_at_a_time(folder, monkeypatch, released, parts):
+    clock, recorded = [0.0], []
+    monkeypatch.setattr(watcher_module.time, "monotonic", lambda: clock[0])
+    work = Work(count=4, released=released)
+    monkeypatch.setattr(work, "record", lambda outcomes, calls: recorded.append(len(outcomes)))
+    container = Container(folder, work)
+    watcher = Watcher(cast("Workload", work), threading.Event())
+    watch = watcher.watch(work.items, container.folder, container.kill)
+    for number in range(4):
+        with container.folder.trajectories.open("a") as out:
+            out.write(f'{{"item_id": "i-{number}", "status": "ok"}}\n')
+        if number == 3:
+            watch.ended = ""
+        watcher._look()
+        clock[0] += watcher_module.STORE_SECONDS / 2
+    assert recorded == parts
+    assert watch.recorded.is_set()
+
+
+def test_a_stopped_task_keeps_the_rows_that_were_not_recorded_yet(folder):
+    work, stopped = Work(count=2), threading.Event()
+    container = Container(folder, work)
+    watcher = Watcher(cast("Workload", work), stopped)
+    watcher.watch(work.items, container.folder, container.kill)
+    for number in range(2):
+        with container.folder.trajectories.open("a") as out:
+            out.write(f'{{"item_id": "i-{number}", "status": "ok"}}\n')
+        watcher._look()
+    stopped.set()
+    watcher.finish()
+    assert [row.item_id for row in work.rows] == ["i-0", "i-1"]

@@ -15,6 +15,8 @@ from skillopt_airflow.sandbox.task_workload import Outcome, Workload, union_seco
 from skillopt_airflow.sandbox.untrusted_output import FileReader, TrajectoryReader, written_bytes
 
 POLL_SECONDS = 0.5
+STORE_SECONDS = 3.0
+"""Seconds between two times that rows are stored where nothing waits for them: each time makes two objects more."""
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +104,10 @@ class Watcher:
         self._total = len(workload.items)
         self._watches: list[Watch] = []
         self._rows = 0
+        self._found: list[Outcome] = []
+        """What the containers wrote and is not recorded yet."""
+        self._recorded = -math.inf
+        """When something was recorded last, by the monotonic clock."""
         self._calls: queue.SimpleQueue[ModelCall] = queue.SimpleQueue()
         self._intervals: list[tuple[float, float]] = []
         self._stopping = threading.Event()
@@ -158,7 +164,7 @@ class Watcher:
             thread.join()
 
     def finish(self) -> None:
-        """Store the last calls.
+        """Store the last rows and calls.
 
         Raises:
             Exception: what `record` or `settled` raised, now or in the thread.
@@ -166,7 +172,7 @@ class Watcher:
         # Of a stopped task the containers are gone, and that it was stopped is said already.
         if self.error is not None and not self._stopped.is_set():
             raise self.error
-        self._store([])
+        self._store()
         if self.settled:
             left = self._total - self._rows
             log.info("%d of %d items were left out: they can decide nothing any more", left, self._total)
@@ -186,15 +192,17 @@ class Watcher:
     def _look(self) -> None:
         # Those that end from here on may still write, and are left to the next look.
         ended = [watch for watch in self._watches if watch.ended is not None]
-        found = [outcome for watch in list(self._watches) for outcome in watch.read()]
+        self._found += [outcome for watch in list(self._watches) for outcome in watch.read()]
         try:
             # The time in which these are judged is not the containers'.
             for watch in list(self._watches):
                 watch.check_time()
         finally:
-            self._judge(found)
+            if ended or self._is_due():
+                self._judge()
         if not self.settled and (left := [outcome for watch in ended for outcome in watch.unfinished()]):
-            self._judge(left)
+            self._found += left
+            self._judge()
         for watch in ended:
             self._watches.remove(watch)
             watch.recorded.set()
@@ -215,17 +223,23 @@ class Watcher:
         if released is not None and not self._workload.one_item_each:
             watch.release(released)
 
-    def _judge(self, outcomes: Sequence[Outcome]) -> None:
+    def _is_due(self) -> bool:
+        """Return whether what is new is to be recorded at once: it may decide which items begin, or it is time."""
+        return self._workload.released is not None or time.monotonic() >= self._recorded + STORE_SECONDS
+
+    def _judge(self) -> None:
         """Record what is new, and see whether any further row matters."""
-        self._store(outcomes)
+        self._store()
         self.settled = self.settled or self._workload.settled()
 
-    def _store(self, outcomes: Sequence[Outcome]) -> None:
+    def _store(self) -> None:
         """Record what is new."""
+        outcomes, self._found = self._found, []
         calls = [self._calls.get() for _ in range(self._calls.qsize())]
         self._intervals += [(call.started, call.started + call.seconds) for call in calls]
         if outcomes or calls:
             self._workload.record(outcomes, calls)
+            self._recorded = time.monotonic()
             self._rows += len(outcomes)
             log.info("%d of %d items", self._rows, self._total)
 
