@@ -136,6 +136,8 @@ class SkillClient:
         self._endpoint = endpoint_url
         self._cache = _Cache(cache or _cache_home(), f"{endpoint_url or _endpoint()} {bucket} {self._folder} {alias}")
         self._turn = threading.Lock()
+        self._looked = 0.0
+        """When the last look ended, by the monotonic clock."""
         self._s3: S3Client | None = None
         self._last: Skill | None = None
         self._filed = -1
@@ -144,10 +146,15 @@ class SkillClient:
     def get(self) -> Skill:
         """Return the skill that the alias names now, or else the last good one, with `problem` saying why.
 
+        Of threads that ask at the same time one looks, and the others return what it found.
+
         Raises:
             SkillError: there is no last good one.
         """
+        asked = time.monotonic()
         with self._turn:
+            if self._last is not None and self._looked >= asked:
+                return self._last
             kept = self._cache.load()
             held = -1 if kept is None else kept.sequence
             # No consumer takes the file back, so somebody removed it, as is due after the bucket was restored.
@@ -161,6 +168,7 @@ class SkillClient:
                 if last is None:
                     raise
                 self._last = replace(last, problem=str(error))
+            self._looked = time.monotonic()
             return self._last
 
     def watch(self, interval: float, stop: threading.Event) -> Iterator[Skill]:

@@ -114,6 +114,32 @@ def test_a_server_that_never_ends_its_answer_is_given_up(client: Client, publish
     assert skill.problem == "the bucket did not answer within 0.5 s"
 
 
+def test_threads_that_ask_at_the_same_time_wait_for_one_look(
+    client: Client, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(SKILL)
+    made = client()
+    made.get()
+    looks, look, together = [], made._look, threading.Barrier(9)
+
+    def slow(last: Skill | None, *, may_go_back: bool) -> Skill:
+        looks.append(time.monotonic())
+        time.sleep(0.2)
+        return look(last, may_go_back=may_go_back)
+
+    def ask(_: int) -> Skill:
+        together.wait()
+        return made.get()
+
+    monkeypatch.setattr(made, "_look", slow)
+    with ThreadPoolExecutor(9) as pool:
+        assert {skill.text for skill in pool.map(ask, range(9))} == {SKILL}
+    # One that had asked before the others, and one for all of these.
+    assert len(looks) <= 2
+    made.get()
+    assert len(looks) <= 3
+
+
 def changed(store: ObjectStore, key: str, **fields: object) -> None:
     document = json.loads(store.get_bytes(key))
     assert isinstance(document, dict)

@@ -469,6 +469,18 @@ def test_a_rollback_goes_to_an_earlier_version_and_says_why(trained: Training, a
     assert roll_back(artifacts, request) == alias
 
 
+def test_a_champion_whose_text_was_lost_can_be_left(trained: Training, artifacts: ArtifactStore) -> None:
+    first = artifacts.publish("# First\n", provenance_of(trained, artifacts), None)
+    second = artifacts.publish("# Second\n", provenance_of(trained, artifacts), artifacts.champion.read())
+    artifacts._store.put_text(artifacts._keys.version(second.version).best_skill, "# Changed\n")
+    request = rollback_request(artifacts, "rollback-1", first.version, "it was changed", approval=True)
+    body = describe(artifacts, request)
+    assert body.startswith("The present champion cannot be read: ")
+    assert "it was changed after it was published" in body
+    assert "+# First" in body
+    assert roll_back(artifacts, request).version == first.version
+
+
 def test_a_rollback_leaves_the_champion_that_it_is_about_or_none(trained: Training, artifacts: ArtifactStore) -> None:
     first = artifacts.publish("# First\n", provenance_of(trained, artifacts), None)
     second = artifacts.publish("# Second\n", provenance_of(trained, artifacts), artifacts.champion.read())

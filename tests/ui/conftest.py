@@ -89,9 +89,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
     client = boto3.client(
         "s3", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test", endpoint_url="http://s3"
     )
-    monkeypatch.setattr(
-        reports.AirflowConnections, "object_store", lambda self, storage, bucket: ObjectStore(client, bucket)
-    )
+    monkeypatch.setattr(reports, "open_bucket", lambda storage, bucket: ObjectStore(client, bucket))
     with Stubber(client) as stub:
         yield stub
     client.close()

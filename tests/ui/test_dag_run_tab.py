@@ -246,10 +246,10 @@ def test_a_run_that_is_not_there(browser: TestClient, airflow: Airflow, bucket: 
 def test_a_connection_that_is_not_there_is_named(
     browser: TestClient, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def object_store(self: object, storage: StorageGroup, bucket: str) -> ObjectStore:
+    def open_bucket(storage: StorageGroup, bucket: str) -> ObjectStore:
         raise AirflowNotFoundException(f"The conn_id `{storage.conn_id}` isn't defined")
 
-    monkeypatch.setattr(reports.AirflowConnections, "object_store", object_store)
+    monkeypatch.setattr(reports, "open_bucket", open_bucket)
     airflow.log_in()
     airflow.has_run("train_searchqa")
     answer = browser.get(path("train_searchqa"))

@@ -1,11 +1,12 @@
 """The tab of a training's progress, on a real object store that a training in this process has filled."""
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import pytest
@@ -20,7 +21,7 @@ from skillopt_airflow.training.progress import Progress
 from skillopt_airflow.training.progress_reader import ProgressReader
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.training.time_left import Seconds
-from skillopt_airflow.ui import buckets, progress_tab
+from skillopt_airflow.ui import buckets, progress_tab, watched_runs
 from skillopt_airflow.ui.pages import app
 from skillopt_airflow.ui.plugin import SkillOptPlugin
 from skillopt_airflow.ui.progress_tab import MOST_ROWS, end_of, limits, rows, span, status_of
@@ -284,6 +285,28 @@ def test_a_page_follows_a_training_from_its_preparation_to_its_end(
         seen.append(words(browser.get(path()).text))
     steps = [re.findall(r"(\d) of 2 steps", text)[0] for text in seen]
     assert steps == ["0", "1", "2"]
+
+
+def test_a_look_does_not_wait_for_ever_behind_one_that_the_store_keeps_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    class Reader:
+        def read(self, now: datetime) -> None:
+            asked.set()
+            answers.wait(60)
+
+    monkeypatch.setattr(watched_runs, "MOST_SECONDS_IN_LINE", 0.05)
+    run = WatchedRun(cast("ProgressReader", Reader()))
+    first = threading.Thread(target=run.look, args=(datetime.now(UTC),))
+    first.start()
+    asked.wait(60)
+    with pytest.raises(StoreUnavailable, match="has not answered others"):
+        run.look(datetime.now(UTC))
+    answers.set()
+    first.join()
+    assert run.look(datetime.now(UTC)) is None
 
 
 def test_a_store_that_does_not_answer_is_named(

@@ -159,6 +159,15 @@ def test_another_moment_begins_with_its_own_skill(browser: TestClient) -> None:
     assert chosen(get(browser, **form | {"at": "steps/step_0001"}, moment="steps/step_0001"), "skill") == SEED
 
 
+def test_another_stage_begins_with_its_own_skill(browser: TestClient) -> None:
+    before = get(browser, **STEP)
+    form = {name: chosen(before, name) for name in ("at", "at_stage", "moment", "stage", "skill", "other")}
+    assert (form["at_stage"], form["skill"]) == ("evaluate", CANDIDATE)
+    batch = get(browser, **form | {"stage": "rollout"})
+    assert (chosen(batch, "skill"), len(items(batch))) == (SEED, BATCH)
+    assert chosen(get(browser, **form | {"at_stage": "rollout", "stage": "rollout"}), "skill") == CANDIDATE
+
+
 def test_the_candidate_is_compared_with_what_it_had_to_beat(browser: TestClient) -> None:
     page = follow(browser, get(browser, **STEP), "//a[starts-with(text(), 'Beside')]")
     assert chosen(page, "other") == SEED

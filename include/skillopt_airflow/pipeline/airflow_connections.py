@@ -23,6 +23,7 @@ from skillopt_airflow.training.run import RunRef, TrainingRun
 
 if TYPE_CHECKING:
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
+    from botocore.config import Config
     from mypy_boto3_s3 import S3Client
 
     from skillopt_airflow.core.protocols import Optimizer, Target
@@ -39,8 +40,8 @@ class AirflowConnections:
         # Airflow's masker of secrets breaks where two threads look up connections that it does not know yet.
         self._lookup = threading.Lock()
 
-    def s3_client(self, storage: StorageGroup) -> "S3Client":
-        """Return the client of the run's connection."""
+    def s3_client(self, storage: StorageGroup, config: "Config | None" = None) -> "S3Client":
+        """Return the client of the run's connection; `config` adds to that of the connection."""
         with self._lookup:
             hook = _s3_hook(storage)
             # The hook's own client looks through the source of the whole call stack for the name of an operator, to put
@@ -48,7 +49,7 @@ class AirflowConnections:
             client: S3Client = hook.get_session(region_name=hook.region_name).client(
                 "s3",
                 endpoint_url=hook.conn_config.get_service_endpoint_url("s3"),
-                config=hook.config,
+                config=hook.config if config is None else hook.config.merge(config),
                 verify=hook.verify,
             )
             return client

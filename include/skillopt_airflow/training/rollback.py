@@ -3,7 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
-from skillopt_airflow.core.errors import ConfigError, ObjectMissing
+from skillopt_airflow.core.errors import ConfigError, ObjectMissing, StoreError, StoreUnavailable
 from skillopt_airflow.core.types import Value
 from skillopt_airflow.store.aliases import Alias
 from skillopt_airflow.training.approval import rollback_body
@@ -53,10 +53,16 @@ def rollback_request(
 
 
 def describe(artifacts: "ArtifactStore", request: RollbackRequest) -> str:
-    """Return what the person who has to approve it sees."""
-    before, after = (artifacts.read(version).skill for version in (request.seen.version, request.version))
-    history = artifacts.champion.history()
-    return rollback_body(request.seen, request.version, request.reason, before, after, history)
+    """Return what the person who has to approve it sees, also of a champion whose text was changed or lost."""
+    before, problem = "", ""
+    try:
+        before = artifacts.read(request.seen.version).skill
+    except StoreUnavailable:
+        raise
+    except StoreError as error:
+        problem = f"The present champion cannot be read: {error}\n\n"
+    after, history = artifacts.read(request.version).skill, artifacts.champion.history()
+    return problem + rollback_body(request.seen, request.version, request.reason, before, after, history)
 
 
 def roll_back(artifacts: "ArtifactStore", request: RollbackRequest) -> Alias:

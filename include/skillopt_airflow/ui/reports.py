@@ -13,11 +13,11 @@ from sqlalchemy import select
 
 from skillopt_airflow.core.errors import ObjectMissing, SkillOptError
 from skillopt_airflow.pipeline.addresses import DAG_RUN_REPORT, train_dag_id, transfer_dag_id
-from skillopt_airflow.pipeline.airflow_connections import AirflowConnections
 from skillopt_airflow.store.keys import RunKeys, run_name
 from skillopt_airflow.training.benchmark_settings import benchmark_config
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui.access import may_read, may_read_dag_run
+from skillopt_airflow.ui.buckets import open_bucket
 from skillopt_airflow.ui.pages import STORED, app, dag_run_tab, message_page
 from skillopt_airflow.ui.trainings import trained_benchmark, training_of
 from skillopt_airflow.ui.transfer_page import compared_benchmark, matrix_page
@@ -101,7 +101,7 @@ def stored_page(run: RunRef, key: str, missing: str, why: str) -> HTMLResponse:
     Raises:
         SkillOptError: the store does not give it.
     """
-    store = AirflowConnections().object_store(run.storage, run.storage.bucket)
+    store = open_bucket(run.storage, run.storage.bucket)
     try:
         return HTMLResponse(store.get_text(key), headers=STORED)
     except ObjectMissing:
@@ -122,4 +122,4 @@ def _report(training: RunRef) -> HTMLResponse:
 
 
 def _is_imported(training: RunRef, keys: RunKeys) -> bool:
-    return AirflowConnections().object_store(training.storage, training.storage.bucket).exists(keys.imported)
+    return open_bucket(training.storage, training.storage.bucket).exists(keys.imported)

@@ -23,6 +23,8 @@ class TrajectoryQuery(BaseModel):
     """Of a run, as `Moment.name`; empty for the newest that has rollouts."""
     at: str = Field(default="", exclude=True)
     """Moment of the form that the other parameters were chosen in; empty where no form was."""
+    at_stage: str = Field(default="", exclude=True)
+    """Stage of that form."""
     stage: str = ""
     """Of the moment, by the name of its plan."""
     cell: int = Field(default=0, ge=0)
@@ -55,9 +57,10 @@ class TrajectoryQuery(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _forget_skills_of_another_moment(cls, asked: dict[str, Any]) -> dict[str, Any]:
-        """Leave out skills that a form was sent with only because it showed them, when its moment was changed."""
-        if asked.get("at", "") in ("", asked.get("moment")):
+    def _forget_skills_of_another_stage(cls, asked: dict[str, Any]) -> dict[str, Any]:
+        """Leave out skills that a form was sent with only because it showed them, when its moment or stage changed."""
+        shown = (("at", "moment"), ("at_stage", "stage"))
+        if all(asked.get(of_form, "") in ("", asked.get(chosen)) for of_form, chosen in shown):
             return asked
         return {name: value for name, value in asked.items() if name not in ("skill", "other")}
 

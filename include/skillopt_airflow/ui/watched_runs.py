@@ -5,6 +5,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
+from skillopt_airflow.core.errors import StoreUnavailable
 from skillopt_airflow.core.resource_groups import StorageGroup
 from skillopt_airflow.training.run import RunRef
 from skillopt_airflow.ui.pages import app
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_WATCHED = 32
 """Trainings that are kept open."""
+MOST_SECONDS_IN_LINE = 5
+"""Time for which a look waits for others at the same training: each waits in a thread of the API server."""
 
 
 class Sight(NamedTuple):
@@ -51,11 +54,15 @@ class WatchedRun:
         """Return what there is to see; None if the run has stored nothing yet.
 
         Raises:
-            StoreError: the store does not give it.
+            StoreError: the store does not give it, or not yet to those who asked before.
         """
-        with self._lock:
+        if not self._lock.acquire(timeout=MOST_SECONDS_IN_LINE):
+            raise StoreUnavailable("the store has not answered others who look at this training; it is asked again")
+        try:
             progress = self._reader.read(now)
             return None if progress is None else Sight(progress, self._curve(progress))
+        finally:
+            self._lock.release()
 
     def _curve(self, progress: "Progress") -> str:
         """Return the curve, drawn anew only after a moment has ended, because that takes longer than all the rest."""
