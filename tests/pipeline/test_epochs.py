@@ -304,6 +304,9 @@ class _Unpaused:
     def xcom_push(self, key: str, value: Any) -> None:
         self._xcoms[key] = value
 
+    def xcom_pull(self, task_ids: str, key: str) -> Any:
+        return self._xcoms[key]
+
 
 def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(monkeypatch, 3, train__steps_per_epoch=None)
@@ -318,6 +321,18 @@ def test_an_epoch_covers_the_training_split_in_as_many_dag_runs_as_that_takes(mo
     # All is done: the epoch is gone through again, and does nothing twice.
     parts.committed = 30
     assert parts() == [(run_id, 0), *later]
+
+
+def test_a_part_that_ended_under_other_sizes_of_parts_leaves_out_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch, 3, train__steps_per_epoch=None)
+    ended = {"offset": 3, "part": 3, "ends": False}
+    parts.xcoms[f"{epochs.RUN_OF}2"] = ended
+    event = ("trigger", {"run_ids": [(child := f"{parts.run_id}_part_2")], child: "success"})
+    parts.run_id = child
+    parts._steps = 4
+    going = parts._triggered(partial(epochs.EpochRun.execute_complete, event=event))
+    # Steps 5 and 6 are gone through again, and do nothing twice.
+    assert (going.conf["offset"], going.conf["part"]) == (4, 4)
 
 
 def test_the_tasks_of_a_part_have_what_it_was_triggered_with_last(monkeypatch: pytest.MonkeyPatch) -> None:

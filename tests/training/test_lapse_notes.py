@@ -62,9 +62,7 @@ def test_a_proposal_without_notes_gets_none_of_the_one_that_was_the_best_before(
     first, second = (proposal.keys for proposal in proposals(run, moment))
     # As if both were done again, and the optimizer proposed something else.
     training.store.put_text(first.candidate_skill, run.skill(before).text)
-    for key in (second.notes, second.noted_skill):
-        training.store.delete(key)
+    training.store.delete(second.notes)
     chosen = next(one.proposal for one in settle(run, moment).contenders if one.chosen)
     assert chosen == 2
     assert not training.store.exists(mine.notes)
-    assert not training.store.exists(mine.noted_skill)

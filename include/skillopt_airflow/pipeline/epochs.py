@@ -5,7 +5,7 @@ is a DAG run, and an epoch of many steps, or of steps with many chunks, is sever
 the same in the first epoch and in the tenth, in a run of 10 steps and in one of 200.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -97,6 +97,15 @@ def epoch_parts(steps: int, fit: int, most: int, *, ends: bool) -> list[Part]:
     if parts[-1].steps + STEPS_OF_END <= fit:
         return [*parts[:-1], parts[-1]._replace(ends=True)]
     return [*parts, Part(steps, 0, ends=True)]
+
+
+def part_behind(parts: Sequence[Part], steps: int, *, ends: bool) -> int:
+    """Return the index of the first part with something behind so many steps, and behind the epoch's end if `ends`.
+
+    It is the number of parts if none has.
+    """
+    beyond = (index for index, part in enumerate(parts) if part.offset + part.steps > steps or (part.ends and not ends))
+    return next(beyond, len(parts))
 
 
 def seconds_between_looks(elapsed: float, done: int, steps: int) -> int:
@@ -217,10 +226,12 @@ class EpochRun(TriggerDagRunOperator):
             AirflowFailException: so it did, and would again.
         """
         self._end_with_part(context, event)
-        # The number of this part is the index of the next one.
-        training, name, index = _parted(str(self.trigger_run_id))
+        training, name, number = _parted(str(self.trigger_run_id))
         run = self._opened()
         parts = self._parts(run)
+        # By what it was triggered with: parts may have other sizes now, under code that came while it ran.
+        ended = context["ti"].xcom_pull(task_ids=self.task_id, key=f"{RUN_OF}{number}")
+        index = part_behind(parts, ended["offset"] + ended["part"], ends=ended["ends"])
         if index < len(parts) and not run.stopped_before(_moments(run, parts[index])[0]):
             self.trigger_run_id = f"{training}{CHILD}{name}"
             self._trigger(context, run, parts, index)

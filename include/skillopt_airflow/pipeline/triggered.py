@@ -36,7 +36,7 @@ JUDGE_CONN_ID = "skillopt_judge"
 ADDED_BY_AIRFLOW = frozenset({"openlineage"})
 """Keys that Airflow's own operator adds to the conf of a run that it triggers, where that provider is installed."""
 OF_ANOTHER_TARGET = (
-    *("model.temperature", "model.max_tokens"),
+    *("model.temperature", "model.max_tokens", "model.seed", "model.image_detail"),
     *("model.reasoning_effort", "model.thinking", "model.thinking_budget"),
 )
 """Knobs that a run may have with a value that another target's API refuses."""
@@ -188,11 +188,15 @@ def reopened(run: TrainingRun, target: str | None, overrides: Mapping[str, Any] 
     """
     asked = {} if overrides is None else dict(overrides)
     late = {path: value for path, value in asked.items() if path.partition(".")[0] in ("budget", "sandbox")}
-    of_target = ("model.target_conn_id", *(OF_ANOTHER_TARGET if target is not None else ()))
+    is_other = target not in (None, run.config.model.target)
+    of_target = ("model.target_conn_id", *(OF_ANOTHER_TARGET if is_other else ()))
     late |= {path: value for path, value in asked.items() if path in of_target}
     known = {path for path in asked if path.partition(".")[0] in ("publishing", "storage")}
     if others := sorted(asked.keys() - late.keys() - known):
-        raise ConfigError(f"overrides: the run has ended, so {', '.join(others)} cannot change; budget and sandbox can")
+        raise ConfigError(
+            f"overrides: the run has ended, so {', '.join(others)} cannot change; budget and sandbox can, and for "
+            f"another target {', '.join(OF_ANOTHER_TARGET)}"
+        )
     if target is not None:
         late["model.target"] = target
     config = params.run_config(run.config, {"overrides": late})

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from skillopt_airflow.core.resource_groups import SandboxGroup
 from skillopt_airflow.core.types import Item, ModelCall, Status, Trajectory
@@ -171,6 +172,9 @@ class Watcher:
         """
         # Of a stopped task the containers are gone, and that it was stopped is said already.
         if self.error is not None and not self._stopped.is_set():
+            # What was read before is paid for.
+            with suppress(Exception):
+                self._store()
             raise self.error
         self._store()
         if self.settled:

@@ -95,8 +95,6 @@ class MomentKeys:
     """The edits that add the step's notes, where these do not pass the gate."""
     notes_apply_report = Below("notes_apply_report.json")
     """The outcome of each of them; they are counted on from those of the candidate."""
-    noted_skill = Below("noted_skill.md")
-    """The skill that the step starts from, with them."""
     line_origins = Below("line_origins.json")
     """For each line of the candidate, the edit that wrote it."""
     comparison = Below("comparison.json")
@@ -123,7 +121,7 @@ class MomentKeys:
     @property
     def of_candidate(self) -> tuple[str, ...]:
         """Return the keys of all that a candidate is made of, itself last."""
-        made = (self.merged_patch, self.learning_rate, self.ranked_edits, self.notes, self.noted_skill)
+        made = (self.merged_patch, self.learning_rate, self.ranked_edits, self.notes)
         return (*made, self.applied_patch, self.edit_apply_report, self.line_origins, self.candidate_skill)
 
     def proposal(self, number: int) -> "MomentKeys":

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from skillopt_airflow.core.edits import EditApplyReport, EditReport, apply_edits
 from skillopt_airflow.core.errors import ObjectMissing
 from skillopt_airflow.core.provenance import LinesOfSkill, trace
-from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.state import Measured, RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import OptimizerGroup
@@ -21,15 +20,13 @@ def notes_enter(rules: OptimizerGroup) -> bool:
     return rules.use_skill_aware_reflection and not rules.skill_aware_notes_gate
 
 
-def store_notes(run: TrainingRun, keys: "MomentKeys", skill: SkillDocument, notes: Patch) -> None:
-    """Store the notes of a step, if it has any, and the skill that it starts from with them."""
+def store_notes(run: TrainingRun, keys: "MomentKeys", notes: Patch) -> None:
+    """Store the notes of a step, if it has any."""
     if notes.edits:
         run.store.put_model(keys.notes, notes)
-        run.store.put_text(keys.noted_skill, apply_edits(skill, notes.edits)[0].text)
-        return
-    # The step may have had some before it was done again.
-    for key in (keys.notes, keys.noted_skill):
-        run.store.delete(key)
+    else:
+        # The step may have had some before it was done again.
+        run.store.delete(keys.notes)
 
 
 def note_rows(run: TrainingRun, moment: Moment) -> tuple[EditReport, ...]:

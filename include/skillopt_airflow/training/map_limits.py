@@ -49,7 +49,9 @@ def step_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand
         demands.append(Demand("a confirmation", _chunks(config, val, skills=2), ("evaluation.val_limit",)))
     if rules.screens:
         demands.append(Demand("a step's screen", _chunks(config, in_batch), of_batch))
-    if not config.model.batch:
+    if config.model.batch:
+        demands.append(Demand("the next step's batch", ahead, of_batch))
+    else:
         # At an epoch's end the next batch is part of the evaluation's plan.
         evaluated = _chunks(config, val, rules.draws, train.proposals) + ahead
         more = ("evaluation.draws", *(["train.proposals"] if train.proposals > 1 else []), "evaluation.val_limit")

@@ -54,8 +54,11 @@ def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
 
 
 def plan_ahead(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Plan the next step's batch under the present skill; return its chunks, none if no rejection is expected."""
-    return store_plan(run, moment, AHEAD, speculation(run, moment))
+    """Plan the next step's batch under the present skill; return its chunks, none if no rejection is expected.
+
+    None of a step that is over either, to which an update of this project may add the task.
+    """
+    return store_plan(run, moment, AHEAD, [] if run.committed(moment) else speculation(run, moment))
 
 
 def update(run: TrainingRun, moment: Moment, screened: bool = False, calls: int | None = None) -> list[JsonObject]:
@@ -171,7 +174,7 @@ def _apply(run: TrainingRun, moment: Moment, proposal: Proposal) -> None:
             patch = rewrite(models.optimizer, skill.text, patch, state.buffer)
         notes = _notes(run, models, skill, patch)
         if notes_enter(run.config.optimizer):
-            store_notes(run, proposal.keys, skill, notes)
+            store_notes(run, proposal.keys, notes)
         else:
             patch = patch.model_copy(update={"edits": (*patch.edits, *notes.edits)})
         patch = patch.model_copy(update={"fallback": joined(patch.fallback, notes.fallback)})
