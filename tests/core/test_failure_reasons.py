@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.failure_reasons import MAX_ERROR_CHARS, MAX_ID_CHARS, FailureReason
+from skillopt_airflow.core.failure_reasons import MAX_ERROR_CHARS, MAX_ID_CHARS, FailureReason, share
 from skillopt_airflow.core.types import Status, Trajectory
 
 FAILED = [status for status in Status if not status.scored]
@@ -35,6 +35,14 @@ def test_the_most_frequent_error_is_told_with_its_count_and_an_item():
 def test_without_a_failure_there_is_no_reason():
     rows = [Trajectory(item_id=status.value, status=status) for status in (Status.OK, Status.TRUNCATED)]
     assert FailureReason.of(rows, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [(1.0, "100%"), (373 / 374, "99.7%"), (142 / 150, "94.6%"), (0.95, "95%"), (0.57, "57%"), (0.0, "0%")],
+)
+def test_a_share_is_never_rounded_up(part: float, told: str):
+    assert share(part) == told
 
 
 def test_a_failure_without_words_is_told_by_its_status():

@@ -42,7 +42,7 @@ def test_the_page_says_what_it_takes_for_one_observation(view: ReportView) -> No
 
 def test_a_run_that_improved_nothing_says_so(view: ReportView) -> None:
     told = summary.outcome(view.model_copy(update={"best_version": 0, "best": view.seed, "published": None}))
-    assert told.startswith("No candidate was better than the seed skill, which scores 0.5500")
+    assert told.startswith("No candidate took the seed skill's place as the best one; the seed scores 0.5500")
     assert told.endswith("The run published nothing.")
     assert "test split" not in told
 

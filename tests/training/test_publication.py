@@ -446,8 +446,12 @@ def test_a_better_skill_that_was_overtaken_is_published_by_comparing_again(
     history = artifacts.champion.history()
     assert [alias.version for alias in history] == [overtaking.version, published.version]
     assert f"against champion {overtaking.version}" in history[-1].reason
+    # The version that the first try left tells of a gate that published nothing.
+    gate = artifacts.read(published.version).manifest.publish_gate
+    assert gate is not None
+    assert gate.rival == overtaking.version
     assert all(artifacts.read(version) for version in artifacts.list_versions())
-    assert len(artifacts.list_versions()) == 2
+    assert len(artifacts.list_versions()) == 3
 
 
 @pytest.mark.parametrize("text", ["plain", "```\n<script>alert(1)</script>\n```", "`" * 7, "x" * (MAX_DIFF_CHARS + 1)])

@@ -1,5 +1,6 @@
 """The reason why rollouts failed, in one sentence: the most frequent error, its count and one item."""
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -73,7 +74,13 @@ class FailureReason(Value):
 
 def too_few(coverage: float, wanted: float, reason: FailureReason | None) -> str:
     """Return the sentence for the user where this share of the items has a score, and more would be needed."""
-    return f"only {coverage:.0%} of the items have a score ({wanted:.0%} are wanted){f'; {reason}' if reason else ''}"
+    because = f"; {reason}" if reason else ""
+    return f"only {share(coverage)} of the items have a score ({share(wanted)} are wanted){because}"
+
+
+def share(part: float) -> str:
+    """Return a share of items in percent, rounded down: 299 of 300 are not 100 %."""
+    return f"{math.floor(1000 * part + 1e-9) / 10:g}%"
 
 
 def _kind(rollout: Ended) -> str:

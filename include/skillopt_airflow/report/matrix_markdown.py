@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.transfer_matrix import ComparedSkill, MatrixRow, TransferMatrix
 from skillopt_airflow.report.summary import score, signed, usd
 
@@ -26,7 +27,7 @@ def as_markdown(matrix: TransferMatrix) -> str:
     ]
     without = list(_reasons(matrix))
     if without:
-        wanted = f"fewer than {matrix.min_coverage:.0%} of the items have one (`evaluation.min_coverage`)"
+        wanted = f"fewer than {share(matrix.min_coverage)} of the items have one (`evaluation.min_coverage`)"
         lines += ["", f"No score, since {wanted}:", "", *without]
     return "\n".join([*lines, ""])
 

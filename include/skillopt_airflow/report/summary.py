@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from skillopt_airflow.core.budget import StageCost
 from skillopt_airflow.core.density import density, tokens_of
+from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.rollout_tally import RolloutTally
 from skillopt_airflow.core.run_history import StepSeconds
 from skillopt_airflow.core.skill import SkillDocument
@@ -124,7 +125,9 @@ def _began(view: ReportView) -> str:
 def _best(view: ReportView) -> str:
     if view.best_version == 0:
         seed = score(view.seed.score)
-        return f"No candidate was better than the seed skill, which scores {seed} on the selection split."
+        return (
+            f"No candidate took the seed skill's place as the best one; the seed scores {seed} on the selection split."
+        )
     skill = SkillDocument(view.skill)
     return (
         f"The best skill, version {view.best_version}, scores {score(view.best.score)} on the selection split, where "
@@ -139,8 +142,8 @@ def _tested(view: ReportView) -> str:
         return ""
     if min(best.coverage, seed.coverage) < 1.0:
         return (
-            f"On the test split only {best.coverage:.0%} of the items have a score under it and {seed.coverage:.0%} "
-            "under the seed, so the two are not compared."
+            f"On the test split only {share(best.coverage)} of the items have a score under it and "
+            f"{share(seed.coverage)} under the seed, so the two are not compared."
         )
     return (
         f"On the test split, which had no say in the choice, it scores {score(best.score)} against {score(seed.score)} "

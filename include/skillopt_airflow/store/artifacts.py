@@ -131,8 +131,9 @@ class ArtifactStore:
     def publish(self, skill: str, provenance: Provenance, seen: Alias | None, reason: str = "") -> Published:
         """Write the skill as a version and make it the champion; safe to repeat after a failure at any point.
 
-        A skill that has a version already, complete or left unfinished, keeps it. Publishers of different skills that
-        race can draw the same number, never the same version.
+        A skill keeps its version if that is unfinished, was a champion, or tells of the same gate; else its manifest
+        would tell of a gate that published nothing. Publishers of different skills that race can draw the same number,
+        never the same version.
 
         Args:
             skill: the text.
@@ -148,7 +149,7 @@ class ArtifactStore:
         champion = self.champion.read()
         if champion is not None and champion.sha256 == digest:
             return self._published(champion, created=champion.run == provenance.run)
-        version = self._version_for(digest)
+        version = self._version_for(digest, provenance)
         self._write_version(version, skill, provenance)
         return self._published(self.champion.move(version, digest, provenance.run, reason, seen), created=True)
 
@@ -222,13 +223,21 @@ class ArtifactStore:
     def _published(self, alias: Alias, *, created: bool) -> Published:
         return Published(alias.version, self._keys.version(alias.version).best_skill, alias.sha256, created)
 
-    def _version_for(self, digest: str) -> str:
-        """Return the version that holds this skill, complete or not, or else the next one."""
+    def _version_for(self, digest: str, provenance: Provenance) -> str:
+        """Return the version that this skill keeps, or else the next one."""
         versions = self.list_versions()
         for version in versions:
-            if version.endswith(digest[:12]):
+            if version.endswith(digest[:12]) and self._keeps(version, provenance):
                 return version
         return version_name(max(map(_number, versions), default=0) + 1, digest)
+
+    def _keeps(self, version: str, provenance: Provenance) -> bool:
+        try:
+            manifest = self.manifest(version)
+        except ObjectMissing:
+            return True
+        told = (manifest.run, manifest.publish_gate) == (provenance.run, provenance.publish_gate)
+        return told or version in self._ever_champion()
 
     def _write_version(self, version: str, skill: str, provenance: Provenance) -> None:
         keys = self._keys.version(version)

@@ -197,7 +197,7 @@ def _contest(run: TrainingRun, artifacts: "ArtifactStore", name: str, rules: Pub
     if final.stopped:
         withheld = f"the run was stopped: {final.stopped}"
     elif final.best.version == 0:
-        withheld = "no candidate was better than the skill that the run began with"
+        withheld = "the best skill is the one that the run began with"
     elif champion is not None and champion.sha256 == candidate.sha256:
         withheld = f"the best skill is the champion already, {champion.version}"
     elif too_dear := unaffordable(run, _missing(run, [candidate, rival], contest)):

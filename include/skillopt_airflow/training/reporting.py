@@ -11,7 +11,7 @@ from skillopt_airflow.core.measured_score import SplitScore
 from skillopt_airflow.core.protocols import AsksJudge
 from skillopt_airflow.core.provenance import LinesOfSkill
 from skillopt_airflow.core.run_history import History, MomentHistory, Publication
-from skillopt_airflow.core.state import Measured
+from skillopt_airflow.core.state import Measured, RunState
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.types import Patch, Split, Trajectory
 from skillopt_airflow.report.item_examples import Example, Judging, chosen, example_of, judging_of
@@ -87,7 +87,7 @@ def view_of(run: TrainingRun, history: History) -> ReportView:
         "seed": _on_val(run, run.state(run.timeline[0]).best),
         "best": _on_val(run, final.best),
         "skill": run.skill(final.best.version).text,
-        "judging": _judging(run, final.best),
+        "judging": _judging(run, final),
         "examples": _examples(run, final.best),
         "lines": run.store.get_model(run.keys.line_origins(final.best.version), LinesOfSkill).lines,
     }
@@ -99,12 +99,13 @@ def _on_val(run: TrainingRun, skill: Measured) -> SplitScore:
     return SplitScore.of(found, rules, version=skill.version, by_type=by_type(run, Split.VAL, found))
 
 
-def _judging(run: TrainingRun, best: Measured) -> Judging | None:
+def _judging(run: TrainingRun, final: RunState) -> Judging | None:
     use, benchmark = judge_use(run.config.evaluation, run.benchmark), run.benchmark
     if use == "rules" or not isinstance(benchmark, AsksJudge):
         return None
-    split = Split.TEST if run.config.evaluation.eval_test else Split.VAL
-    rollouts = run.stored(split, run.skill(best.version), 0, run.item_refs(split))
+    # A run that was stopped has no test of its best skill.
+    split = Split.TEST if run.config.evaluation.eval_test and not final.stopped else Split.VAL
+    rollouts = run.stored(split, run.skill(final.best.version), 0, run.item_refs(split))
 
     def request(trajectory: Trajectory) -> GradingRequest:
         [item] = run.items_of(split, [trajectory.item_id])

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from skillopt_airflow.core.density import tokens_of
 from skillopt_airflow.core.errors import DataError
+from skillopt_airflow.core.failure_reasons import share
 from skillopt_airflow.core.item_scores import failed_draw
 from skillopt_airflow.core.skill import SkillDocument
 from skillopt_airflow.core.transfer_matrix import (
@@ -82,8 +83,8 @@ def _check_decided(matrix: TransferMatrix) -> None:
     """Warn of what has no score, and refuse a matrix of nothing else."""
     undecided = matrix.undecided
     words = [
-        f"{row.cell.target}, {row.cell.harness}, {row.skill.source}: {row.result.coverage:.0%} of the items have a "
-        f"score ({matrix.min_coverage:.0%} are wanted){f'; {row.result.reason}' if row.result.reason else ''}"
+        f"{row.cell.target}, {row.cell.harness}, {row.skill.source}: {share(row.result.coverage)} of the items have a "
+        f"score ({share(matrix.min_coverage)} are wanted){f'; {row.result.reason}' if row.result.reason else ''}"
         for row in undecided
     ]
     if len(undecided) == len(list(matrix.rows())):

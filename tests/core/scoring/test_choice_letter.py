@@ -24,6 +24,8 @@ from skillopt_airflow.core.scoring.choice_letter import ChoiceLetter
         (r"The answer is $\boxed{B}$", "B"),
         ("<answer>the Nile</answer>", "the Nile"),
         ("I cannot tell", "I cannot tell"),
+        ("My answer: I think it is B", "My answer: I think it is B"),
+        ("The answer is I.", "I"),
         ("", ""),
     ],
 )

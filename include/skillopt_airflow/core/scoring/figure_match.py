@@ -19,11 +19,12 @@ _NUMBER = re.compile(
     r"\s?%?(?P<close>\))?"
 )
 _UNITS = {
-    "thousand": re.compile(r"\b(?:thousands?|k)\b"),
-    "million": re.compile(r"\b(?:millions?|m)\b"),
-    "billion": re.compile(r"\b(?:billions?|b)\b"),
     "trillion": re.compile(r"\btrillions?\b"),
+    "billion": re.compile(r"\b(?:billions?|b)\b"),
+    "million": re.compile(r"\b(?:millions?|m)\b"),
+    "thousand": re.compile(r"\b(?:thousands?|k)\b"),
 }
+_WORD = re.compile(r"\w*")
 _SAME_SIGNS = str.maketrans({"−": "-", "–": "-", "“": '"', "”": '"', "’": "'"})
 _NO_WORDS = re.compile(
     r"\b(?:thousands?|millions?|billions?|trillions?|hundreds?|percent(?:age)?|per cent|[kmb])\b|[^\w\s]|_"
@@ -101,11 +102,18 @@ def figures(text: str) -> list[Figure]:
     found = []
     for match in _NUMBER.finditer(text):
         value = Fraction(match["digits"].replace(",", ""))
-        around = text[max(0, match.start() - _UNIT_CHARS) : match.end() + _UNIT_CHARS].lower()
-        unit = next((name for name, pattern in _UNITS.items() if pattern.search(around)), "")
-        in_parentheses = match["open"] and match["close"]
-        found.append(Figure(-value if match["sign"] or in_parentheses else value, unit))
+        figure = Figure(-value if match["sign"] else value, _unit_near(text.lower(), match))
+        in_parentheses = match["open"] and match["close"] and not figure.is_year
+        found.append(figure._replace(value=-abs(value)) if in_parentheses else figure)
     return found
+
+
+def _unit_near(text: str, number: re.Match[str]) -> str:
+    """Return the unit that is named around a number, in whole words: the m of March is none."""
+    start, end = max(0, number.start() - _UNIT_CHARS), min(len(text), number.end() + _UNIT_CHARS)
+    if (word := _WORD.match(text, end)) is not None:
+        end = word.end()
+    return next((name for name, pattern in _UNITS.items() if pattern.search(text, start, end)), "")
 
 
 def _is_one_line(answer: str) -> bool:

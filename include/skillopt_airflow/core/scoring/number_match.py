@@ -19,7 +19,8 @@ _SPELLINGS = (
     (re.compile(r"\\(?=[%$])"), ""),
     (re.compile(r"([-+])\s*[$€£¥₹]\s*"), r"\1"),
     (re.compile(r"[$€£¥₹]"), " "),
-    (re.compile(r"\\times|\\cdot|×"), "*"),
+    (re.compile(r"\\times|\\cdot|×|·"), "*"),
+    (re.compile(r"(?<![\w.*^])(?<!\*\s)10\s*\^\s*(?=\{?[-+]?\d)"), "1*10^"),
 )
 """Other spellings of what `_NUMBER` reads."""
 _DECIMAL = r"(?:\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
