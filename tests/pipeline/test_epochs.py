@@ -190,7 +190,7 @@ def test_a_meta_reflection_that_is_not_wanted_is_skipped_once_the_slow_update_ha
     training = Training.of(optimizer__use_meta_reflect=wanted)
     training.prepare()
     run = TrainingRun(RunRef.model_validate(training.run.ref.model_dump() | {"epoch": 2}), training.models)
-    monkeypatch.setattr(tasks, "_moment", lambda ref, at: (run, None))
+    monkeypatch.setattr(tasks, "moment_at", lambda ref, at: (run, None))
     monkeypatch.setattr(candidate, "gate", lambda run, moment: SimpleNamespace(stopped=""))
     monkeypatch.setattr(TrainingRun, "committed", lambda run, moment: False)
     behind(monkeypatch, "meta_reflect.meta_reflect", "meta_reflect.gate")
@@ -356,14 +356,14 @@ def test_the_tasks_of_a_part_have_what_it_was_triggered_with_last(monkeypatch: p
 
 def test_steps_of_many_chunks_are_fewer_in_a_dag_run(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(monkeypatch, 10, train__steps_per_epoch=None, sandbox__items_per_container=1)
-    # A step has 4 chunks of its batch, 24 of the selection split beside 4 of the next batch, and 4 other tasks.
-    assert [offset for _, offset in parts()] == [0, 8, 16, 24]
+    # A step has 4 chunks of its batch, 24 of the selection split, and 5 other tasks.
+    assert [offset for _, offset in parts()] == [0, 9, 18, 27]
     ref = RunRef.model_validate(parts.conf)
-    assert (ref.offset, ref.part) == (24, 6)
-    ref = ref.model_copy(update={"part": 8})
-    run = TrainingRun(ref.model_copy(update={"offset": 8}), parts.models)
-    found = [run.step(position) for position in range(1, 10)]
-    assert [None if moment is None else moment.step for moment in found] == [*range(9, 17), None]
+    assert (ref.offset, ref.part) == (27, 3)
+    ref = ref.model_copy(update={"part": 9})
+    run = TrainingRun(ref.model_copy(update={"offset": 9}), parts.models)
+    found = [run.step(position) for position in range(1, 11)]
+    assert [None if moment is None else moment.step for moment in found] == [*range(10, 19), None]
 
 
 @pytest.mark.parametrize(("items", "draws", "steps"), [(200, 1, 10), (1000, 3, 10), (100_000, 1, 5), (100_000, 3, 1)])

@@ -13,7 +13,7 @@ from skillopt_airflow.pipeline.transfer_dag import transfer_dag
 
 SMALL = TrainConfig.from_layers({"train": {"num_epochs": 2, "steps_per_epoch": 1, "batch_size": 8}})
 
-BESIDE = ("plan_ahead", "speculate")
+BESIDE = ("speculate",)
 
 
 def stages(dag: Any, group: str) -> list[str]:
@@ -28,8 +28,7 @@ def test_a_step_has_the_stages_of_the_algorithm() -> None:
     assert tasks == {
         "step_01.rollout": {"plan"},
         "step_01.update": {"step_01.rollout"},
-        "step_01.plan_ahead": {"step_01.rollout"},
-        "step_01.speculate": {"step_01.plan_ahead"},
+        "step_01.speculate": {"step_01.rollout"},
         "step_01.evaluate": {"step_01.update"},
         "step_01.gate": {"step_01.update", "step_01.evaluate", "step_01.speculate"},
     }
@@ -73,8 +72,12 @@ def test_a_matrix_is_concluded_whatever_became_of_its_rollouts_and_made_of_no_ba
 
 def test_an_epochs_end_compares_then_reflects() -> None:
     dag = epoch_dag("searchqa", SMALL)
-    assert stages(dag, "slow_update") == ["longitudinal", "rollout", "slow_update", "evaluate", "gate"]
-    assert stages(dag, "meta_reflect") == ["meta_reflect", "evaluate", "gate"]
+    for group, expected in {
+        "slow_update": ["longitudinal", "rollout", "slow_update", "evaluate", "gate"],
+        "meta_reflect": ["meta_reflect", "evaluate", "gate"],
+    }.items():
+        assert [name for name in stages(dag, group) if name not in BESIDE] == expected
+        assert f"{group}.speculate" in dag.task_dict[f"{group}.gate"].upstream_task_ids
     assert "step_01.gate" in dag.task_dict["slow_update.longitudinal"].upstream_task_ids
     assert "slow_update.gate" in dag.task_dict["meta_reflect.meta_reflect"].upstream_task_ids
 
@@ -124,7 +127,7 @@ def test_where_a_slot_is_a_call_tasks_take_as_many_as_they_make_at_the_same_time
     dags = [train_dag("searchqa", config), epoch_dag("searchqa", config)]
     tasks = {task.task_id: task for dag in dags for task in dag.tasks if task.pool == "provider"}
     taken = {name: task.pool_slots for name, task in tasks.items()}
-    rollouts = {name for name, task in tasks.items() if task.is_mapped}
+    rollouts = {name for name, task in tasks.items() if task.is_mapped or name.endswith(".speculate")}
     assert {taken.pop(name) for name in rollouts} == {8}
     assert taken == {
         "preflight": 3,
@@ -133,7 +136,8 @@ def test_where_a_slot_is_a_call_tasks_take_as_many_as_they_make_at_the_same_time
         "meta_reflect.meta_reflect": 1,
     }
     # What a task takes is what it keeps to.
-    assert {tasks[name].partial_kwargs["calls"] for name in rollouts} == {8}
+    assert {tasks[name].partial_kwargs["calls"] for name in rollouts if tasks[name].is_mapped} == {8}
+    assert tasks["step_01.speculate"].calls == 8
     assert tasks["step_01.update"].op_args[-1] == 16
     jobs = TrainConfig.from_layers(config.model_dump(), {"model": {"batch": True}})
     assert train_dag("searchqa", jobs).task_dict["test"].pool_slots == 8

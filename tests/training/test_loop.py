@@ -73,5 +73,5 @@ def test_an_epoch(training: Training) -> None:
     order = ["plan", *(f"step_01.{name}" for name in dict.fromkeys(step))]
     for kind in ("slow_update", "meta_reflect"):
         order += [f"{kind}.{name}" for name in of_moments(training, f"{kind}/epoch_02")]
-    beside = ("step_01.plan_ahead", "step_01.speculate")
+    beside = ("step_01.speculate", "slow_update.speculate", "meta_reflect.speculate")
     check(epoch_dag("searchqa", training.config), order, beside)

@@ -18,7 +18,7 @@ from skillopt_airflow.store.artifacts import ArtifactStore
 from skillopt_airflow.store.keys import RegateKeys
 from skillopt_airflow.training.lost_nights import backfill_of
 from skillopt_airflow.training.night import LedgerRow, settle_night
-from skillopt_airflow.training.night_plan import Contest, NightDags, contest_of, prepare_night
+from skillopt_airflow.training.night_plan import Contest, DagIds, contest_of, prepare_night
 from tests.training.in_process import Training, configured
 from tests.training.test_nights import CHAMPION, FORMER, TARGET, Nights, healthy
 
@@ -94,7 +94,7 @@ def test_the_night_after_an_outage_names_those_whose_items_are_there(
         # On day 2 no night begins, though there are items.
         earlier = [f"2026-11-0{one}" for one in range(day - 1, 0, -1) if one != 2]
         plan = prepare_night(
-            training.run, training.config, date, TARGET, 1000, NightDags("regate_searchqa", "publish_searchqa"), earlier
+            training.run, training.config, date, TARGET, 1000, DagIds("regate_searchqa", "publish_searchqa"), earlier
         )
         assert isinstance(plan, list), plan
         training.run_containers(plan)

@@ -41,11 +41,11 @@ SIZES_OF_SPLITS = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
         ({"evaluation.draws": 8, "model.batch": True, **TWENTY}, ""),
         (
             {"evaluation.draws": 110, "evaluation.eval_test": False, **TWENTY},
-            "the evaluation of a candidate: 1102 chunks",
+            "the evaluation of a candidate: 1100 chunks",
         ),
         (
             {"evaluation.draws": 101, "evaluation.eval_test": False, "sandbox.max_containers": 16},
-            "the evaluation of a candidate: 1617 chunks",
+            "the evaluation of a candidate: 1616 chunks",
         ),
         ({"train.batch_size": 400, "sandbox.items_per_container": 1}, "the test of two skills: 2800"),
         ({"optimizer.slow_update_samples": 400, "sandbox.items_per_container": 1}, "the test of two skills: 2800"),

@@ -10,7 +10,7 @@ import pytest
 from skillopt_airflow.core.budget import ModelPrice
 from skillopt_airflow.core.errors import ConfigError
 from skillopt_airflow.core.types import Split
-from skillopt_airflow.training.night_plan import NightDags, prepare_night
+from skillopt_airflow.training.night_plan import DagIds, prepare_night
 from skillopt_airflow.training.preparation import prepare_scoring
 from skillopt_airflow.training.scorecard import ScoringRequest
 from tests.training.in_process import Training
@@ -80,7 +80,7 @@ def night(folder: Path, **knobs: Any) -> object:
     training = Training.of(regate__fresh_uri=str(folder), **knobs)
     training.models.artifacts = nights.store
     return prepare_night(
-        training.run, training.config, DATE, TARGET, 1024, NightDags("regate_searchqa", "publish_searchqa"), ()
+        training.run, training.config, DATE, TARGET, 1024, DagIds("regate_searchqa", "publish_searchqa"), ()
     )
 
 
@@ -91,9 +91,7 @@ def test_a_night_of_a_target_without_a_champion_names_the_targets_that_have_one(
     training.models.artifacts = nights.store
 
     def prepared(base: str) -> object:
-        return prepare_night(
-            training.run, training.config, DATE, base, 1024, NightDags("-", "team_publish_searchqa"), ()
-        )
+        return prepare_night(training.run, training.config, DATE, base, 1024, DagIds("-", "team_publish_searchqa"), ())
 
     assert prepared(new) == "no_data: nothing is published, so there is no champion to check"
     nights.publish(CHAMPION)

@@ -3,17 +3,19 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow.sdk import DAG, Param
 from airflow.sdk.definitions.param import ParamsDict
 
 from skillopt_airflow.core.config import TrainConfig
 from skillopt_airflow.core.pool_slots import MOST_AT_ONCE, calls_of_optimizer, calls_of_rollouts
+from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.pipeline.addresses import prefixed
 from skillopt_airflow.pipeline.alerts import on_failure
 from skillopt_airflow.pipeline.preflight_task import Preflight
 from skillopt_airflow.pipeline.rollout_chunk import RolloutChunk
+from skillopt_airflow.pipeline.speculation_task import Speculation
 from skillopt_airflow.pipeline.task_errors import keep_error
 from skillopt_airflow.sandbox.docker_limits import task_seconds
 
@@ -60,9 +62,9 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
     and their items get typed rows.
     """
     sandbox = config.sandbox
-    operator, _, start_seconds = _engine(config)
-    seconds = task_seconds(sandbox, sandbox.items_per_container, start_seconds)
-    return operator.partial(
+    engine = _engine(config)
+    seconds = task_seconds(sandbox, sandbox.items_per_container, engine.start_seconds)
+    return engine.chunk.partial(
         task_id=task_id,
         image=config.image,
         run=run,
@@ -77,14 +79,32 @@ def rollouts(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any:
 def preflight(config: TrainConfig, run: Any) -> Any:
     """Return the task that tries what a run will use."""
     sandbox = config.sandbox
-    _, operator, start_seconds = _engine(config)
-    return operator(
+    engine = _engine(config)
+    return engine.preflight(
         task_id="preflight",
         image=config.image,
         run=run,
         chunk=None,
         **in_pool(sandbox.pool, calls_of_rollouts(config), MOST_AT_ONCE),
-        execution_timeout=timedelta(seconds=task_seconds(sandbox, 1, start_seconds)),
+        execution_timeout=timedelta(seconds=task_seconds(sandbox, 1, engine.start_seconds)),
+        **engine_queue(config),
+    )
+
+
+def speculation(config: TrainConfig, run: Any, at: int | MomentKind) -> Any:
+    """Return the task that rolls out the batch behind a moment before the moment's candidate is judged."""
+    sandbox, train, engine = config.sandbox, config.train, _engine(config)
+    batch = train.batch_size * train.accumulation * train.rollouts_per_item
+    seconds = task_seconds(sandbox, max(sandbox.items_per_container, batch), engine.start_seconds)
+    return engine.speculation(
+        task_id="speculate",
+        image=config.image,
+        run=run,
+        at=at,
+        calls=calls_of_rollouts(config),
+        trigger_rule="none_failed",
+        **in_pool(sandbox.pool, calls_of_rollouts(config)),
+        execution_timeout=timedelta(seconds=seconds),
         **engine_queue(config),
     )
 
@@ -126,12 +146,21 @@ def evaluations(config: TrainConfig, task_id: str, run: Any, chunks: Any) -> Any
     return BatchRollouts(task_id=task_id, run=run, chunks=chunks, calls=calls, execution_timeout=limit, **pool)
 
 
-def _engine(config: TrainConfig) -> tuple[Any, Any, int]:
-    """Return the engine's operators, of a chunk and of the preflight, and the seconds until a sandbox may run."""
+class Engine(NamedTuple):
+    """The operators of an engine."""
+
+    chunk: Any
+    preflight: Any
+    speculation: Any
+    start_seconds: int
+    """Time until a sandbox may run."""
+
+
+def _engine(config: TrainConfig) -> Engine:
     if config.sandbox.engine == "kubernetes":
         # It imports Kubernetes' client, for which nobody else is to wait.
-        from skillopt_airflow.pipeline.pods import PodChunk, PodPreflight
+        from skillopt_airflow.pipeline.pods import PodChunk, PodPreflight, PodSpeculation
         from skillopt_airflow.sandbox.pod import START_SECONDS
 
-        return PodChunk, PodPreflight, START_SECONDS
-    return RolloutChunk, Preflight, 0
+        return Engine(PodChunk, PodPreflight, PodSpeculation, START_SECONDS)
+    return Engine(RolloutChunk, Preflight, Speculation, 0)

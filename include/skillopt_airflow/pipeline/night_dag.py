@@ -109,7 +109,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         nights_before,
     )
     from skillopt_airflow.store.keys import night_name
-    from skillopt_airflow.training.night_plan import NightDags, prepare_night
+    from skillopt_airflow.training.night_plan import DagIds, prepare_night
 
     context = get_current_context()
     # By the interval, since the logical date of a run by hand is the moment of the click.
@@ -126,7 +126,7 @@ def prepare_night(benchmark: str) -> list[JsonObject]:
         ref = RunRef(benchmark=benchmark, run=name, storage=config.storage, code=code_version(benchmark))
         run = open_run(ref)
         base, earlier = base_target(benchmark), nights_before(begin, config)
-        dags = NightDags(regate_dag_id(benchmark), publish_dag_id(benchmark))
+        dags = DagIds(regate_dag_id(benchmark), publish_dag_id(benchmark))
         prepared = prepare_night(run, config, date, base, most_mapped(), dags, earlier)
     if isinstance(prepared, str):
         raise AirflowSkipException(prepared)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from skillopt_airflow.pipeline.airflow_connections import signing_store
 from skillopt_airflow.pipeline.preflight_task import PreflightTask
 from skillopt_airflow.pipeline.rollout_chunk import ChunkTask
+from skillopt_airflow.pipeline.speculation_task import SpeculationTask
 from skillopt_airflow.sandbox.kubernetes import PodRolloutOperator
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ class PodChunk(ChunkTask, PodRolloutOperator):
 
         run = self._work.run
         return ExchangeFolder(signing_store(run.ref.storage, run.ref.storage.bucket), run.keys.pod(name))
+
+
+class PodSpeculation(SpeculationTask, PodChunk):
+    """Rolls a batch out in pods; the twin of `Speculation`."""
 
 
 class PodPreflight(PreflightTask, PodChunk):

@@ -58,14 +58,6 @@ def plan(run: JsonObject) -> list[JsonObject]:
     return _batch_or_end(open_run(run), 1)
 
 
-@task(trigger_rule="none_failed")
-def plan_ahead(run: JsonObject, at: int) -> list[JsonObject]:
-    """Return the chunks of the next step's batch under the present skill, none if no rejection is expected."""
-    from skillopt_airflow.training.steps import plan_ahead
-
-    return plan_ahead(*_moment(run, at))
-
-
 @task(execution_timeout=timedelta(hours=1), trigger_rule="none_failed")
 def update(run: JsonObject, at: int, screened: bool, calls: int | None = None) -> list[JsonObject]:
     """Reflect, merge the patches, keep the edits within the learning rate and apply them; each stage keeps its result.
@@ -75,7 +67,7 @@ def update(run: JsonObject, at: int, screened: bool, calls: int | None = None) -
     """
     from skillopt_airflow.training.steps import update
 
-    return update(*_moment(run, at), screened, calls)
+    return update(*moment_at(run, at), screened, calls)
 
 
 @task(trigger_rule="none_failed_min_one_success")
@@ -83,7 +75,7 @@ def screen(run: JsonObject, at: int) -> list[JsonObject]:
     """Return the chunks to evaluate the candidate on, none if it equals the skill or is worse on the step's batch."""
     from skillopt_airflow.training.steps import screen
 
-    return screen(*_moment(run, at))
+    return screen(*moment_at(run, at))
 
 
 @task(trigger_rule="none_failed_min_one_success")
@@ -91,7 +83,7 @@ def confirm(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
     """Plan fresh rollouts of the items on which candidate and current skill differ, where the policy asks for them."""
     from skillopt_airflow.training.candidate import confirm
 
-    return confirm(*_moment(run, at))
+    return confirm(*moment_at(run, at))
 
 
 @task(trigger_rule="none_failed_min_one_success")
@@ -102,7 +94,7 @@ def gate(run: JsonObject, at: int | MomentKind) -> list[JsonObject]:
     """
     from skillopt_airflow.training.candidate import gate
 
-    opened, moment = _moment(run, at)
+    opened, moment = moment_at(run, at)
     if opened.committed(moment):
         # Another outcome than before takes back what followed from it, and only the training can do that again.
         check_training(opened.ref.benchmark)
@@ -120,7 +112,7 @@ def longitudinal(run: JsonObject) -> list[JsonObject]:
     """Return the sampled training items under the last skills of two epochs, as chunks."""
     from skillopt_airflow.training.epoch_end import longitudinal
 
-    opened, moment = _moment(run, "slow_update")
+    opened, moment = moment_at(run, "slow_update")
     check_training(opened.ref.benchmark)
     return longitudinal(opened, moment)
 
@@ -130,7 +122,7 @@ def slow_update(run: JsonObject) -> list[JsonObject]:
     """Write guidance for the skill and memory for the optimizer, from the comparison of two epochs."""
     from skillopt_airflow.training.epoch_end import slow_update
 
-    return slow_update(*_moment(run, "slow_update"))
+    return slow_update(*moment_at(run, "slow_update"))
 
 
 @task(trigger_rule="none_failed")
@@ -138,7 +130,7 @@ def meta_reflect(run: JsonObject) -> list[JsonObject]:
     """Propose edits from what the epoch accepted and rejected."""
     from skillopt_airflow.training.epoch_end import meta_reflect
 
-    opened, moment = _moment(run, "meta_reflect")
+    opened, moment = moment_at(run, "meta_reflect")
     check_training(opened.ref.benchmark)
     return meta_reflect(opened, moment)
 
@@ -169,7 +161,7 @@ def report(run: JsonObject) -> JsonObject:
     return {"history": opened.store.address(opened.keys.history), "report": opened.store.address(opened.keys.report)}
 
 
-def _moment(ref: JsonObject, at: int | MomentKind) -> tuple[TrainingRun, Moment]:
+def moment_at(ref: JsonObject, at: int | MomentKind) -> tuple[TrainingRun, Moment]:
     """Return the step at this position of the DAG run, or the epoch's end of this kind; skipped if there is none."""
     run = open_run(ref)
     moment = run.step(at) if isinstance(at, int) else run.epoch_end(at)

@@ -15,7 +15,15 @@ from skillopt_airflow.core.timeline import MomentKind
 from skillopt_airflow.pipeline import params, tasks
 from skillopt_airflow.pipeline.addresses import ReportLink, epoch_dag_id, train_dag_id
 from skillopt_airflow.pipeline.epochs import epoch_runs, run_of_part, steps_in_part
-from skillopt_airflow.pipeline.graph import asks_optimizer, dag_of, engine_queue, evaluations, preflight, rollouts
+from skillopt_airflow.pipeline.graph import (
+    asks_optimizer,
+    dag_of,
+    engine_queue,
+    evaluations,
+    preflight,
+    rollouts,
+    speculation,
+)
 from skillopt_airflow.pipeline.night_dag import decline_asset, stale_asset
 from skillopt_airflow.pipeline.publishing import publication
 from skillopt_airflow.training.benchmark_settings import preset_names
@@ -92,13 +100,12 @@ def training_step(batch: Any, position: int, config: TrainConfig) -> Any:
     screened = config.evaluation.screen == "batch"
     with TaskGroup(f"step_{position:02d}"):
         rollout = rollouts(config, "rollout", THIS_RUN, batch)
-        # While the optimizer thinks, the target would have nothing to do.
-        ahead = tasks.plan_ahead(THIS_RUN, position)
         calls = calls_of_optimizer(config)
         update = tasks.update.override(**asks_optimizer(config))(THIS_RUN, position, screened, calls)
         gate = evaluate_and_gate(screen(update, position, config) if screened else update, position, config)
-        chain(rollout, [ahead, update])
-        chain(rollouts(config, "speculate", THIS_RUN, ahead), gate)
+        chain(rollout, update)
+        # While the optimizer thinks, the target would have nothing to do.
+        chain(rollout, speculation(config, THIS_RUN, position), gate)
         return gate
 
 
@@ -109,9 +116,11 @@ def epoch_end(steps: Any, config: TrainConfig) -> None:
         slow_update = tasks.slow_update.override(**asks_optimizer(config, most=2))(THIS_RUN)
         chain(steps, longitudinal, rollouts(config, "rollout", THIS_RUN, longitudinal), slow_update)
         guided = evaluate_and_gate(slow_update, "slow_update", config)
+        chain(steps, speculation(config, THIS_RUN, "slow_update"), guided)
     with TaskGroup("meta_reflect"):
         meta_reflect = tasks.meta_reflect.override(**asks_optimizer(config, most=1))(THIS_RUN)
-        evaluate_and_gate(meta_reflect, "meta_reflect", config)
+        reflected = evaluate_and_gate(meta_reflect, "meta_reflect", config)
+        chain(guided, speculation(config, THIS_RUN, "meta_reflect"), reflected)
     chain(guided, meta_reflect)
 
 

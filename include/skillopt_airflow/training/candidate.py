@@ -31,7 +31,6 @@ from skillopt_airflow.training.evaluation import (
 from skillopt_airflow.training.lapse_notes import with_notes
 from skillopt_airflow.training.rollout_plan import Chunk, store_plan
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.speculation import speculation
 from skillopt_airflow.training.spending import why_stop
 
 if TYPE_CHECKING:
@@ -47,14 +46,9 @@ def remembers(run: TrainingRun, moment: Moment) -> bool:
 
 
 def propose(run: TrainingRun, moment: Moment, patch: Patch) -> list[Chunk]:
-    """Make the moment's candidate; return what it takes to measure it, nothing if it is the current skill itself.
-
-    A step that follows may have its batch rolled out beside it.
-    """
+    """Make the moment's candidate; return what it takes to measure it, nothing if it is the current skill itself."""
     store_candidate(run, moment, run.keys.moment(moment), patch)
-    chunks = evaluation_chunks(run, moment, [proposal.keys.candidate_skill for proposal in to_measure(run, moment)])
-    ahead = speculation(run, moment) if chunks and not _is_forced(run, moment) else []
-    return [*chunks, *ahead]
+    return evaluation_chunks(run, moment, [proposal.keys.candidate_skill for proposal in to_measure(run, moment)])
 
 
 def store_candidate(run: TrainingRun, moment: Moment, keys: "MomentKeys", patch: Patch) -> None:

@@ -18,7 +18,7 @@ from skillopt_airflow.core.timeline import Moment, timeline
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.optimizer.minibatches import most_minibatches
 from skillopt_airflow.training.lapse_notes import notes_enter
-from skillopt_airflow.training.speculation import adds_notes, first_speculation
+from skillopt_airflow.training.speculation import first_speculation, may_precede
 
 ROLLOUT_TOKENS = 200
 """A likely answer of the target; at most it is model.max_tokens."""
@@ -274,12 +274,7 @@ def _target_calls(config: TrainConfig, sizes: Mapping[Split, int], slices: Seque
 
 def _may_speculate(moment: Moment, config: TrainConfig) -> bool:
     """Return whether the batch behind a moment may be rolled out before its candidate is judged."""
-    if moment.kind == "seed":
-        return False
-    optimizer = config.optimizer
-    if adds_notes(moment, optimizer):
-        return False
-    if moment.kind == "slow_update" and not (optimizer.use_slow_update and optimizer.slow_update_gate):
+    if not may_precede(moment, config.optimizer):
         return False
     # Behind an epoch's last step one more has been judged.
     return moment.step + (moment.kind != "step") >= first_speculation(config.train)

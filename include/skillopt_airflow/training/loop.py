@@ -18,6 +18,7 @@ from skillopt_airflow.training.preparation import prepare_training
 from skillopt_airflow.training.publication import gate_publication, plan_publication, publish_best
 from skillopt_airflow.training.reporting import write_report
 from skillopt_airflow.training.run import TrainingRun
+from skillopt_airflow.training.speculation import plan_ahead
 
 
 class TrainingLoop:
@@ -48,6 +49,7 @@ class TrainingLoop:
             elif moment.kind == "slow_update":
                 self._slow_update(moment)
             else:
+                self._speculate(moment)
                 self._evaluate_and_gate(moment, self._plan(moment, "meta_reflect", epoch_end.meta_reflect))
         self._rollouts("evaluate_last", self.task("measure_last", lambda: seed_and_final.last_plan(run)))
         self._rollouts("test", self.task("finish", lambda: seed_and_final.finish(run)))
@@ -81,7 +83,7 @@ class TrainingLoop:
     def _step(self, moment: Moment) -> None:
         name, screened = moment.name, self.config.evaluation.screen == "batch"
         self._rollouts(f"{name}/rollout", self._plan(moment, "plan", steps.rollout))
-        self._rollouts(f"{name}/speculate", self._plan(moment, "plan_ahead", steps.plan_ahead))
+        self._speculate(moment)
         planned = self._plan(moment, "update", partial(steps.update, screened=screened))
         if screened:
             self._rollouts(f"{name}/screen_rollout", planned)
@@ -89,8 +91,12 @@ class TrainingLoop:
         self._evaluate_and_gate(moment, planned)
 
     def _slow_update(self, moment: Moment) -> None:
+        self._speculate(moment)
         self._rollouts(f"{moment.name}/rollout", self._plan(moment, "longitudinal", epoch_end.longitudinal))
         self._evaluate_and_gate(moment, self._plan(moment, "slow_update", epoch_end.slow_update))
+
+    def _speculate(self, moment: Moment) -> None:
+        self.task(f"{moment.name}/speculate", lambda: self._roll_out(plan_ahead(self.run, moment)))
 
     def _evaluate_and_gate(self, moment: Moment, planned: Sequence[JsonObject]) -> None:
         """Measure a candidate on the selection split and let the gate decide."""

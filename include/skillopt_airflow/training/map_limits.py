@@ -42,18 +42,14 @@ def step_demands(config: TrainConfig, sizes: Mapping[Split, int]) -> list[Demand
     val = len(range(sizes[Split.VAL])[: rules.limit(Split.VAL)])
     in_batch = min(sizes[Split.TRAIN], train.batch_size * train.accumulation)
     batch = _chunks(config, in_batch, train.rollouts_per_item)
-    ahead = batch if train.speculative_rollout else 0
     of_batch = ("train.batch_size", "train.accumulation")
     demands = [Demand("a step's batch", batch, (*of_batch, "train.rollouts_per_item"))]
     if rules.use_gate and policy_of(rules).needs_fresh_draws:
         demands.append(Demand("a confirmation", _chunks(config, val, skills=2), ("evaluation.val_limit",)))
     if rules.screens:
         demands.append(Demand("a step's screen", _chunks(config, in_batch), of_batch))
-    if config.model.batch:
-        demands.append(Demand("the next step's batch", ahead, of_batch))
-    else:
-        # At an epoch's end the next batch is part of the evaluation's plan.
-        evaluated = _chunks(config, val, rules.draws, train.proposals) + ahead
+    if not config.model.batch:
+        evaluated = _chunks(config, val, rules.draws, train.proposals)
         more = ("evaluation.draws", *(["train.proposals"] if train.proposals > 1 else []), "evaluation.val_limit")
         demands.append(Demand("the evaluation of a candidate", evaluated, more))
     return demands

@@ -58,7 +58,7 @@ class Contest(Document):
         return [*enumerate(ROLES if self.previous is not None else ROLES[:2])]
 
 
-class NightDags(NamedTuple):
+class DagIds(NamedTuple):
     """Ids of a benchmark's DAGs."""
 
     regate: str
@@ -66,13 +66,7 @@ class NightDags(NamedTuple):
 
 
 def prepare_night(
-    run: TrainingRun,
-    config: TrainConfig,
-    date: str,
-    base: str,
-    most_chunks: int,
-    dags: NightDags,
-    earlier: Iterable[str],
+    run: TrainingRun, config: TrainConfig, date: str, base: str, most_chunks: int, dags: DagIds, earlier: Iterable[str]
 ) -> list[JsonObject] | str:
     """Store what a night needs; return the chunks of its rollouts, or why there is nothing to check.
 

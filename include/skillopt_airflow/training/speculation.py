@@ -8,9 +8,9 @@ import math
 from skillopt_airflow.core.gate import GateDecision
 from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import OptimizerGroup, TrainGroup
-from skillopt_airflow.core.types import Split
+from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.training.lapse_notes import notes_enter
-from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids
+from skillopt_airflow.training.rollout_plan import AHEAD, Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import affords_rest
 
@@ -19,10 +19,18 @@ REJECTED = 2
 """Of the RECENT last steps so many must have rejected their candidates before `auto` expects the next rejection."""
 
 
+def plan_ahead(run: TrainingRun, moment: Moment) -> list[JsonObject]:
+    """Plan the batch of the step that follows; return its chunks, none if no rejection is expected.
+
+    None of a moment that is over either, to which an update of this project may add the task.
+    """
+    return store_plan(run, moment, AHEAD, [] if run.committed(moment) else speculation(run, moment))
+
+
 def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:
     """Return the batch of the step that follows at once, under the skill that it starts from after a rejection."""
     following = run.timeline[run.timeline.index(moment) + 1]
-    if following.kind != "step" or adds_notes(moment, run.config.optimizer) or not _pays(run, moment):
+    if following.kind != "step" or not may_precede(moment, run.config.optimizer) or not _pays(run, moment):
         return []
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(following) for item in part]
@@ -35,9 +43,13 @@ def first_speculation(train: TrainGroup) -> float:
     return REJECTED + 1 if wanted == "auto" else 1 if wanted else math.inf
 
 
-def adds_notes(moment: Moment, rules: OptimizerGroup) -> bool:
-    """Return whether the moment may change the skill also by a rejection."""
-    return moment.kind == "step" and notes_enter(rules)
+def may_precede(moment: Moment, rules: OptimizerGroup) -> bool:
+    """Return whether a rejection leaves the skill as it was, so that the batch behind a moment can begin before it."""
+    if moment.kind == "step":
+        return not notes_enter(rules)
+    if moment.kind == "slow_update":
+        return rules.use_slow_update and rules.slow_update_gate
+    return moment.kind == "meta_reflect"
 
 
 def _pays(run: TrainingRun, moment: Moment) -> bool:

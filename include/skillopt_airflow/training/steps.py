@@ -32,9 +32,8 @@ from skillopt_airflow.training.choice import Proposal, proposals, to_measure
 from skillopt_airflow.training.evaluation import evaluation_chunks
 from skillopt_airflow.training.item_files import contents, pictures, shown_items
 from skillopt_airflow.training.lapse_notes import notes_enter, store_notes
-from skillopt_airflow.training.rollout_plan import AHEAD, Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
-from skillopt_airflow.training.speculation import speculation
 from skillopt_airflow.training.stage_models import Assistants, optimizing
 from skillopt_airflow.training.timing import timed
 
@@ -51,14 +50,6 @@ def batch_chunks(run: TrainingRun, moment: Moment) -> list[Chunk]:
     skill = run.keys.skill(run.state_before(moment).current.version)
     items = [item for part in run.slices(moment) for item in part]
     return chunks_of(run.config, "rollout", [skill], Split.TRAIN, ids(items), run.config.train.batch_draws)
-
-
-def plan_ahead(run: TrainingRun, moment: Moment) -> list[JsonObject]:
-    """Plan the next step's batch under the present skill; return its chunks, none if no rejection is expected.
-
-    None of a step that is over either, to which an update of this project may add the task.
-    """
-    return store_plan(run, moment, AHEAD, [] if run.committed(moment) else speculation(run, moment))
 
 
 def update(run: TrainingRun, moment: Moment, screened: bool = False, calls: int | None = None) -> list[JsonObject]:

@@ -82,8 +82,8 @@ class ChunkWorkload:
         self.wanted_coverage = 1 - (1 - run.config.evaluation.min_coverage) / max(1, len(draws))
         """Share of the items that want a score, so that with several draws enough of them have one in each."""
         self.index = int(str(ref["index"]))
-        # A speculation ends long before the evaluation that it runs beside, and the gateways hold both to the run's.
-        same = sum(chunk.stage == self.stage for chunk in filled)
+        # The chunks of a batch ahead run one after the other, and the gateways hold stages side by side to the run's.
+        same = 1 if self.stage == "speculate" else sum(chunk.stage == self.stage for chunk in filled)
         self._beside = max(1, min(same, run.config.sandbox.max_containers))
         self.concurrency = max(1, run.config.model.concurrency // self._beside)
         """Model calls that the chunk has in flight: its part of the run's, as several of a stage run at a time."""
