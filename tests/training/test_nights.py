@@ -535,7 +535,9 @@ def test_what_a_champion_was_long_before_it_came_back_counts_for_nothing(nights:
 
 def test_too_many_failed_rollouts_settle_nothing(nights: Nights) -> None:
     nights.fail = lambda stage, item_id: Status.MODEL_ERROR if item_id.endswith(("1", "3", "5")) else None
-    with pytest.raises(DataError, match=r"the champion skill on the fresh items: only [\d.]+% of the items have a score"):
+    with pytest.raises(
+        DataError, match=r"the champion skill on the fresh items: only [\d.]+% of the items have a score"
+    ):
         nights.night(date(1), healthy(1))
     assert nights.all() == []
 

@@ -205,7 +205,8 @@ def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Trainin
     # Earlier draws are stored.
     rules: dict[str, Any] = {"draws": 3}
     with pytest.raises(
-        DataError, match=r"the (candidate|rival) skill on the test split: only [\d.]+% of the items have a score .*clear"
+        DataError,
+        match=r"the (candidate|rival) skill on the test split: only [\d.]+% of the items have .*clear",
     ):
         contest(broken, artifacts, "broken", **rules)
     trained.run_containers(plan_publication(trained.run, artifacts, "broken", PublishingGroup(**rules)))
