@@ -178,7 +178,7 @@ def test_an_old_version_that_is_published_while_others_are_removed_stays(store: 
 
     class Overtaken(ArtifactStore):
         def _is_old(self, version: str, before: datetime) -> bool:
-            publish(other, "overtaken", provenance("again"))
+            publish(other, "overtaken", provenance())
             publish(other, "three", provenance("later"))
             return super()._is_old(version, before)
 
