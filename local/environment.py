@@ -70,7 +70,10 @@ def own_variables(home: Home, outer: Mapping[str, str]) -> dict[str, str]:
     return {
         HOME_VARIABLE: str(home.root),
         "AIRFLOW_HOME": str(home.airflow),
-        "NO_PROXY": _with_loopback(outer.get("NO_PROXY", outer.get("no_proxy", ""))),
+        # Python's clients read the lower case first.
+        **dict.fromkeys(
+            ("no_proxy", "NO_PROXY"), _with_loopback(*(outer.get(n, "") for n in ("no_proxy", "NO_PROXY")))
+        ),
     }
 
 
@@ -170,6 +173,6 @@ def _celery(home: Home) -> dict[str, str]:
     }
 
 
-def _with_loopback(no_proxy: str) -> str:
-    names = [name for name in no_proxy.split(",") if name]
-    return ",".join([*names, *(name for name in ("127.0.0.1", "localhost") if name not in names)])
+def _with_loopback(*no_proxy: str) -> str:
+    names = [name for names in no_proxy for name in names.split(",") if name]
+    return ",".join(dict.fromkeys([*names, "127.0.0.1", "localhost"]))

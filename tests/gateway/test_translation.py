@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import SecretStr
+from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from skillopt_airflow.core.types import ModelCall
+from skillopt_airflow.gateway import translation
 from skillopt_airflow.gateway.fallbacks import open_backend
 from skillopt_airflow.gateway.model_gateway import ModelGateway
 from skillopt_airflow.gateway.upstream import Upstream
@@ -216,6 +218,19 @@ def test_the_providers_status_reaches_the_gateway_after_one_try(provider: Serve,
     assert len(server.requests) == 1
     assert response.headers.get("retry-after") == "3.0"
     assert "aws-secret" not in response.text
+
+
+@pytest.mark.parametrize("error", [UnexpectedModelBehavior("choices: null"), AssertionError(), KeyError("output")])
+def test_an_answer_that_is_none_is_the_servers_failure(
+    server: DialectServer, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def model_request(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr(translation, "model_request", model_request)
+    response = send(bedrock(server.address))
+    assert response.status_code == 502
+    assert "cannot be read" in response.json()["error"]["message"]
 
 
 def test_no_server(server: DialectServer) -> None:

@@ -64,6 +64,8 @@ def test_loopback_is_reached_without_the_users_proxy(tmp_path: Path):
     home = Home.at(tmp_path)
     variables = platform_variables(home, home.read_or_choose(), {"NO_PROXY": "intranet,localhost"})
     assert variables["NO_PROXY"] == "intranet,localhost,127.0.0.1"
+    variables = platform_variables(home, home.read_or_choose(), {"no_proxy": "localhost,.corp", "NO_PROXY": "intranet"})
+    assert variables["NO_PROXY"] == variables["no_proxy"] == "localhost,.corp,intranet,127.0.0.1"
 
 
 def test_celery_runs_the_tasks_where_there_are_workers(tmp_path: Path):

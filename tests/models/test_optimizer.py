@@ -137,6 +137,33 @@ def test_a_server_without_tools_is_asked_for_plain_text_from_then_on(status: int
     assert [call.http_status for call in calls] == [status, 200, 200, 200]
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": {"code": "context_length_exceeded", "message": "too many tokens"}}),
+        (400, "maximum context length is 64000 tokens. You requested about 64387 tokens (9445 of tool input)"),
+        (400, {"error": {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000"}}),
+        (400, {"error": {"message": "the request exceeds the available context size"}}),
+    ],
+)
+def test_a_prompt_that_is_too_long_has_no_answer_of_use_and_is_sent_once(status: int, body: object) -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ModelHTTPError(status, "m", body)
+
+    with optimizer(respond) as (connected, calls), pytest.raises(ModelOutputError, match="takes no prompt so long"):
+        connected.ask("rank", "i", "p", Ranking)
+    assert [call.http_status for call in calls] == [status]
+
+
+def test_an_answer_whose_call_of_a_tool_is_broken_is_no_refusal_of_tools() -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        assert info.output_tools
+        raise ModelHTTPError(500, "m", {"error": {"message": "Failed to parse tool call arguments as JSON"}})
+
+    with optimizer(respond) as (connected, _), pytest.raises(ModelError, match="Failed to parse"):
+        connected.ask("rank", "i", "p", Ranking)
+
+
 def test_plain_text_that_never_fits_is_asked_for_twice() -> None:
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if info.output_tools:

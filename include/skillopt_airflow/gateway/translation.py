@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import (
     AgentRunError,
+    ContentFilterError,
     ModelAPIError,
     ModelHTTPError,
     ModelRequestTimeout,
@@ -62,8 +63,11 @@ class TranslatingBackend:
             return _provider_error(error)
         except ModelAPIError as error:
             raise httpx.ConnectError(str(error)) from error
-        except (AgentRunError, UserError) as error:
+        except (UserError, ContentFilterError) as error:
             return problem(400, str(error))
+        except (AgentRunError, AssertionError, TypeError, ValueError, AttributeError, LookupError) as error:
+            # The provider answered something that is no answer, or its client stumbled over it.
+            return problem(502, f"the provider's answer cannot be read: {error!r}")
         if response.finish_reason == "error":
             return problem(502, "the provider broke off its answer with an error")
         self._keep_thinking(response)

@@ -1,6 +1,7 @@
 """The optimizer model: structured answers through pydantic-ai, with retries and a usage row for each request."""
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -34,6 +35,10 @@ Prompt = str | Sequence[UserContent]
 
 OUTPUT_RETRIES = 2
 TEXT_RETRIES = 1
+_NO_TOOLS = re.compile(r"support (?:for )?tool|tool use|--jinja|tool choice|tools?\b[^.]* not supported|tool calling")
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|maximum context length|prompt is too long|context size|maximum number of tokens"
+)
 """A model without tools seldom gets better than its second answer."""
 
 
@@ -119,6 +124,8 @@ class PydanticAIOptimizer(MeteredModel):
                 metered.status = 200
             except ModelHTTPError as error:
                 metered.status = error.status_code
+                if _is_too_long(error):
+                    raise ModelOutputError(f"the {self.role} model takes no prompt so long: {error.message}") from error
                 kind = _NoTools if with_tools and _refuses_tools(error) else _kind(error)
                 raise kind(f"{stage}: the {self.role} model answered {error.status_code}: {error.message}") from error
             except ModelAPIError as error:
@@ -154,7 +161,21 @@ def _refuses_tools(error: ModelHTTPError) -> bool:
     Ollama: 400 "... does not support tools"; llama.cpp: 500 "tools param requires --jinja flag"; OpenRouter: 404 "No
     endpoints found that support tool use"; vLLM: 400 '"auto" tool choice requires ...'.
     """
-    return "tool" in f"{error.message} {error.body}".lower() and error.status_code != HTTPStatus.TOO_MANY_REQUESTS
+    return _NO_TOOLS.search(_said(error)) is not None and error.status_code != HTTPStatus.TOO_MANY_REQUESTS
+
+
+def _is_too_long(error: ModelHTTPError) -> bool:
+    """Return whether the prompt exceeds the model's context: the same one would at every try.
+
+    OpenAI: code context_length_exceeded; vLLM and OpenRouter: "maximum context length"; Anthropic: "prompt is too
+    long"; llama.cpp: "exceeds the available context size"; Gemini: "exceeds the maximum number of tokens".
+    """
+    of_request = error.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return of_request and _TOO_LONG.search(_said(error)) is not None
+
+
+def _said(error: ModelHTTPError) -> str:
+    return f"{error.message} {error.body}".lower()
 
 
 def is_unavailable(error: Exception) -> bool:
