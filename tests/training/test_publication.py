@@ -450,7 +450,7 @@ def test_a_better_skill_that_was_overtaken_is_published_by_comparing_again(
     # The version that the first try left tells of a gate that published nothing.
     gate = artifacts.read(published.version).manifest.publish_gate
     assert gate is not None
-    assert gate.rival == overtaking.version
+    assert gate.rival == f"champion {overtaking.version}"
     assert all(artifacts.read(version) for version in artifacts.list_versions())
     assert len(artifacts.list_versions()) == 3
 
