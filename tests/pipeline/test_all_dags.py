@@ -81,6 +81,10 @@ def test_the_process_of_a_task_builds_its_dag_alone(monkeypatch: pytest.MonkeyPa
         ("train: {sed: 1}", "train.sed: no such key"),
         ("regate: {schedule: at night}", "regate.schedule = at night: no cron expression"),
         ("retention: {schedule: 99 * * * *}", "retention.schedule = 99 * * * *: no cron expression"),
+        (
+            "regate: {schedule: 0 0 30 2 *}",
+            "regate.schedule = 0 0 30 2 *: no cron expression",
+        ),
     ],
 )
 def test_a_bad_benchmark_leaves_the_others_and_is_named(

@@ -12,7 +12,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from skillopt_airflow.core.config import TrainConfig
-from skillopt_airflow.core.errors import ConfigError
+from skillopt_airflow.core.errors import ConfigError, StoreUnavailable
 from skillopt_airflow.core.service_groups import PublishingGroup
 from skillopt_airflow.pipeline import evaluate_dag, night_dag, publishing
 from skillopt_airflow.pipeline.night_dag import regate_dag
@@ -244,6 +244,17 @@ def test_a_rejected_publication_is_in_the_report(
         complete(dag, "publication.approve", answered("Reject", timedout=timedout))
     assert told == [said]
     assert skipped.value.tasks == ["publication.publish"]
+
+
+def test_a_rejection_stands_though_the_report_cannot_be_written(
+    told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(run: object, why: str) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(publishing, "_tell", away)
+    with pytest.raises(DownstreamTasksSkipped):
+        complete(publishing.publish_dag("searchqa", TrainConfig()), "publication.approve", answered("Reject"))
 
 
 def test_an_approved_publication_goes_on(told: list[str]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from airflow.sdk import DAG, CronTriggerTimetable, get_parsing_context
 from airflow.sdk.exceptions import AirflowTimetableInvalid
+from croniter import croniter  # type: ignore[import-untyped]
 
 from skillopt_airflow import benchmarks
 from skillopt_airflow.core.config import TrainConfig
@@ -76,10 +77,15 @@ def readable_config(benchmark: str) -> TrainConfig:
         ("retention.schedule", config.retention.schedule),
     ):
         try:
-            CronTriggerTimetable(schedule, timezone="UTC").validate()
-        except AirflowTimetableInvalid as error:
+            timetable = CronTriggerTimetable(schedule, timezone="UTC")
+            timetable.validate()
+            # What is an expression may name a day that no month has.
+            croniter(timetable.expression).get_next()
+        except (AirflowTimetableInvalid, ValueError) as error:
             file = benchmarks.folder(benchmark) / "benchmark.yaml"
-            raise ConfigError(f"{file}: {path} = {schedule}: no cron expression or preset: {error}") from error
+            raise ConfigError(
+                f"{file}: {path} = {schedule}: no cron expression or preset that ever occurs: {error}"
+            ) from error
     return config
 
 

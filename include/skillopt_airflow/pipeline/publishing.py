@@ -155,7 +155,10 @@ class Approval(ApprovalOperator):
         except DownstreamTasksSkipped:
             why = f"nobody approved it within {self.hours:g} hours" if event.get("timedout") else "it was not approved"
             self.log.info("Rejected: %s", why)
-            self.rejected(context, why)
+            try:
+                self.rejected(context, why)
+            except Exception:  # a task that failed here would ask once more what was rejected
+                self.log.exception("That is not told elsewhere")
             raise
 
 
