@@ -46,6 +46,6 @@ def test_too_few_scores_are_refused_with_what_failed(scores: list[ItemScore], fa
     if some.coverage >= least:
         require_coverage(some, rules, "the seed on val")
         return
-    told = rf"the seed on val: only [\d.]+% of .*wanted\); {failed} of \d+ items: timeout: too .*late-0\); clear it"
-    with pytest.raises(DataError, match=told):
+    failures = rf"{failed} of \d+ items: timeout: too slow .*late-0\)"
+    with pytest.raises(DataError, match=rf"the seed on val: only [\d.]+% of .*wanted\); {failures}; clear it"):
         require_coverage(some, rules, "the seed on val", "clear it")

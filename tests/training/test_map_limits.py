@@ -68,9 +68,13 @@ def test_the_demand_of_skills_on_items() -> None:
     assert scoring_demand(config, 2, [41, 41]).chunks == 2 * 2 * 3 * 2
 
 
-# A slow update that a step follows.
-FOLLOWED = {"train__num_epochs": 3, "train__steps_per_epoch": 1}
-SCREENED = {"evaluation__screen": "batch", "train__speculative_rollout": True} | FOLLOWED
+# The slow update that a step follows.
+SCREENED = {
+    "evaluation__screen": "batch",
+    "train__speculative_rollout": True,
+    "train__num_epochs": 3,
+    "train__steps_per_epoch": 1,
+}
 
 
 @pytest.mark.slow
@@ -78,7 +82,7 @@ SCREENED = {"evaluation__screen": "batch", "train__speculative_rollout": True} |
     "knobs",
     [
         {},
-        {"train__speculative_rollout": True, "evaluation__draws": 2, "publishing__draws": 2} | FOLLOWED,
+        {"train__speculative_rollout": True, "evaluation__draws": 2, "publishing__draws": 2},
         {"evaluation__draws": 2, "evaluation__val_limit": 11, "train__num_epochs": 1},
         SCREENED,
         SCREENED | {"train__rollouts_per_item": 3},

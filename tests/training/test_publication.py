@@ -204,10 +204,8 @@ def test_rollouts_that_failed_under_either_skill_decide_nothing(trained: Trainin
     broken.fail = lambda stage, item: Status.MODEL_ERROR if next(down, None) is not None else None
     # Earlier draws are stored.
     rules: dict[str, Any] = {"draws": 3}
-    with pytest.raises(
-        DataError,
-        match=r"the (candidate|rival) skill on the test split: only [\d.]+% of the items have .*clear",
-    ):
+    told = r"the (candidate|rival) skill on the test split: only [\d.]+% of the items have a score .*clear"
+    with pytest.raises(DataError, match=told):
         contest(broken, artifacts, "broken", **rules)
     trained.run_containers(plan_publication(trained.run, artifacts, "broken", PublishingGroup(**rules)))
     assert gate_publication(trained.run, "broken") == ""

@@ -7,7 +7,7 @@ from skillopt_airflow.core.training_groups import TrainGroup
 from skillopt_airflow.core.types import Status
 from skillopt_airflow.training import steps
 from skillopt_airflow.training.history import history_of
-from skillopt_airflow.training.rollout_plan import AHEAD, RolloutPlan
+from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, RolloutPlan
 from skillopt_airflow.training.speculation import first_speculation
 from tests.training.in_process import Training
 
@@ -52,7 +52,7 @@ def test_the_batch_behind_a_slow_update_is_rolled_out_beside_it() -> None:
     assert behind() == ahead()
     run = ahead.run
     slow_update = next(moment for moment in run.timeline if moment.kind == "slow_update")
-    [chunk] = run.store.get_model(run.keys.moment(slow_update).plan(AHEAD), RolloutPlan).chunks
+    [chunk] = run.store.get_model(run.keys.moment(slow_update).plan(BATCH_AHEAD), RolloutPlan).chunks
     following = run.timeline[run.timeline.index(slow_update) + 1]
     assert set(chunk.item_ids) == {item.id for part in run.slices(following) for item in part}
     # The last slow update has no step behind it.

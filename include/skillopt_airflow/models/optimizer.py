@@ -35,11 +35,11 @@ Prompt = str | Sequence[UserContent]
 
 OUTPUT_RETRIES = 2
 TEXT_RETRIES = 1
+"""A model without tools seldom gets better than its second answer."""
 _NO_TOOLS = re.compile(r"support (?:for )?tool|tool use|--jinja|tool choice|tools?\b[^.]* not supported|tool calling")
 _TOO_LONG = re.compile(
     r"context_length_exceeded|maximum context length|prompt is too long|context size|maximum number of tokens"
 )
-"""A model without tools seldom gets better than its second answer."""
 
 
 class _NoAnswer(ModelError):

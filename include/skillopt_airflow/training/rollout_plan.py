@@ -35,7 +35,7 @@ Stage = Literal[
 ]
 
 
-AHEAD = "ahead"
+BATCH_AHEAD = "ahead"
 """The plan of a step that has the next step's batch."""
 CALLS_PER_CONTAINER = 64
 """Model calls in flight that one container and its gateway carry without keeping each other waiting."""

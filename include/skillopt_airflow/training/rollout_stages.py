@@ -10,7 +10,7 @@ from skillopt_airflow.core.state import RunState
 from skillopt_airflow.core.timeline import Moment, moment_label
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.training.night_plan import ROLES
-from skillopt_airflow.training.rollout_plan import AHEAD, RolloutPlan
+from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, RolloutPlan
 from skillopt_airflow.training.run import TrainingRun
 
 STAGES: Mapping[str, str] = {
@@ -90,7 +90,7 @@ def stages_of(run: TrainingRun, moment: Moment) -> dict[str, str]:
     keys = run.store.list_keys(f"{run.keys.moment(moment).folder}plans/")
     # A batch job has a folder beside its plan, and the batch of the step that follows is shown there.
     names = [PurePosixPath(key).stem for key in keys if PurePosixPath(key).match("plans/*.json")]
-    names = [name for name in names if name != AHEAD]
+    names = [name for name in names if name != BATCH_AHEAD]
     order = [name for name in STAGES if name in names] + [name for name in names if name not in STAGES]
     return {name: STAGES.get(name, f"publication {name.removeprefix(PUBLICATION)}") for name in order}
 

@@ -10,7 +10,7 @@ from skillopt_airflow.core.timeline import Moment
 from skillopt_airflow.core.training_groups import OptimizerGroup, TrainGroup
 from skillopt_airflow.core.types import JsonObject, Split
 from skillopt_airflow.training.lapse_notes import notes_enter
-from skillopt_airflow.training.rollout_plan import AHEAD, Chunk, chunks_of, ids, store_plan
+from skillopt_airflow.training.rollout_plan import BATCH_AHEAD, Chunk, chunks_of, ids, store_plan
 from skillopt_airflow.training.run import TrainingRun
 from skillopt_airflow.training.spending import affords_rest
 
@@ -24,7 +24,9 @@ def plan_ahead(run: TrainingRun, moment: Moment) -> list[JsonObject]:
 
     None of a moment that is over either, to which an update of this project may add the task.
     """
-    return store_plan(run, moment, AHEAD, [] if run.committed(moment) else speculation(run, moment))
+    chunks = [] if run.committed(moment) else speculation(run, moment)
+    # What was rolled out ahead before stays in its plan.
+    return store_plan(run, moment, BATCH_AHEAD, chunks) if chunks else []
 
 
 def speculation(run: TrainingRun, moment: Moment) -> list[Chunk]:

@@ -19,12 +19,11 @@ _NUMBER = re.compile(
     r"\s?%?(?P<close>\))?"
 )
 _UNITS = {
-    "trillion": re.compile(r"\btrillions?\b"),
-    "billion": re.compile(r"\b(?:billions?|b)\b"),
-    "million": re.compile(r"\b(?:millions?|m)\b"),
-    "thousand": re.compile(r"\b(?:thousands?|k)\b"),
+    "trillion": re.compile(r"\btrillions?\b", re.IGNORECASE),
+    "billion": re.compile(r"\b(?:billions?|b)\b", re.IGNORECASE),
+    "million": re.compile(r"\b(?:millions?|m)\b", re.IGNORECASE),
+    "thousand": re.compile(r"\b(?:thousands?|k)\b", re.IGNORECASE),
 }
-_WORD = re.compile(r"\w*")
 _SAME_SIGNS = str.maketrans({"−": "-", "–": "-", "“": '"', "”": '"', "’": "'"})
 _NO_WORDS = re.compile(
     r"\b(?:thousands?|millions?|billions?|trillions?|hundreds?|percent(?:age)?|per cent|[kmb])\b|[^\w\s]|_"
@@ -102,7 +101,7 @@ def figures(text: str) -> list[Figure]:
     found = []
     for match in _NUMBER.finditer(text):
         value = Fraction(match["digits"].replace(",", ""))
-        figure = Figure(-value if match["sign"] else value, _unit_near(text.lower(), match))
+        figure = Figure(-value if match["sign"] else value, _unit_near(text, match))
         in_parentheses = match["open"] and match["close"] and not figure.is_year
         found.append(figure._replace(value=-abs(value)) if in_parentheses else figure)
     return found
@@ -110,10 +109,9 @@ def figures(text: str) -> list[Figure]:
 
 def _unit_near(text: str, number: re.Match[str]) -> str:
     """Return the unit that is named around a number, in whole words: the m of March is none."""
-    start, end = max(0, number.start() - _UNIT_CHARS), min(len(text), number.end() + _UNIT_CHARS)
-    if (word := _WORD.match(text, end)) is not None:
-        end = word.end()
-    return next((name for name, pattern in _UNITS.items() if pattern.search(text, start, end)), "")
+    start, end = max(0, number.start() - _UNIT_CHARS), number.end() + _UNIT_CHARS
+    found = ((name, pattern.search(text, start)) for name, pattern in _UNITS.items())
+    return next((name for name, unit in found if unit is not None and unit.start() <= end), "")
 
 
 def _is_one_line(answer: str) -> bool:
