@@ -113,7 +113,7 @@ class SWEBench:
         touched = tuple(dict.fromkeys(path for file in file_patches(test_patch) for path in (file.path, file.was)))
         candidate = self._candidate(item, patch, touched)
         verdict = unjudged(candidate, MAX_PATCH_BYTES)
-        if verdict is None and len(patch.encode()) > MAX_PATCH_BYTES:
+        if verdict is None and len(patch.encode(errors="surrogateescape")) > MAX_PATCH_BYTES:
             verdict = Verdict(outcome=Outcome.TOO_LARGE, detail=f"at most {MAX_PATCH_BYTES} bytes")
         if verdict is not None:
             return _score(verdict, candidate)

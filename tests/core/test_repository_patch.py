@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillopt_airflow.core.repository_patch import LeftOut, candidate_patch, file_patches, is_test_file
+from skillopt_airflow.core.repository_patch import LeftOut, candidate_patch, file_patches, is_test_file, touched_paths
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -48,6 +48,9 @@ LEFT_OUT = [
     ("diff --git a/p.png b/p.png\nindex 1..2\nBinary files a/p.png and b/p.png differ\n", LeftOut.BINARY),
     ("diff --git a/a.py b/conftest.py\nrename from a.py\nrename to conftest.py\n", LeftOut.TEST),
     ("diff --git a/tests/a.py b/b.py\nrename from tests/a.py\nrename to b.py\n", LeftOut.TEST),
+    ('--- "a/conf\\164est.py"\n+++ "b/conf\\164est.py"\n@@ -1 +1 @@\n-a\n+b\n', LeftOut.TEST),
+    ('diff --git a/a.py "b/conf\\164est.py"\nrename from a.py\nrename to "conf\\164est.py"\n', LeftOut.TEST),
+    ('diff --git "a/conf\\164est.py" "b/conf\\164est.py"\nold mode 100644\nnew mode 100755\n', LeftOut.TEST),
 ]
 
 
@@ -102,6 +105,32 @@ def test_gits_own_diff_is_taken_apart_and_what_remains_applies(tmp_path: Path):
     assert (tmp_path / "a.py").read_text() == "a\n+++ b/a.py\n\x0cform feed\nno end still"
     assert not (tmp_path / "gone.py").exists()
     assert (tmp_path / "tests" / "t.py").read_text() == "t\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a/b/x.py", "b/x.py"),
+        ('"a/tab\\there.py"', "tab\there.py"),
+        ('"a/quote\\"d\\\\.py"', 'quote"d\\.py'),
+        ('"a/\\303\\251.py"', "é.py"),
+    ],
+)
+def test_names_are_read_as_git_writes_them(name: str, path: str):
+    (file,) = file_patches(f"--- {name}\n+++ {name}\n@@ -1 +1 @@\n-a\n+b\n")
+    assert (file.path, file.was) == (path, path)
+
+
+def test_a_hunk_that_claims_more_lines_than_it_has_hides_no_file():
+    lying = edited("pkg/a.py").replace("@@ -1 +1 @@", "@@ -1,99 +1,99 @@")
+    patch = candidate_patch(lying + edited("conftest.py"))
+    assert (patch.files, patch.left_out) == (("pkg/a.py",), {"conftest.py": LeftOut.TEST})
+    assert patch.text == lying
+
+
+def test_a_moved_file_is_touched_at_both_its_paths():
+    diff = edited("z.py") + "diff --git a/a.py b/b.py\nrename from a.py\nrename to b.py\n"
+    assert touched_paths(diff) == ["a.py", "b.py", "z.py"]
 
 
 def test_the_names_of_tests():

@@ -103,6 +103,14 @@ def test_a_right_change_beside_a_conftest_counts_without_it(run: RunTests) -> No
     assert "tests/conftest.py" in found.score.feedback
 
 
+def test_a_change_of_files_that_its_headers_do_not_name_is_not_applied(run: RunTests) -> None:
+    # Git leaves out the first folder of a name, whatever it is called.
+    found = judged(run, GOLD + "--- /dev/null\n+++ z/ledger/more.py\n@@ -0,0 +1 @@\n+MORE = 1\n")
+    assert scored(found) == (0.0, 0.0)
+    assert found.score is not None
+    assert found.score.feedback.startswith("not_applied: ")
+
+
 def test_an_engine_that_fails_is_no_score() -> None:
     def broken(*_: object) -> TestedRepository:
         from skillopt_airflow.core.errors import EngineUnavailable

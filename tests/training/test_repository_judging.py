@@ -75,3 +75,17 @@ def test_without_a_solution_tests_run_once() -> None:
     found = judged_repository(BENCHMARK, item, left, {"patch.diff": OTHER.encode()}, run)
     assert found.score is not None
     assert (found.score.hard, len(run.orders)) == (1.0, 1)
+
+
+def test_a_file_of_another_encoding_is_judged_by_its_bytes_and_stored_as_unicode() -> None:
+    run = Runs((), ())
+    assert isinstance(BENCHMARK, JudgesRepository)
+    item = BENCHMARK.item({**RECORD, "patch": ""})
+    change = OTHER.encode() + (
+        b"diff --git a/NOTES b/NOTES\n--- a/NOTES\n+++ b/NOTES\n"
+        b"@@ -1 +1 @@\n-na\xefve sums\n+na\xefve, but right sums\n"
+    )
+    left = Trajectory(item_id=item.id, status=Status.OK)
+    found = judged_repository(BENCHMARK, item, left, {"patch.diff": change}, run)
+    assert [order.patch.encode(errors="surrogateescape") for order in run.orders] == [change]
+    assert "na\N{REPLACEMENT CHARACTER}ve" in found.model_dump_json()

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from skillopt_airflow.core.types import Value
 
-_GIT_HEADER = re.compile(r'diff --git (?:"?a/(?P<old>.+?)"?) (?:"?b/(?P<new>.+?)"?)$')
+_GIT_HEADER = re.compile(r'diff --git (?P<old>"(?:[^"\\]|\\.)*"|a/.+?) (?P<new>"(?:[^"\\]|\\.)*"|b/.+?)$')
 _HUNK = re.compile(r"@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")
 _CONFIGURATION = {"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml"}
 _LOADED_BY_ITSELF = {"sitecustomize", "usercustomize"}
@@ -35,6 +35,10 @@ _STANDARD_LIBRARY = """
     wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib zoneinfo
 """
 """Modules of Python 3.11, which the tests import or may import."""
+_IN_HUNK = (" ", "+", "-", "\\", "\n", "\r\n")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"((?:\\[0-7]{3})+)|\\(.)", re.DOTALL)
+_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _LINKS = ("120000", "160000")
 _COMPILED = (".pyc", ".pyo", ".so", ".pyd", ".dll", ".dylib")
 
@@ -84,6 +88,11 @@ class CandidatePatch(Value):
 def file_patches(diff: str) -> tuple[FilePatch, ...]:
     """Return the files of a diff by git or by diff -u, in its order; text before the first file is not one."""
     return tuple(_file(lines) for lines in _sections(diff))
+
+
+def touched_paths(diff: str) -> list[str]:
+    """Return the paths that a diff may change by its headers, in order, also those from which files are moved."""
+    return sorted({path for file in file_patches(diff) for path in (file.path, file.was)})
 
 
 def candidate_patch(diff: str, tests: Collection[str] = (), import_roots: Sequence[str] = (".",)) -> CandidatePatch:
@@ -154,14 +163,18 @@ def _sections(diff: str) -> Iterator[list[str]]:
     # Not splitlines: a form feed inside a line ends none.
     lines = re.findall(r"[^\n]*\n|[^\n]+", diff)
     for place, line in enumerate(lines):
-        if old > 0 or new > 0:
+        if (old > 0 or new > 0) and line.startswith(_IN_HUNK):
             old -= line.startswith(("-", " ", "\n", "\r\n"))
             new -= line.startswith(("+", " ", "\n", "\r\n"))
-        elif line.startswith("diff --git ") or (_plain_header(lines, place) and not _git_open(section)):
+            section.append(line)
+            continue
+        # A hunk that says it has more lines ends where git ends it when it counts them itself.
+        old = new = 0
+        if line.startswith("diff --git ") or (_plain_header(lines, place) and not _git_open(section)):
             if section:
                 yield section
             section = []
-        elif hunk := _HUNK.match(line):
+        elif section and (hunk := _HUNK.match(line)):
             old, new = (int(count) if count is not None else 1 for count in hunk.group("old", "new"))
         if section or line.startswith(("diff --git ", "--- ")):
             section.append(line)
@@ -190,10 +203,14 @@ def _file(lines: list[str]) -> FilePatch:
     def value(prefix: str) -> str | None:
         return next((line.removeprefix(prefix) for line in head if line.startswith(prefix)), None)
 
+    def moved(way: str) -> str | None:
+        name = value(f"rename {way} ") or value(f"copy {way} ")
+        return None if name is None else _unquoted(name)
+
     git = _GIT_HEADER.match(head[0])
     before, after = (_path(value(mark)) for mark in ("--- ", "+++ "))
-    was = value("rename from ") or value("copy from ") or before or (git["old"] if git else after)
-    path = value("rename to ") or value("copy to ") or after or (git["new"] if git else before)
+    was = moved("from") or before or (_path(git["old"]) if git else after)
+    path = moved("to") or after or (_path(git["new"]) if git else before)
     modes = [value(f"{kind} file mode ") or "" for kind in ("new", "deleted")] + [
         value("new mode ") or "",
         *_index(head),
@@ -213,14 +230,22 @@ def _path(name: str | None) -> str | None:
     """Return the path of a --- or +++ line; None for /dev/null, or without the line."""
     if name is None:
         return None
-    name = name.partition("\t")[0].strip().strip('"')
-    return (
-        None
-        if name == "/dev/null"
-        else name.removeprefix("a/").removeprefix("b/")
-        if name[:2] in ("a/", "b/")
-        else name
-    )
+    name = _unquoted(name.partition("\t")[0].strip())
+    return None if name == "/dev/null" else name[2:] if name[:2] in ("a/", "b/") else name
+
+
+def _unquoted(name: str) -> str:
+    """Return a name without the quotes and escapes that git gives one with special characters."""
+    quoted = _QUOTED.match(name)
+    if quoted is None:
+        return name
+
+    def meant(escape: re.Match[str]) -> str:
+        if escape[1] is None:
+            return _ESCAPES.get(escape[2], escape[2])
+        return bytes(int(code, 8) & 255 for code in escape[1].split("\\")[1:]).decode(errors="surrogateescape")
+
+    return _ESCAPED.sub(meant, quoted[1])
 
 
 def _index(head: list[str]) -> list[str]:

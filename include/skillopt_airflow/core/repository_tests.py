@@ -36,7 +36,8 @@ class RunEnd(StrEnum):
 class RepositoryTests(Value):
     """A change and the tests that judge it."""
 
-    patch: str = Field(min_length=1)
+    patch: str
+    """Bytes that are not UTF-8 are in it as surrogates, as by PEP 383."""
     test_patch: str
     """Change of the tests, applied after the candidate's, to files as they were before it."""
     restored: tuple[str, ...] = ()

@@ -117,7 +117,7 @@ def unjudged(patch: CandidatePatch, max_bytes: int) -> Verdict | None:
     if not patch.text:
         left_out = ", ".join(sorted(patch.left_out)[:MAX_NAMED])
         return Verdict(outcome=Outcome.EDITS_TESTS, detail=left_out) if left_out else Verdict(outcome=Outcome.EMPTY)
-    size = len(patch.text.encode())
+    size = len(patch.text.encode(errors="surrogateescape"))
     return Verdict(outcome=Outcome.TOO_LARGE, detail=f"{size} of {max_bytes} bytes") if size > max_bytes else None
 
 

@@ -6,6 +6,7 @@ the files that are added. Its exit status says what went wrong.
 
 import json
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,20 @@ from pathlib import Path
 HERE = Path(__file__).parent
 TREE, WORK = Path("/opt/item/tree"), Path("/work")
 NOT_APPLIED, TESTS_NOT_APPLIED = 3, 4
+MOST_NAMED = 5
 
 
 def main() -> None:
     """Copy the tree, apply the candidate's change, put back what is the judge's, and apply the tests' change."""
     order = json.loads((HERE / "order.json").read_text())
     subprocess.run(["cp", "-r", "--no-dereference", f"{TREE}/.", str(WORK)], check=False)
+    before = stamps()
     if not applied("candidate.diff"):
+        sys.exit(NOT_APPLIED)
+    # Git may read a header in another way than the judge that let it pass.
+    others = {path for path, _ in before ^ stamps()} - set(order["touched"])
+    if others:
+        sys.stderr.write(f"the change is also of {sorted(others)[:MOST_NAMED]}, which its headers do not name\n")
         sys.exit(NOT_APPLIED)
     for path in order["restored"]:
         restore(path)
@@ -39,6 +47,16 @@ def applied(name: str) -> bool:
         if subprocess.run(command, cwd=WORK, env=env, check=False).returncode == 0:
             return True
     return False
+
+
+def stamps() -> set[tuple[str, tuple[int, ...]]]:
+    """Return the files of the work folder, each with what changes when it is written anew."""
+    states = {path: path.lstat() for path in WORK.rglob("*")}
+    return {
+        (str(path.relative_to(WORK)), (state.st_ino, state.st_ctime_ns, state.st_size))
+        for path, state in states.items()
+        if not stat.S_ISDIR(state.st_mode)
+    }
 
 
 def restore(path: str) -> None:

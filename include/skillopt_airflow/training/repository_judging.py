@@ -25,9 +25,13 @@ def judged_repository(
         produced: what the target left; without it the change is the trajectory's answer, as stored before.
         run_tests: runs them.
     """
-    patch = produced[PATCH_FILE].decode(errors="replace") if PATCH_FILE in produced else trajectory.answer
+    left = produced.get(PATCH_FILE)
+    patch = trajectory.answer if left is None else left.decode(errors="replace")
     answered = trajectory.model_copy(update={"answer": patch})
     wanted = benchmark.tests(item, patch)
+    if left is not None and isinstance(wanted, RepositoryTests):
+        # What is stored is Unicode, but a file of another encoding is only changed by its own bytes.
+        wanted = benchmark.tests(item, left.decode(errors="surrogateescape"))
     if isinstance(wanted, Score):
         return Rollout(trajectory=answered, score=wanted)
     try:
