@@ -4,9 +4,9 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import mean
-from typing import Any, Literal
+from typing import Any
 
 from bench import tables
 from bench.checkout import PLACE, Checkout, checkout
@@ -14,6 +14,7 @@ from bench.cpu_seconds import metered
 from bench.world_model import World
 from bench.world_server import SIGMA, SLOTS, WorldServer, serving
 from local.environment import UNCHECKED_KEY
+from skillopt_airflow.core.config import nest
 from skillopt_airflow.core.run_history import History, StepSeconds
 from skillopt_airflow.core.types import Split
 from skillopt_airflow.sandbox.task_workload import union_seconds
@@ -35,44 +36,50 @@ class Form:
     steps: int
     """Of an epoch."""
     items: Mapping[Split, int]
-    screen: Literal["none", "batch"] = "none"
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    """By their paths, those that are not as by default."""
 
     @property
     def title(self) -> str:
         """Return the head of its column."""
         sizes = "/".join(str(count) for count in self.items.values())
-        screen = "" if self.screen == "none" else f", screen {self.screen}"
-        return f"{self.latency:g} s a call, {sizes} items, {self.epochs} x {self.steps} steps{screen}"
+        knobs = "".join(f", {path} {value}" for path, value in self.knobs.items())
+        return f"{self.latency:g} s a call, {sizes} items, {self.epochs} x {self.steps} steps{knobs}"
 
     @property
     def layer(self) -> dict[str, Any]:
         """Return its benchmark.yaml."""
-        return {
+        layer: dict[str, Any] = {
             "data": {"uri": str(PLACE / ".local" / "data" / self.name), "split_mode": "split_dir"},
             "train": {"num_epochs": self.epochs, "steps_per_epoch": self.steps, "batch_size": BATCH},
-            "evaluation": {"screen": self.screen},
             "model": {"target_conn_id": self.name, "optimizer_conn_id": self.name, "concurrency": SLOTS},
         }
+        for group, values in nest(self.knobs).items():
+            layer[group] = layer.get(group, {}) | values
+        return layer
 
 
 PAPER = {Split.TRAIN: 400, Split.VAL: 200, Split.TEST: 1400}
 FORMS = (
     Form("world", 1.0, 4, 10, PAPER),
-    Form("world_screen", 1.0, 4, 10, PAPER, screen="batch"),
+    Form("world_screen", 1.0, 4, 10, PAPER, {"evaluation.screen": "batch"}),
+    Form("world_ahead", 1.0, 4, 10, PAPER, {"gradient.reflect_ahead": True}),
     Form("world_5s", 5.0, 4, 10, PAPER),
+    Form("world_5s_ahead", 5.0, 4, 10, PAPER, {"gradient.reflect_ahead": True}),
     # A few minutes, for comparison with the same before a change.
     Form("world_small", 1.0, 2, 3, {Split.TRAIN: 3 * BATCH, Split.VAL: 100, Split.TEST: 140}),
 )
 REFERENCE_WALL, REFERENCE_CALLS, REFERENCE_CPU = 1019, 13300, 0.004
 """What the reference implementation took for the protocol of PAPER at 1 s a call; CPU seconds are those a rollout."""
 NOTE = (
-    f"A training with default settings, batches of {BATCH} and `model.concurrency` {SLOTS}, against a server of "
-    f"{SLOTS} slots whose latency is lognormal (sigma {SIGMA:g}) and drawn by the request; the optimizer's calls take "
-    "slots as well. Target and optimizer are no language model: an item is right exactly if the skill has the sentence "
-    "that it needs, and some items are a matter of chance. Seconds, if nothing else is said. The wall is from the "
-    "trigger to the run's end, tests and publication included; the calls' latency / slots is the least that any "
-    "trainer would take for them. CPU seconds are those of all processes of the platform: Airflow, database, S3 "
-    "server, engine, containers. A stage's seconds are those in which the body of one of its tasks ran."
+    f"A training with default settings, but for what a column's head says, batches of {BATCH} and `model.concurrency` "
+    f"{SLOTS}, against a server of {SLOTS} slots whose latency is lognormal (sigma {SIGMA:g}) and drawn by the "
+    "request; the optimizer's calls take slots as well. Target and optimizer are no language model: an item is right "
+    "exactly if the skill has the sentence that it needs, and some items are a matter of chance. Seconds, if nothing "
+    "else is said. The wall is from the trigger to the run's end, tests and publication included; the calls' latency / "
+    "slots is the least that any trainer would take for them. CPU seconds are those of all processes of the platform: "
+    "Airflow, database, S3 server, engine, containers. A stage's seconds are those in which the body of one of its "
+    "tasks ran."
 )
 REFERENCE_NOTE = (
     "The reference is the reference implementation, measured on the same protocol at 1 s a call with 400/200/1400 "
@@ -145,7 +152,10 @@ def _counts(history: History) -> dict[str, str]:
         by_stage[f"{cost.role} calls, {cost.stage}"] += cost.calls
     tokens = sum(cost.prompt_tokens + cost.completion_tokens for cost in history.costs)
     calls = sum(by_stage.values())
+    ahead = history.asked_ahead
     counts = {"rollouts": history.rollouts.ran, "calls": calls, "tokens": tokens} | by_stage
+    if ahead.calls:
+        counts |= {"optimizer calls ahead": ahead.calls, "optimizer calls ahead, wasted": ahead.wasted}
     return {name: str(count) for name, count in counts.items()}
 
 

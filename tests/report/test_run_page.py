@@ -12,6 +12,7 @@ from example_run import SEED, example
 from pydantic import BaseModel
 
 from skillopt_airflow.core.provenance import IMPORT, LineOrigin
+from skillopt_airflow.core.run_history import AskedAhead
 from skillopt_airflow.report.run_page import render, skill_lines
 from skillopt_airflow.report.view import ReportView
 
@@ -131,6 +132,15 @@ def test_failed_rollouts_are_told_by_stage_with_the_most_frequent_reason(view: R
     without = Page(render(view.model_copy(update={"outcomes": view.outcomes[:1]})))
     assert "Failed rollouts" not in without.text
     assert "Cut answers" not in without.text
+
+
+def test_what_was_asked_ahead_is_told_with_its_waste(view: ReportView, page: Page) -> None:
+    assert (
+        "40 ran ahead of a gate, of which 20 were wasted; so did 9 calls of reflections, of which 3 were wasted."
+        in (" ".join(" ".join(page.texts).split()))
+    )
+    without = render(view.model_copy(update={"asked_ahead": AskedAhead()}))
+    assert "of which 20 were wasted." in without
 
 
 def test_control_characters_are_seen(view: ReportView) -> None:

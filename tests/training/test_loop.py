@@ -15,7 +15,11 @@ pytestmark = pytest.mark.slow
 BY_A_PERSON = {"publication.approve"}
 
 
-WITH_TASKS_OF_ITS_OWN = {"confirm": {"gate_policy": "confirm"}, "screen": {"screen": "batch"}}
+WITH_TASKS_OF_ITS_OWN = {
+    "confirm": {"evaluation__gate_policy": "confirm"},
+    "screen": {"evaluation__screen": "batch"},
+    "reflect_ahead": {"gradient__reflect_ahead": True},
+}
 
 
 @pytest.fixture(scope="module", params=["paper", *WITH_TASKS_OF_ITS_OWN])
@@ -27,7 +31,7 @@ def training(request: Any) -> Training:
         optimizer__use_meta_reflect=True,
         evaluation__val_limit=None,
         evaluation__test_limit=60,
-        **{f"evaluation__{knob}": value for knob, value in WITH_TASKS_OF_ITS_OWN.get(request.param, {}).items()},
+        **WITH_TASKS_OF_ITS_OWN.get(request.param, {}),
     )
     training()
     training.publish("run")
@@ -73,5 +77,5 @@ def test_an_epoch(training: Training) -> None:
     order = ["plan", *(f"step_01.{name}" for name in dict.fromkeys(step))]
     for kind in ("slow_update", "meta_reflect"):
         order += [f"{kind}.{name}" for name in of_moments(training, f"{kind}/epoch_02")]
-    beside = ("step_01.speculate", "slow_update.speculate", "meta_reflect.speculate")
+    beside = ("step_01.speculate", "step_01.reflect_ahead", "slow_update.speculate", "meta_reflect.speculate")
     check(epoch_dag("searchqa", training.config), order, beside)

@@ -127,6 +127,8 @@ def _check_tasks(asked: TrainConfig, config: TrainConfig) -> None:
         raise _without_tasks(f"evaluation.gate_policy = {one.gate_policy}", "fresh rollouts")
     if one.screen != "none" and other.screen == "none":
         raise _without_tasks(f"evaluation.screen = {one.screen}", "a screen")
+    if asked.gradient.reflect_ahead and not config.gradient.reflect_ahead:
+        raise _without_tasks("gradient.reflect_ahead = true", "reflections ahead")
 
 
 def _without_tasks(asked: str, what: str) -> ConfigError:

@@ -1,6 +1,6 @@
 """The optimizer in a stage: its answers are remembered, its calls and its time stored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Semaphore
@@ -26,19 +26,28 @@ class Assistants:
 
     optimizer: Optimizer
     target: Target
+    calls: Sequence[ModelCall]
+    """The calls that were made so far; an answer that was stored before is none."""
 
 
 @contextmanager
 def optimizing(
-    run: TrainingRun, moment: Moment, stage: str, index: int = 0, workers: int | None = None
+    run: TrainingRun,
+    moment: Moment,
+    stage: str,
+    index: int = 0,
+    workers: int | None = None,
+    asked_by: Moment | None = None,
 ) -> Iterator[Assistants]:
     """Open the models for one task of a moment; store their calls and the task's time when it ends.
 
     An answer is stored under its question, so a task that is tried again pays for no call twice. At most so many
     questions are asked at the same time, all of `gradient.analyst_workers` when None, and none beyond the budget.
+    Questions that another moment will ask are answered for that one with `asked_by`.
     """
     calls: list[ModelCall] = []
     keys, config = run.keys.moment(moment), run.config.model
+    answers = run.keys.moment(moment if asked_by is None else asked_by).answers
     lease = BudgetLease(run, f"{moment.name}/{stage}-{index}")
     at_once = Semaphore(run.config.gradient.analyst_workers if workers is None else workers)
     with timing.timed(run.store, keys, stage, index) as clock, ExitStack() as opened:
@@ -57,7 +66,7 @@ def optimizing(
                         ),
                         str(config.optimizer),
                         run.store,
-                        keys.answers,
+                        answers,
                     ),
                     run.record.guidance,
                 ),
@@ -67,8 +76,9 @@ def optimizing(
                     ),
                     str(config.target),
                     run.store,
-                    keys.answers,
+                    answers,
                 ),
+                calls=calls,
             )
         finally:
             clock.model = union_seconds((call.started, call.started + call.seconds) for call in calls)
