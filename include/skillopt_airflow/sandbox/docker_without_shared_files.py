@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from skillopt_airflow.core.types import ModelCall
 from skillopt_airflow.sandbox import docker_connection
@@ -29,6 +29,8 @@ from skillopt_airflow.sandbox.task_workload import Workload
 
 FETCH_SECONDS = 2.0
 MAX_ENTRIES = 10_000
+PAGE = 4096
+"""Bytes by which files in memory grow on x86-64 and on most ARM machines."""
 SOCKET_FOLDER = "/gateway"
 IN_THE_WAY = "not a directory"
 NOT_SEEN = ("does not exist", "no such file or directory", "permission denied")
@@ -106,6 +108,22 @@ def sees_files(client: Any, workload: Workload, folder: Path) -> bool:
     return False
 
 
+class Room(NamedTuple):
+    """The room that a folder takes in a volume in memory."""
+
+    size: int
+    """Bytes, in whole pages for each file."""
+    entries: int
+    """Files and folders."""
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Measure the task's own folder."""
+        paths = list(folder.rglob("*"))
+        pages = sum(-(-path.stat().st_size // PAGE) for path in paths if path.is_file())
+        return cls(pages * PAGE, len(paths))
+
+
 class DockerWithoutSharedFiles(DockerRuntime):
     """The `Runtime` of an engine that cannot mount the worker's folders."""
 
@@ -123,13 +141,13 @@ class DockerWithoutSharedFiles(DockerRuntime):
     @contextmanager
     def _mounted(self, folder: ContainerFolder) -> Iterator[tuple[ContainerFolder, list[Any]]]:
         """Yield the folder that output is fetched to, and the mounts of volumes that hold copies of the folders."""
-        most, inputs = self.workload.limits.output_mb * MEGABYTE, packed(folder.inputs)
+        most, given = self.workload.limits.output_mb * MEGABYTE, Room.of(folder.inputs)
         with (
-            self._volume(len(inputs) + MEGABYTE, "0755") as in_volume,
-            self._volume(most, "0777") as out_volume,
+            self._volume(given.size + MEGABYTE, "0755", given.entries) as in_volume,
+            self._volume(most, "0777", Room.of(folder.outputs).entries) as out_volume,
             self._keeper([_mount("/in", in_volume), _mount("/out", out_volume)]) as keeper,
         ):
-            self.client.put_archive(keeper, "/in", inputs)
+            self.client.put_archive(keeper, "/in", packed(folder.inputs))
             self.client.put_archive(keeper, "/out", packed(folder.outputs))
             mounts = [
                 _mount("/in", in_volume, read_only=True),
@@ -149,11 +167,11 @@ class DockerWithoutSharedFiles(DockerRuntime):
         return [_mount(FOLDER, volume, read_only=True)]
 
     @contextmanager
-    def _volume(self, size: int, mode: str) -> Iterator[str]:
-        """Make a volume in the engine's memory, whose size in bytes the engine enforces."""
+    def _volume(self, size: int, mode: str, entries: int = 0) -> Iterator[str]:
+        """Make a volume in the engine's memory for so many bytes, and for MAX_ENTRIES more than so many entries."""
         from docker.errors import APIError
 
-        options = f"size={size},nr_inodes={MAX_ENTRIES},mode={mode},nosuid,nodev,noexec"
+        options = f"size={size},nr_inodes={entries + MAX_ENTRIES},mode={mode},nosuid,nodev,noexec"
         made = self.client.create_volume(
             driver="local", driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options}, labels=self.labels
         )
