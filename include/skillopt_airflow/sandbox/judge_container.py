@@ -4,11 +4,9 @@ The worker lays out the tree, starts the tests and takes their output and exit s
 in the container says how they ended. What judges lies in a volume that the tests' user cannot write to.
 """
 
-import io
 import json
 import logging
 import random
-import tarfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +24,7 @@ from skillopt_airflow.sandbox.item_images import FOLDER
 from skillopt_airflow.sandbox.judge_tree import NOT_APPLIED
 from skillopt_airflow.sandbox.labels import expiry, identity, remove_container
 from skillopt_airflow.sandbox.staging import container_user
+from skillopt_airflow.sandbox.tar_archive import packed_files
 
 PLACE = "/judge"
 TOLD = ("order.json", "candidate.diff", "tests.diff")
@@ -77,7 +76,7 @@ class JudgeContainer:
             )
         altered = self._altered(container, item) if wanted.altered is not None else {}
         # Nothing that tells the canaries or the tests' change is left where the code under test can read it.
-        self._client.put_archive(container, PLACE, _tar(dict.fromkeys(TOLD, b"")))
+        self._client.put_archive(container, PLACE, packed_files(dict.fromkeys(TOLD, b"")))
         command = [f"{FOLDER}/venv/bin/python", "-s", f"{PLACE}/judge_tests.py", wanted.runner]
         roots = item.image.import_roots if item.image else ()
         command += [":".join(roots), *wanted.args]
@@ -202,14 +201,4 @@ def _packed(wanted: RepositoryTests, canaries: Canaries) -> bytes:
         "candidate.diff": wanted.patch.encode(errors="surrogateescape"),
         "tests.diff": wanted.test_patch.encode(),
     }
-    return _tar(files)
-
-
-def _tar(files: Mapping[str, bytes]) -> bytes:
-    body = io.BytesIO()
-    with tarfile.open(fileobj=body, mode="w:") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(content), 0o644
-            tar.addfile(member, io.BytesIO(content))
-    return body.getvalue()
+    return packed_files(files)
